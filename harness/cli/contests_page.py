@@ -67,7 +67,7 @@ def contests(
     """
     repository = git.open_repository(folder)
     rows, untried, notes = [], [], []
-    for place in _folders(repository, folder):
+    for place in contest_folders(repository, folder):
         try:
             ledger = Ledger.open(git.root(repository) / place)
             if not ledger.rows(1)[0]:
@@ -94,7 +94,7 @@ def _is_contest(folder: Path) -> bool:
     return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(TEMPLATES)
 
 
-def _folders(repository: Repo, folder: Path) -> Iterator[str]:
+def contest_folders(repository: Repo, folder: Path) -> Iterator[str]:
     """The folders of the repository that hold a contest, from its top; "" is the top itself."""
     below = git.relative_path(repository, folder)
     paths = git.tracked_paths(repository, [] if below == "." else [below])

@@ -11,6 +11,7 @@ from harness.records import (
     Attempt,
     Audit,
     Cell,
+    CheckedChampion,
     CycleBreakdown,
     Evidence,
     Note,
@@ -85,6 +86,13 @@ class RescaleDocument:
     key_digest: str
     notes: tuple[Note, ...]
     skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChampionsDocument:
+    """The champion of each contest, checked again."""
+
+    champions: tuple[CheckedChampion, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +236,7 @@ DOCUMENTS = {
     "next": Document(3, SearchState),
     "checkout": Document(1, DoneDocument),
     "rescale": Document(1, RescaleDocument),
+    "champions": Document(1, ChampionsDocument),
     "undo": Document(1, DoneDocument),
     "sweep": Document(4, Swept),
     "tune": Document(4, Swept),

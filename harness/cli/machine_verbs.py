@@ -101,6 +101,27 @@ class Audit(Verb):
         return super().parse(published.script(words))
 
 
+class Champions(Verb):
+    name = "champions"
+    group = "machine"
+    line = "check every contest's champion again, in one commit"
+    example = "champions --page CHAMPIONS.md --commit"
+    description = (
+        "Checks the champion of each contest in a folder and below it wholly, as the judge is now, and times accepted "
+        "kernels on today's scale. What comes of it are notes in the ledgers; no attempt's number is taken. A champion "
+        "that passed under both keys of now is not checked again."
+    )
+    does = "harness.cli.champions:champions"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("--page", type=Path, metavar="FILE", help="write a page in Markdown about all champions")
+        parser.add_argument("--commit", action="store_true", help="commit notes and page, and nothing else")
+        parser.add_argument("--all", action="store_true", help="time rejected and undecided attempts too")
+        parser.add_argument("--again", action="store_true", help="check champions again that passed under these keys")
+        add_json(parser, "what came of each as JSON")
+        add_quiet(parser)
+
+
 class Fsck(Verb):
     name = "fsck"
     group = "machine"

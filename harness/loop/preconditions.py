@@ -13,6 +13,11 @@ def refuse_unfit(repository: Repo, contest: Contest) -> None:
     sign with where commits are signed, dirty judge."""
     git.require_committable(repository)
     write.require_signing(repository)
+    refuse_dirty_judge(contest)
+
+
+def refuse_dirty_judge(contest: Contest) -> None:
+    """Raises RatchetError `dirty-judge` where a file that a verdict depends on differs from HEAD."""
     dirty = dirty_judge_files(contest)
     if dirty:
         raise RatchetError(

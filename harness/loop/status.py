@@ -1,14 +1,15 @@
 """Where one stands in a contest: champion, key, kernel.py, and whether the log is pushed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from harness.amounts import quantity
 from harness.contest import Contest
 from harness.judge.key import key_digest
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, scale
 from harness.ledger.git.refs import ref_on_remotes
 from harness.loop import preconditions, search_state
-from harness.records import TITLE_MOVES, LogState, Row, Status
+from harness.records import TITLE_MOVES, Key, LogState, Note, Row, Status
 
 
 def status(contest: Contest, *, only_reads: bool = False) -> Status:
@@ -29,8 +30,9 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
     standing = search_state.title_row(rows, champion.number if champion else None)
-    if standing and standing.key_digest != key_digest(key):
-        messages.append("the champion was judged under another key: the next attempt evaluates it again first")
+    notes, unread = ledger.notes()
+    messages += unread
+    messages += _on_keys(contest, rows, notes, standing, key)
     if champion and ledger.kernel_changed_since(champion):
         messages.append(
             "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
@@ -48,6 +50,25 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
         log=_log_state(local, tuple(remote.commit for remote in pushed)),
         messages=tuple(messages),
     )
+
+
+def _on_keys(
+    contest: Contest, rows: Sequence[Row], notes: Sequence[Note], champion: Row | None, key: Key
+) -> Iterator[str]:
+    """What the next attempt finds out again, and which accepted kernels have no time on today's scale."""
+    if champion is None or champion.source != key.source:
+        return
+    about = [note for note in notes if note.kernel_sha256 == champion.kernel_sha256 and note.passes]
+    keys = [*(note.key for note in about), *([champion.key] if champion.key else [])]
+    if not any(known.counts_for(key) for known in keys):
+        yield "the champion was not checked under the keys of now: the next attempt checks it again first"
+    own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
+    count = len(tuple(scale.untimed(own, notes, key_digest(key), only_accepted=True)))
+    if count:
+        yield (
+            f"{quantity(count, 'accepted kernel')} without a time on today's scale: the next attempt times "
+            f"{'it' if count == 1 else 'them'} after its report, or ./ratchet.sh rescale does"
+        )
 
 
 def _lost_titles(rows: Sequence[Row]) -> list[str]:

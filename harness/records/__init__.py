@@ -34,7 +34,7 @@ from harness.records.evidence import (
     TimedRun,
     Unit,
 )
-from harness.records.note import Note, Scale, ScaledRow
+from harness.records.note import CheckedChampion, Note, Scale, ScaledRow
 from harness.records.problem import (
     KERNEL,
     Array,

@@ -74,3 +74,26 @@ class ScaledRow:
     row: Row
     then: Row
     why_unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedChampion:
+    """The champion of the contest in `folder` (from the top) and what came of checking it.
+
+    `floor_seconds` is the least time the chip needs for the problem. `why_not` is a sentence where nothing was found
+    out: no champion, no simulator, or a failure that may be this machine's.
+    """
+
+    folder: str
+    title: str = ""
+    chip: str = ""
+    attempt: int | None = None
+    note: Note | None = None
+    floor_seconds: float | None = None
+    timed: int = 0
+    why_not: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """True if the champion was checked and nothing failed."""
+        return self.note is not None and self.note.passes

@@ -1,7 +1,7 @@
 """A ledger checked against itself: log, branch and experiments/ must tell the same story. Nothing is written."""
 
 from harness.ledger import Ledger, history
-from harness.ledger.fsck import accepts, checks, inventory, rulings, signatures
+from harness.ledger.fsck import accepts, checks, inventory, noted, rulings, signatures
 from harness.records import Audit, Finding, Key, Replay
 from harness.units import percent
 
@@ -34,6 +34,7 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     findings += checks.branch(place, accepted, logged, filed)
     findings += checks.files(place, logged, filed, apart)
     findings += checks.state(place, notes)
+    findings += noted.notes_hold(place, everything)
     findings += accepts.without_commit(place, accepted, logged, filed, notes)
     findings += accepts.champion(place, logged, filed, present, notes)
     if signed_by is not None:

@@ -75,6 +75,25 @@ def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: s
         raise
 
 
+def commit_files(repository: Repo, files: Mapping[str, bytes], message: str, private_index: Path) -> str | None:
+    """Commits these files, by their paths from the top, on the branch that is checked out; None if HEAD has them all.
+
+    Nothing else that is staged or changed goes with them, and the user's index agrees at these paths afterwards.
+    Raises RatchetError `ref-moved` where somebody else committed meanwhile, and what `require_committable` raises.
+    """
+    git.require_committable(repository)
+    head, branch = git.head_commit(repository), git.branch(repository)
+    changes = {path: git.Entry(mode="100644", blob=write_blob(repository, data, path)) for path, data in files.items()}
+    changes = {path: entry for path, entry in changes.items() if git.entry_at(repository, head, path) != entry}
+    if not changes:
+        return None
+    tree = write_tree(repository, head, changes, private_index)
+    commit = write_commit(repository, tree, (head,), message, sign=git.is_set(repository, "commit.gpgsign", False))
+    move_ref(repository, branch, commit, head, f"ratchet: {message.splitlines()[0]}")
+    set_index_entries(repository, changes)
+    return commit
+
+
 def require_signing(repository: Repo) -> None:
     """Raises RatchetError `signing` where commits are to be signed and cannot be, before anybody waits for a verdict.
 

@@ -128,6 +128,30 @@ def test_killed_at_every_write_of_an_attempt(
     assert ends == {True, False}
 
 
+@pytest.mark.parametrize("every", [SECOND, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_every_write_of_a_rescale(server: Server, copies: Iterator[Case], every: int) -> None:
+    events = writes(server, next(copies), "notes")
+    assert len(events) > 10
+    kept = set()
+    for at in points(len(events), every=every):
+        case, where = next(copies), (at, events[at - 1])
+        assert server.obey(case.contest, "notes", "kill", at)["status"] == -9, where
+        case.recover()
+        notes, skipped = Ledger.open(case.contest).notes()
+        assert skipped == (), where
+        kept.add(len(notes))
+        # No attempt is recorded or lost, and nothing of the user's is touched.
+        assert case.check("accept", where) is False
+        # The next run goes on from there: each note once, in the file and in the log.
+        assert server.obey(case.contest, "notes")["status"] == 0, where
+        assert [note.seconds for note in Ledger.open(case.contest).notes()[0]] == [2e-3, 1e-3], where
+        logged = git(case.contest, "log", "--format=%B", "--first-parent", LOG)
+        assert sum(int(line.rpartition(" ")[2]) for line in logged.splitlines() if "Ratchet-Notes: " in line) == 2
+        assert audit(Ledger.open(case.contest)).findings == (), where
+        case.discard()
+    assert kept == {0, 1, 2}
+
+
 @pytest.mark.parametrize("every", [SOME, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("outcome", ["accept", "reject"])
 def test_killed_at_every_write_of_the_recovery(

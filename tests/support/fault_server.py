@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ledger_fixtures import SETTING, git, ready, revocation
+from ledger_fixtures import SETTING, git, note, ready, revocation
 
 from harness.errors import RatchetError
 from harness.ledger import Ledger
@@ -47,6 +47,16 @@ def revoke(contest: Path) -> None:
         ledger.recover()
         made, _, kernel = revocation(ledger, holder=None)
         revoking.record(ledger, made, kernel)
+
+
+def notes(contest: Path) -> None:
+    """What `rescale` does with the times of two kernels, one after the other."""
+    ledger = Ledger.open(contest)
+    with ledger.lock("rescale"):
+        ledger.recover()
+        for seconds in (2e-3, 1e-3):
+            ledger.keep_notes([note(ledger.attempt(1), seconds)])
+        ledger.log_notes()
 
 
 def recover(contest: Path) -> None:
@@ -136,7 +146,7 @@ def obey(order: dict[str, Any], report: int) -> int:
     os.environ["RATCHET_PID"] = str(os.getpid())
     Injector(order, report)
     try:
-        action = {"recover": recover, "revoke": revoke}.get(order["action"])
+        action = {"recover": recover, "revoke": revoke, "notes": notes}.get(order["action"])
         action(contest) if action else attempt(contest, order["action"])
     except RatchetError as error:
         os.write(report, json.dumps(["error", error.kind, str(error)]).encode() + b"\n")

@@ -11,17 +11,17 @@ from evidence_examples import KEY, V5E, evidence, resimulated, statement
 
 from harness.advice import report as reporting
 from harness.judge.key import key_digest, problem_digest
-from harness.judge.verdict import decision
+from harness.judge.verdict import decision, roofline
 from harness.ledger import Ledger, diff
 from harness.ledger.recording import Recorded
 from harness.loop import revoke as revoking
-from harness.records import Attempt, Champion, Evidence, Failure, Policy, Rejudged, Revocation, Row, Verdict
+from harness.records import Attempt, Champion, Evidence, Failure, Key, Note, Policy, Rejudged, Revocation, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # What `--set BQ=512` makes of it.
 SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
-OWN_KEY = replace(KEY, problem=problem_digest(statement()))
+OWN_KEY = replace(KEY, problem=problem_digest(statement()), timing="0" * 16, checks="0" * 16)
 # The time of an attempt with that outcome over the champion's: each gain is more than the simulator's uncertainty.
 _TIME_RATIO = {"accept": 0.95, "reject": 1.05}
 
@@ -48,6 +48,29 @@ def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes:
 def row(of: Attempt) -> Row:
     """The row of an attempt as the judge makes it."""
     return reporting.row(of, reporting.report(of.evidence, V5E), key_digest(of.key))
+
+
+# A timing key of today: the judge that simulates has changed, the problem and the chip have not.
+LATER_KEY = replace(OWN_KEY, timing="1" * 16, checks="2" * 16)
+
+
+def note(of: Attempt, seconds: float | None, key: Key = LATER_KEY, **changes: Any) -> Note:
+    """A note on the kernel of an attempt as `rescale` makes it, under a key of its own for each time."""
+    key = replace(key, timing=f"{key.timing[:8]}{int(1e9 * (seconds or 0)):08x}")
+    made = Note(
+        kind="timed",
+        attempt=of.number,
+        kernel_sha256=of.kernel_sha256,
+        after=of.number,
+        when="2026-01-02T00:00:00+00:00",
+        key=key,
+        key_digest=key_digest(key),
+    )
+    if seconds is not None:
+        work = of.evidence.problem.work
+        util = roofline.utilisation(work.flops, seconds, roofline.peak(work, V5E))
+        made = replace(made, seconds=seconds, util=util, score=roofline.score(util, seconds))
+    return replace(made, **changes)
 
 
 def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> str:

@@ -1,0 +1,174 @@
+"""A judge that changes: times on one scale by notes, a champion checked again as a note, and no commit for either."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
+
+from harness.ledger import Ledger
+from harness.ledger.fsck import audit
+from harness.loop import rescale
+from harness.records import Note
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+# In the simulator, and in what finds a kernel right.
+SLOWER_WAITS = ("judge/simulate/machine.py", "_WAIT_SECONDS = 20e-9", "_WAIT_SECONDS = 400e-9")
+WIDER = ("problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest with a baseline and an accepted attempt."""
+    folder = committed_contest(tmp_path_factory.mktemp("rescale") / "a contest", sequence=512)
+    ratchet(folder, "experiment: baseline", expect=0)
+    ratchet(folder, "experiment: larger blocks", "--set", "BKV=512", expect=0)
+    return folder
+
+
+@pytest.fixture
+def contest(template: Path, tmp_path: Path) -> Path:
+    return copied(template, tmp_path / "a contest")
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A harness of its own, for changing it as its next version would be."""
+    folder = tmp_path_factory.mktemp("later")
+    shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def changed(later: Path, *changes: tuple[str, str, str]) -> dict[str, str]:
+    """The environment of a command under the harness with these changes and no others."""
+    for name, old, new in (SLOWER_WAITS, WIDER):
+        path = later / "harness" / name
+        text = path.read_text().replace(new, old)
+        assert old in text
+        path.write_text(text.replace(old, new) if (name, old, new) in changes else text)
+    return {"PYTHONPATH": str(later)}
+
+
+def notes(contest: Path) -> tuple[Note, ...]:
+    found, skipped = Ledger.open(contest).notes()
+    assert skipped == ()
+    return found
+
+
+def record(contest: Path, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
+    return found
+
+
+def test_recorded_kernels_are_timed_again_where_the_timing_key_changes(contest: Path, later: Path) -> None:
+    head, files = git(contest, "rev-parse", "HEAD"), sorted((contest / "experiments").glob("*.json"))
+    recorded = {path: path.read_bytes() for path in files}
+    done = ratchet(contest, "rescale", "--json", expect=0, environment=changed(later, SLOWER_WAITS))
+    found = notes(contest)
+    assert {(note.kind, note.attempt) for note in found} == {("timed", 1), ("timed", 2)}
+    assert json.loads(done.stdout)["key_digest"] == found[0].key_digest
+    # Waits take longer there, and both kernels wait.
+    for note in found:
+        before = record(contest, note.attempt)["evidence"]["latency"]["seconds"]
+        assert note.seconds is not None
+        assert note.seconds > before
+    assert git(contest, "rev-parse", "HEAD") == head
+    assert {path: path.read_bytes() for path in files} == recorded
+    assert git(contest, "log", "-1", "--format=%s", "refs/ratchet/root/log").startswith("notes: ")
+    assert audit(Ledger.open(contest)).findings == ()
+    # There is nothing left to do, and where the judge is the old one there never was.
+    again = ratchet(contest, "rescale", expect=0, environment=changed(later, SLOWER_WAITS))
+    assert again.stdout.startswith("0 recorded kernels timed again")
+    assert ratchet(contest, "rescale", expect=0).stdout.startswith("0 recorded kernels timed again")
+    assert notes(contest) == found
+
+
+def test_an_attempt_checks_the_champion_again_and_rescales_after_its_report(contest: Path, later: Path) -> None:
+    head = git(contest, "rev-parse", "HEAD")
+    arguments = ("experiment: small blocks again", "--set", "BKV=128")
+    done = ratchet(contest, *arguments, expect=1, environment=changed(later, SLOWER_WAITS))
+    assert "another timing key" in done.stderr
+    assert "REJECTED" in done.stdout
+    assert done.stderr.index("timed again, so that the table has one scale") > 0
+    found = {note.attempt: note for note in notes(contest)}
+    assert {number: note.kind for number, note in found.items()} == {1: "timed", 2: "checked"}
+    assert found[2].passes
+    assert git(contest, "rev-parse", "HEAD") == head
+    assert record(contest, 3)["champion"]["seconds"] == found[2].seconds
+    assert audit(Ledger.open(contest)).findings == ()
+
+
+def test_a_checks_key_alone_leaves_times_and_makes_one_check(contest: Path, later: Path) -> None:
+    environment = changed(later, WIDER)
+    before = ratchet(contest, "status", expect=0, environment=environment).stdout
+    assert "not checked under the keys of now" in before
+    assert "without a time" not in before
+    done = ratchet(contest, "experiment: it stands", "--record", expect=0, environment=environment)
+    assert "kept as a note on attempt 2" in done.stdout
+    (note,) = notes(contest)
+    assert note.passes
+    assert note.checks == note.checks_passed > 0
+    assert note.seconds == record(contest, 2)["evidence"]["latency"]["seconds"]
+    # It was no attempt and made no commit, and the next attempt need not check the champion again.
+    assert Ledger.open(contest).next_number() == 3
+    assert git(contest, "log", "--format=%s", "-1").strip() == "larger blocks"
+    done = ratchet(contest, "experiment: small blocks", "--set", "BKV=128", expect=1, environment=environment)
+    assert "evaluated again first" not in done.stderr
+    assert len(notes(contest)) == 1
+    assert audit(Ledger.open(contest)).findings == ()
+
+
+def test_a_kernel_that_cannot_be_timed_says_why_and_the_others_are_timed(contest: Path, later: Path) -> None:
+    # Today's contest is another: its kernel takes one more input, which attempt 1 and 2 know nothing of.
+    environment = changed(later, SLOWER_WAITS)
+    prepare = contest / "prepare.py"
+    prepare.write_text(prepare.read_text().replace("HEAD_DIM = 128", "HEAD_DIM = 100"))
+    git(contest, "commit", "-qam", "Another problem")
+    done = ratchet(contest, "rescale", expect=0, environment=environment)
+    found = notes(contest)
+    assert {note.attempt for note in found} == {1, 2}
+    for note in found:
+        assert (note.seconds is None) == bool(note.failure_kind and note.reason)
+        if note.seconds is None:
+            assert f"attempt {note.attempt} has no time: {note.failure_kind}" in " ".join(done.stdout.split())
+
+
+def test_every_champion_is_checked_with_one_command_and_one_commit(contest: Path) -> None:
+    before = git(contest, "rev-parse", "HEAD").strip()
+    page = contest / "CHAMPIONS.md"
+    (contest / "mine").write_text("the user's own\n")
+    git(contest, "add", "mine")
+    done = ratchet(contest, "champions", "--page", str(page), "--commit", expect=0)
+    assert "1 of 1 champions pass" in done.stdout
+    assert "| `.` | attention forward" in page.read_text()
+    assert git(contest, "rev-parse", "HEAD^").strip() == before
+    changed_files = git(contest, "diff", "--name-only", "HEAD^", "HEAD").split()
+    assert changed_files == ["CHAMPIONS.md", "experiments/.gitattributes", "experiments/notes.jsonl"]
+    assert git(contest, "status", "--porcelain").split() == ["A", "mine"]
+    # Known under these keys: asked again, nothing is found out and nothing is committed.
+    again = ratchet(contest, "champions", "--page", str(page), "--commit", expect=0)
+    assert "nothing to commit" in again.stderr
+    assert len(notes(contest)) == 1
+
+
+def test_a_lost_kernel_is_said_and_the_others_are_timed(contest: Path, later: Path) -> None:
+    # A clone that has neither the log nor the record of attempt 1.
+    git(contest, "update-ref", "-d", "refs/ratchet/root/log")
+    (first,) = (contest / "experiments").glob("0001-*.json")
+    git(contest, "rm", "-q", str(first))
+    git(contest, "commit", "-qm", "Lose an attempt")
+    done = ratchet(contest, "rescale", expect=0, environment=changed(later, SLOWER_WAITS))
+    assert [note.attempt for note in notes(contest)] == [2]
+    assert "1 recorded kernel timed again" in done.stdout
+
+
+def test_the_words_for_a_rescale_that_leaves_attempts() -> None:
+    found = rescale.Rescaled(key_digest="0123456789ab", notes=(), skipped=("attempt 3 was not timed: why",))
+    assert rescale.sentences(found) == (
+        "0 recorded kernels timed again under key 0123456789ab", "attempt 3 was not timed: why",
+    )  # fmt: skip

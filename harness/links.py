@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.errors import RatchetError
 
 # What a kernel.py is read from is recorded, and the folders are written to.
-OF_A_CONTEST = ("*.py", "experiments", "profile_data")
+OF_A_CONTEST = ("*.py", "experiments", "attempts.jsonl", "profile_data")
 
 
 def refuse(directory: Path) -> None:

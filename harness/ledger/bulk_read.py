@@ -28,7 +28,7 @@ class Held:
 def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
-    From the log, else from experiments/ in the working tree or at HEAD. A kernel that is in
+    From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in
     neither log nor branch is made of its diff, and believed only if its hash is right.
     """
     found = {identity(held.row): held for held in _logged(place)}
@@ -75,7 +75,14 @@ def _logged(place: Place) -> Iterator[Held]:
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
-    """The attempts of these numbers in experiments/; the working tree last, because `rows` shows that one."""
+    """The attempts of these numbers in files; those of the working tree last, because `rows` shows them."""
+    files, _ = history.packed_files(place)
+    for record in (record for file in reversed(files) for record in file.records if record.number in numbers):
+        try:
+            row, document = record.row(), record.document()
+        except RecordError:
+            continue
+        yield _held(row, document, None, record.where)
     committed = {
         name: entry for name, entry in history.committed_names(place).items() if experiments.number_of(name) in numbers
     }

@@ -1,10 +1,11 @@
 """Which accepted attempt is the champion on the branch that is checked out."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.ledger import experiments, git
+from harness.ledger import experiments, git, packed
 from harness.ledger.codec import RecordError, decode_attempt
 from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names, text_at
 from harness.ledger.paths import Place
@@ -13,7 +14,7 @@ from harness.records import TITLE_MOVES, Attempt, Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The champion: its attempt, the commit that accepted it (None: only experiments/ knows), its kernel's blob."""
+    """The champion: its attempt, the commit that accepted it (None: only files know), its kernel's blob."""
 
     attempt: Attempt
     commit: str | None
@@ -25,7 +26,7 @@ def standing(place: Place) -> Standing | None:
 
     It is the newest accept in HEAD's history that no undo and no revoke took the title from; where lines of
     history were merged that each accepted something, the one whose kernel.py HEAD has. Where the history does not
-    say (a shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
+    say (a shallow clone, a squashed branch), the accepted attempts in files at HEAD do.
     """
     candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(
@@ -53,7 +54,7 @@ def before(place: Place, number: int) -> Attempt | None:
 def all_before(place: Place, number: int) -> Iterator[Attempt]:
     """Every accepted attempt before `number` that still stands, the newest first.
 
-    From HEAD's history; what lies before its beginning (a shallow clone, a squashed branch) from experiments/ at HEAD.
+    From HEAD's history; what lies before its beginning (a shallow clone, a squashed branch) from files at HEAD.
     """
     candidates, undone = _candidates(place)
     oldest = number
@@ -97,22 +98,25 @@ def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) ->
 
 
 def _filed(place: Place, undone: set[int]) -> list[Attempt]:
-    """The accepted attempts in experiments/ at HEAD that still stand, the newest first; `undone` are known not to."""
-    found: list[Attempt] = []
-    committed = committed_names(place)
-    for name, data in zip(
-        committed, git.read_blobs(place.repository, [entry.blob for entry in committed.values()]), strict=True
-    ):
-        try:
-            one = decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
-        except RecordError:
-            continue
-        if one.contest == place.name:
-            found.append(one)
+    """The accepted attempts in files at HEAD that still stand, the newest first; `undone` are known not to."""
+    found = [one for one in _attempts_at_head(place) if one.contest == place.name]
     taken = {one.champion.attempt for one in found if _is_accepted(one, "undo") and one.champion is not None}
     taken |= {number for one in found if one.revocation is not None for number in one.revocation.revoked}
     standing_ = (one for one in found if one.verdict.outcome == "accept" and one.kind not in TITLE_MOVES)
     return sorted((one for one in standing_ if one.number not in undone | taken), key=lambda one: -one.number)
+
+
+def _attempts_at_head(place: Place) -> Iterator[Attempt]:
+    """The attempts in experiments/ and in attempts.jsonl at HEAD that can be read."""
+    committed = committed_names(place)
+    blobs = git.read_blobs(place.repository, [entry.blob for entry in committed.values()])
+    for name, data in zip(committed, blobs, strict=True):
+        with contextlib.suppress(RecordError):
+            yield decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
+    file = packed.at_head(place)
+    for record in file.records if file else ():
+        with contextlib.suppress(RecordError):
+            yield decode_attempt(record.document(), record.where)
 
 
 def _is_accepted(one: Attempt, kind: Kind) -> bool:

@@ -2,8 +2,9 @@
 
 Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
-    needs only the head of a file. A row alone is one line, `{"schema", ...its fields}`. JSON has no word for a
-    float that is not finite: it is written as `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
+    needs only the head of a file. The attempt is indented in older files and one line in newer ones. A row alone is
+    one line, `{"schema", ...its fields}`. JSON has no word for a float that is not finite: it is written as
+    `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
 2   An attempt may be of kind `revoke` and have a `revocation`, a row `revokes` and `holder`. A simulation may have
     `offences`, a verdict be `resimulated`. What schema 1 lacks has defaults: its documents are read as they are.
 3   Plainer names: `breakdown` was `anatomy`, `paired` was `duel`, `paired_seconds` was `duel_seconds`, the mode
@@ -51,14 +52,47 @@ class RecordError(RatchetError):
 
 
 def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
-    """One attempt as indented UTF-8 JSON in the records' own order, with a newline at the end.
+    """One attempt as UTF-8 JSON in the records' own order, in the layout of `laid_out`.
 
     `row` is what the table shows of it; it is stored beside the attempt so that a table of
     files needs neither the judge nor the whole file.
     """
     row_text = "null" if row is None else _text(_row_built(row))
-    body = _text(_built(attempt), indent=2).replace("\n", "\n  ")
-    return f'{{\n  "schema": {SCHEMA},\n  "row": {row_text},\n  "attempt": {body}\n}}\n'.encode()
+    return laid_out(SCHEMA, row_text, compact(_built(attempt)))
+
+
+def laid_out(schema: int, row: str, attempt: str) -> bytes:
+    """A document of these JSON texts: schema, row and attempt on a line each, of which the last is the longest.
+
+    The row is read without the rest, and whether the file is complete is seen at its end.
+    """
+    return f'{{\n  "schema": {schema},\n  "row": {row},\n  "attempt": {attempt}\n}}\n'.encode()
+
+
+def is_complete(tail: bytes) -> bool:
+    """True of the last bytes of a document that `laid_out`, or the indented layout before it, wrote to its end."""
+    return tail.rstrip().replace(b"\r", b"").endswith(b"}\n}")
+
+
+def compact(built: Any) -> str:
+    """A JSON value without whitespace, which UTF-8 can encode. Raises ValueError for a number that is not finite.
+
+    Lone surrogates, which messages that are not UTF-8 reach Python as, are escaped.
+    """
+    return _text(built, separators=(",", ":"))
+
+
+def same_value(one: bytes, other: bytes) -> bool:
+    """True of two documents that are equal as JSON, in whatever layout."""
+    return one == other or value_text(one) == value_text(other)
+
+
+def value_text(data: bytes) -> str:
+    """A text that is the same for documents that are equal as JSON. Raises RecordError."""
+    try:
+        return json.dumps(json.loads(data.decode("utf-8", "surrogatepass")), sort_keys=True)
+    except (ValueError, RecursionError) as error:
+        raise RecordError("corrupt-record", f"expected a record as JSON, got what cannot be read: {error}") from error
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:
@@ -242,11 +276,11 @@ def _read(value: dict[str, Any]) -> Any:
     return value
 
 
-def _text(built: Any, indent: int | None = None) -> str:
-    text = json.dumps(built, ensure_ascii=False, indent=indent, allow_nan=False)
+def _text(built: Any, separators: tuple[str, str] = (", ", ": ")) -> str:
+    text = json.dumps(built, ensure_ascii=False, separators=separators, allow_nan=False)
     try:
         text.encode()
     except UnicodeEncodeError:
         # A message that is not UTF-8 reaches Python as lone surrogates, which only escapes can carry.
-        return json.dumps(built, indent=indent, allow_nan=False)
+        return json.dumps(built, separators=separators, allow_nan=False)
     return text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness import limits
 from harness.errors import RatchetError
-from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_row
+from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_row, is_complete
 from harness.records import Row
 
 SLUG_LENGTH = 40
@@ -54,10 +54,9 @@ def row_in(path: Path, where: str) -> Row:
             head = stream.read(_HEAD_BYTES)
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 16))
-            tail = stream.read().split()
+            tail = stream.read()
             row = decode_head_row(head, where)
-            # The closing braces of the attempt and of the document: a file cut off anywhere lacks them.
-            if row is None or tail[-2:] != [b"}", b"}"]:
+            if row is None or not is_complete(tail):
                 stream.seek(0)
                 row = decode_attempt_row(stream.read(), where)
             return row

@@ -1,13 +1,13 @@
-"""What log, branch and experiments/ say about a contest, taken together: rows, attempts and their kernels."""
+"""What log, branch, experiments/ and attempts.jsonl say about a contest, taken together: rows, attempts, kernels."""
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness import candidate_text
 from harness.errors import RatchetError
-from harness.ledger import diff, experiments, git, messages, notes
+from harness.ledger import diff, experiments, git, messages, notes, packed
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, identity
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
@@ -42,7 +42,7 @@ class Accepted:
 def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The newest `limit` attempts (None: all), newest last, and what was skipped and why.
 
-    The union of the log and of experiments/ in the working tree and at HEAD. `commit` is the
+    The union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is the
     branch commit of an accept that some branch holds, else the log commit, else empty.
     """
     try:
@@ -118,7 +118,10 @@ def log_commits(place: Place, limit: int | None = None, containing: str = "") ->
 
 
 def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
-    """The rows in experiments/, in the working tree or else at HEAD, newest first, and what was skipped."""
+    """The rows in experiments/ and attempts.jsonl, of the working tree or else of HEAD, newest first; what was skipped.
+
+    With a limit at least so many, if there are so many.
+    """
     found: list[Row] = []
     skipped: list[str] = []
     committed = committed_names(place)
@@ -132,7 +135,45 @@ def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[s
                 skipped.append(f"skipped: {row}")
         if limit is not None and len(found) >= limit:
             break
-    return found, skipped
+    seen = set(map(identity, found))
+    for row in _packed_rows(place, limit):
+        if not isinstance(row, Row):
+            skipped.append(f"skipped: {row}")
+        elif (one := identity(row)) not in seen:
+            seen.add(one)
+            found.append(row)
+    return sorted(found, key=lambda row: -row.number), skipped
+
+
+def packed_files(place: Place) -> tuple[tuple[packed.Packed, ...], tuple[RecordError, ...]]:
+    """attempts.jsonl of the working tree, then of HEAD where it differs, and what cannot be read of them."""
+    try:
+        files = packed.files(place)
+    except RecordError as error:
+        at_head = packed.at_head(place)
+        return () if at_head is None else (at_head,), (error,)
+    return files, tuple(complaint for file in files for complaint in file.complaints)
+
+
+def packed_records(place: Place, number: int) -> Iterator[packed.Record]:
+    """The lines of an attempt in attempts.jsonl: those of the working tree, then those of HEAD."""
+    return (record for file in packed_files(place)[0] for record in file.records if record.number == number)
+
+
+def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]:
+    """The rows in attempts.jsonl, the newest `limit` of each file at least; those that are in both come twice."""
+    files, complaints = packed_files(place)
+    yield from complaints
+    for file in files:
+        read = 0
+        for record in sorted(file.records, key=lambda record: -record.number):
+            if read == limit:
+                break
+            try:
+                yield record.row()
+                read += 1
+            except RecordError as error:
+                yield error
 
 
 def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.Entry]) -> Iterable[Row | RecordError]:
@@ -189,7 +230,22 @@ def last_number(place: Place) -> int:
             break
         # A stranger's file of such a name must not make the numbers jump.
         if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
-            return number
+            highest = number
+            break
+    return max(highest, _last_packed_number(place))
+
+
+def _last_packed_number(place: Place) -> int:
+    """The highest number in attempts.jsonl, of a line that is ours even if it can no longer be read."""
+    files, _ = packed_files(place)
+    highest = max((number for file in files for number in file.damaged), default=0)
+    records = (record for file in files for record in file.records if record.number > highest)
+    for record in sorted(records, key=lambda record: -record.number):
+        try:
+            return record.row().number
+        except RecordError as error:
+            if error.kind != "foreign-record":
+                return record.number
     return highest
 
 
@@ -248,13 +304,15 @@ def log_commit_of(place: Place, number: int) -> str | None:
 
 
 def attempt(place: Place, number: int) -> Attempt:
-    """The record of one attempt: from the log, else from experiments/.
+    """The record of one attempt: from the log, else from experiments/ or attempts.jsonl.
 
     Raises RatchetError `unknown-attempt`, or RecordError if all there is of it cannot be read.
     """
     complaint: RecordError | None = None
     for data, where in _records(place, number):
         try:
+            if isinstance(data, RecordError):
+                raise data
             found = decode_attempt(data, where)
         except RecordError as error:
             complaint = complaint or error
@@ -272,7 +330,8 @@ def attempt(place: Place, number: int) -> Attempt:
     )
 
 
-def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
+def _records(place: Place, number: int) -> Iterator[tuple[bytes | RecordError, str]]:
+    """Every document that the ledger has of an attempt, or the reason why it cannot be read, and its place."""
     commit = log_commit_of(place, number)
     if commit is not None:
         data = git.file_at(place.repository, commit, RECORD_NAME)
@@ -287,6 +346,11 @@ def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
         if experiments.number_of(name) == number:
             data = git.read_blobs(place.repository, (entry.blob,))[0]
             yield data or b"", f"{place.experiments}/{name} at HEAD"
+    for record in packed_records(place, number):
+        try:
+            yield record.document(), record.where
+        except RecordError as error:
+            yield error, record.where
 
 
 def kernel(place: Place, number: int) -> bytes:

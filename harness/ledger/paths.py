@@ -11,6 +11,7 @@ from harness.ledger import git
 
 RECORD_NAME = "attempt.json"
 KERNEL_NAME = "kernel.py"
+PACKED_NAME = "attempts.jsonl"
 _ROOT_NAME = "root"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 
@@ -40,6 +41,11 @@ class Place:
         return self.inside("experiments")
 
     @property
+    def packed(self) -> str:
+        """The file attempts.jsonl as git names it."""
+        return self.inside(PACKED_NAME)
+
+    @property
     def kernel_path(self) -> Path:
         """kernel.py in the working tree."""
         return self.root / self.kernel
@@ -48,6 +54,11 @@ class Place:
     def experiments_directory(self) -> Path:
         """The folder experiments/ in the working tree."""
         return self.root / self.experiments
+
+    @property
+    def packed_path(self) -> Path:
+        """The file attempts.jsonl in the working tree."""
+        return self.root / self.packed
 
     @property
     def state_directory(self) -> Path:

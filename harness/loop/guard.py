@@ -64,7 +64,12 @@ class Tampering:
 def begin(ledger: Ledger, contest: Contest) -> Watch:
     """What the candidate's processes may not touch: the harness and the contest, the ledger, git's configuration."""
     judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
-    records = ((ledger.experiments_directory, "*.json"), (ledger.place.state_directory, "*.json"))
+    packed = ledger.place.packed_path
+    records = (
+        (ledger.experiments_directory, "*.json"),
+        (packed.parent, packed.name),
+        (ledger.place.state_directory, "*.json"),
+    )
     return watch(ledger.repository, judge, records, ledger.log_ref)
 
 
@@ -131,7 +136,7 @@ def _files_put_right(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
             continue
         if there is not None and _is_committed(before, path, there[1]):
             # A record more does not matter; another judge would have given half of the verdict.
-            if path.suffix != ".json":
+            if path.suffix not in (".json", ".jsonl"):
                 standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
             continue
         if there is not None:

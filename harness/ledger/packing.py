@@ -1,0 +1,171 @@
+"""Moving the attempts' files of experiments/ into attempts.jsonl; a kill at any moment loses nothing."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from harness import files
+from harness.errors import RatchetError
+from harness.ledger import experiments, packed
+from harness.ledger.codec import RecordError, compact, decode_attempt, decode_attempt_row, value_text
+from harness.ledger.packed import Packed
+from harness.ledger.paths import PACKED_NAME, Place
+from harness.ledger.shortening import Budget, Pool, parsed, shorten, unshared
+
+NOTES_NAME = "notes.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """What was moved into attempts.jsonl, what it holds now, and what was left where it is, in sentences.
+
+    `bytes_before` are those of attempts.jsonl and of the moved files, `bytes_after` those of attempts.jsonl now.
+    """
+
+    moved: int
+    notes: int
+    attempts: int
+    bytes_before: int
+    bytes_after: int
+    left: tuple[str, ...]
+
+
+def pack(place: Place) -> Packing:
+    """Moves every attempt's file and note of experiments/ into attempts.jsonl.
+
+    Effects: files in the working tree alone. The new attempts.jsonl is written first, whole or not at all, then the
+    files are removed that it holds; after a kill in between the next call removes them. Lines are only appended, so
+    a line that cannot be read stays. A file that is no readable attempt stays, too. Raises RatchetError where
+    attempts.jsonl is from a newer version, or cannot be read or written.
+    """
+    path = place.packed_path
+    if path.is_symlink():
+        raise RatchetError("not-a-file", f"expected {path} to be a file, got a symbolic link: copy the file")
+    before = packed.read(packed.bytes_here(path) or b"", place.packed)
+    if newer := next((one for one in before.complaints if one.kind == "newer-record"), None):
+        raise newer
+    left = list(map(str, before.complaints))
+    documents = dict(_documents(place, left))
+    texts = {name: value_text(document) for name, document in documents.items()}
+    held = set(_texts_in(before, left))
+    new = {text: documents[name] for name, text in texts.items() if text not in held}
+    notes, may_go = _notes(place, left)
+    new_notes = [line for line in notes if line not in before.notes]
+    data = before.data
+    if new or new_notes:
+        data = _appended(before, new.values(), new_notes)
+        held = set(_texts_in(packed.read(data, place.packed), []))
+        if lost := new.keys() - held:
+            raise AssertionError(f"{len(lost)} records would not come back as they are; nothing was written")
+        files.write_atomically(path, data)
+    sources = [place.experiments_directory / name for name, text in texts.items() if text in held]
+    moved = len(sources)
+    if may_go:
+        sources.append(place.experiments_directory / NOTES_NAME)
+    bytes_before = len(before.data) + sum(source.stat().st_size for source in sources)
+    for source in sources:
+        files.remove(source)
+    with contextlib.suppress(OSError):
+        place.experiments_directory.rmdir()
+    return Packing(
+        moved=moved,
+        notes=len(new_notes),
+        attempts=len(held),
+        bytes_before=bytes_before,
+        bytes_after=len(data),
+        left=tuple(left),
+    )
+
+
+def _documents(place: Place, left: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The attempts' files that can be packed, by name, the lowest number first; of the others, why they are left."""
+    for name in reversed(experiments.names_in(place.experiments_directory)):
+        path, where = place.experiments_directory / name, f"{place.experiments}/{name}"
+        try:
+            if path.is_symlink():
+                raise RecordError("not-a-file", f"{where} is a symbolic link")
+            data = experiments.bytes_of(path)
+            if data is None:
+                raise RecordError("corrupt-record", f"{where} cannot be read")
+            numbers = {decode_attempt_row(data, where).number, decode_attempt(data, where).number}
+            if numbers != {experiments.number_of(name)}:
+                raise RecordError("foreign-record", f"{where}: the name and the record disagree about the number")
+            document = json.loads(data)
+            if document.keys() != {"schema", "row", "attempt"}:
+                raise RecordError("foreign-record", f"{where} has other fields than schema, row and attempt")
+            compact(shorten(document))
+        except RecordError as error:
+            left.append(f"left where it is: {error}")
+        except ValueError as error:
+            left.append(f"left where it is: {where}: {error}")
+        else:
+            yield name, data
+
+
+def _texts_in(found: Packed, left: list[str]) -> Iterator[str]:
+    """The documents of a file, in the form in which they are compared; of those that cannot be read, why."""
+    for record in found.records:
+        try:
+            yield value_text(record.document())
+        except RecordError as error:
+            left.append(str(error))
+
+
+def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
+    """The lines of experiments/notes.jsonl, each once, and whether all of it are notes, so that the file may go."""
+    path = place.experiments_directory / NOTES_NAME
+    data = packed.bytes_here(path)
+    if data is None or path.is_symlink():
+        return [], False
+    notes: dict[str, None] = {}
+    strange = 0
+    for line in packed.lines_of(data):
+        if packed.is_note(line):
+            notes[line.decode()] = None
+        else:
+            strange += 1
+    if strange:
+        left.append(f"left where it is: {place.experiments}/{NOTES_NAME}: {strange} of its lines are no notes")
+    return list(notes), not strange
+
+
+def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) -> bytes:
+    """The bytes of a file with further attempts and notes; those that it has stay as they are."""
+    pool = Pool()
+    for name, value in before.shared.items():
+        pool.taken.add(name)
+        with contextlib.suppress(RecordError):
+            budget = Budget(name)
+            pool.names[compact(unshared(parsed(value, budget), before.shared, budget))] = name
+    for record in before.records:
+        with contextlib.suppress(RecordError):
+            for short in record.short():
+                pool.count(short)
+    shortened = []
+    for document in map(json.loads, documents):
+        row, attempt = shorten(document["row"]), shorten(document["attempt"])
+        pool.count(row)
+        pool.count(attempt)
+        shortened.append((document["row"]["number"], row, document["schema"], attempt))
+    lines = [] if before.data else [f'{{"packed":{packed.VERSION}}}']
+    for number, row, schema, attempt in shortened:
+        new: dict[str, str] = {}
+        short_row, short_attempt = compact(pool.share(row, new)), compact(pool.share(attempt, new))
+        if new:
+            lines.append(f'{{"shared":{{{",".join(f"{json.dumps(name)}:{value}" for name, value in new.items())}}}}}')
+        lines.append(f'{{"number":{number},"row":{short_row},"schema":{schema},"attempt":{short_attempt}}}')
+    lines += notes
+    end = b"" if before.data.endswith(b"\n") or not before.data else b"\n"
+    return before.data + end + "".join(f"{line}\n" for line in lines).encode()
+
+
+def summary(packing: Packing) -> str:
+    """What `pack` prints."""
+    size = f"{packing.bytes_after:,} bytes"
+    if not packing.moved and not packing.notes:
+        return f"nothing to pack: {PACKED_NAME} holds {packing.attempts} attempts in {size}"
+    return (
+        f"{packing.moved} attempts and {packing.notes} notes moved into {PACKED_NAME}: {packing.bytes_before:,} bytes "
+        f"before, {size} now, which hold {packing.attempts} attempts"
+    )

@@ -85,7 +85,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The lines of one attempts.jsonl. `complaints` name what cannot be read, `damaged` are the numbers of such lines."""
+    """The lines of one attempts.jsonl.
+
+    `complaints` name the lines that cannot be read, `damaged` are the numbers of those that are attempts.
+    """
 
     data: bytes
     records: tuple[Record, ...]

@@ -37,7 +37,8 @@ _LEAST = 16
 # A definition costs its name twice, quotes, a colon and a comma.
 _DEFINITION = 2 * _NAME_LENGTH + 6
 _TABLE_ROWS, _TEXT_LINES = 3, 4
-_ARRAYS: tuple[tuple[str, str, type], ...] = (("$d", "d", float), ("$i", "I", int))
+# The sign of an array of numbers, and their format in `struct`.
+_ARRAYS = {"$d": "d", "$i": "I"}
 # A record is nested a dozen deep.
 _DEEPEST = 100
 
@@ -47,15 +48,16 @@ class Budget:
     """The characters that one record may still grow by while it is read; `where` is named in the complaint."""
 
     where: str
+    most: int = field(default_factory=lambda: limits.RECORD.value)
     spent: int = 0
 
     def spend(self, characters: int) -> None:
         """Raises RecordError `too-large` where the record would be larger than limits.RECORD."""
         self.spent += characters
-        if self.spent > limits.RECORD.value:
+        if self.spent > self.most:
             raise RecordError(
                 "too-large",
-                f"{self.where} would unfold to more than {limits.RECORD.value:,} {limits.RECORD.counts}; "
+                f"{self.where} would unfold to more than {self.most:,} {limits.RECORD.counts}; "
                 f"{limits.RECORD.variable} is the limit, set it higher if you trust where this comes from",
             )
 
@@ -93,11 +95,18 @@ def _shortened_list(items: list[Any], depth: int) -> list[Any]:
         return ["$t", shorten(list(items[0]), depth + 1), *(shorten(column, depth + 1) for column in columns)]
     plain = [shorten(item, depth + 1) for item in items]
     forms = [plain, ["$r", *_runs(plain)]]
-    for sign, code, kind in _ARRAYS:
-        if items and all(type(item) is kind and (kind is float or 0 <= item < 1 << 32) for item in items):
-            packed = base64.b85encode(struct.pack(f"<{len(items)}{code}", *items)).decode()
-            forms.append([sign, _escaped(packed)])
+    if sign := _array_sign(items):
+        packed = base64.b85encode(struct.pack(f"<{len(items)}{_ARRAYS[sign]}", *items)).decode()
+        forms.append([sign, _escaped(packed)])
     return min(forms, key=lambda form: len(compact(form)))
+
+
+def _array_sign(items: list[Any]) -> str:
+    """The sign for an array of these numbers, empty where they are none, or not all of one kind."""
+    kinds = set(map(type, items))
+    if kinds == {float}:
+        return "$d"
+    return "$i" if kinds == {int} and 0 <= min(items) and max(items) < 1 << 32 else ""
 
 
 def _runs(items: list[Any]) -> list[Any]:
@@ -195,7 +204,7 @@ _RESTORE: Mapping[str, Callable[[list[Any], Budget], Any]] = {
     "$t": _table,
     "$r": _repeated,
     "$l": _lines,
-    **{sign: _array(code) for sign, code, _ in _ARRAYS},
+    **{sign: _array(code) for sign, code in _ARRAYS.items()},
 }
 
 
@@ -226,7 +235,7 @@ def unshared(short: Any, texts: Mapping[str, bytes], budget: Budget, depth: int 
 def parsed(data: bytes, budget: Budget) -> Any:
     """What the JSON text `data` says. Raises RecordError."""
     try:
-        return json.loads(data)
+        return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise budget.damaged(f"is not readable JSON: {error}") from error
 

@@ -12,7 +12,7 @@ def audit_text(audit: Audit, width: int, colour: bool) -> str:
     """What was checked, then every finding with what to do about it, then facts worth knowing."""
     looked = (
         f"contest {audit.contest}: {quantity(audit.log_commits, 'log commit')}, "
-        f"{quantity(audit.files, 'file')} in experiments/, {quantity(audit.accepts, 'accept')} on branches; "
+        f"{quantity(audit.files, 'attempt')} in files, {quantity(audit.accepts, 'accept')} on branches; "
         f"{quantity(audit.records, 'record')} decoded and derived anew, "
         f"{audit.kernels} kernel.py hashed"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from harness.judge.key import key_difference
 from harness.ledger import champion as champions
 from harness.ledger import git, history, messages
-from harness.ledger.fsck.inventory import Known, fetch, finding
+from harness.ledger.fsck.inventory import Known, fetch, finding, holds
 from harness.ledger.paths import Place
 from harness.records import Finding, Key
 
@@ -50,23 +50,34 @@ def without_commit(
 
 def _squashing_commit(place: Place, known: Known, filed: Sequence[Known]) -> str | None:
     """The commit that brought this record to HEAD together with the kernel.py of it or of a later accept, or None."""
-    path = known.where.removesuffix(" at HEAD")
-    commit = git.last_commit_of(place.repository, path)
+    commit = _bringing_commit(place, known)
     if commit is None:
         return None
-    blob = git.blob_ids(place.repository, (f"{commit}:{path}",))[0]
-    if blob != git.hash_of(place.repository, known.data, path):
-        return None
-    brought = git.paths_changed_in(place.repository, commit, place.experiments)
+    brought = {
+        path
+        for folder in (place.experiments, place.packed)
+        for path in git.paths_changed_in(place.repository, commit, folder)
+    }
     kernel = history.text_at(place, commit)
     later = {
         one.attempt.kernel_sha256
         for one in filed
         if one.row.number >= known.row.number
         and one.attempt.verdict.outcome == "accept"
-        and one.where.removesuffix(" at HEAD") in brought
+        and (one.path in brought or (one.is_packed and place.packed in brought))
     }
     return commit if kernel is not None and hashlib.sha256(kernel).hexdigest() in later else None
+
+
+def _bringing_commit(place: Place, known: Known) -> str | None:
+    """The commit that brought this record to HEAD, as a file of its own or, where it is packed, as a line."""
+    commit = git.last_commit_of(place.repository, known.path)
+    data = git.file_at(place.repository, commit, known.path) if commit is not None else None
+    if data is not None and holds(data, known):
+        return commit
+    if not known.is_packed:
+        return None
+    return git.last_commit_of(place.repository, place.packed, f'{{"number":{known.row.number},')
 
 
 def champion(

@@ -11,7 +11,7 @@ from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.ledger import cleanup, experiments, git, history, journal, messages
 from harness.ledger import lock as locking
-from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row, value_text
 from harness.ledger.fsck.inventory import Known, choose, fetch, finding, read
 from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
@@ -197,22 +197,22 @@ def branch(
 
 
 def files(place: Place, logged: Sequence[Known], filed: Sequence[Known], apart: set[str]) -> Iterator[Finding]:
-    """The files of experiments/ are the log's records; every logged attempt has one."""
+    """The attempts in files are the log's records; every logged attempt is in one."""
     by_number = {known.row.number: known for known in logged}
     for known in filed:
         own = by_number.get(known.row.number)
         if own is None or _is_same(known.data, own) or encode_row(known.row) in apart:
             continue
         same = (own.attempt.kernel_sha256, own.attempt.started) == (known.attempt.kernel_sha256, known.attempt.started)
-        path = known.where.removesuffix(" at HEAD")
         commit = own.commit.id if own.commit else ""
+        remove = "remove that line, then " if known.is_packed else ""
         yield finding(
             "file-differs" if same else "numbered-apart",
             known.where,
             f"it is not the record in {own.where}"
             if same
             else f"{own.where} is another attempt {known.row.number}: two clones numbered apart",
-            f"git cat-file -p {commit[:12]}:{RECORD_NAME} > '{path}'" if same else choose(place),
+            f"{remove}git cat-file -p {commit[:12]}:{RECORD_NAME} > '{known.path}'" if same else choose(place),
         )
     have = {known.row.number for known in filed}
     for known in logged:
@@ -285,9 +285,9 @@ def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool
 
 def distinct(everything: Iterable[Known]) -> Iterable[Known]:
     """Each record once: a file that repeats the log's record is checked with it."""
-    found: dict[bytes, Known] = {}
+    found: dict[str, Known] = {}
     for known in everything:
-        found.setdefault(known.data, known)
+        found.setdefault(value_text(known.data), known)
     return found.values()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.errors import RatchetError
 from harness.ledger import experiments, git, history, messages
-from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row, value_text
 from harness.ledger.git.refs import refs
 from harness.ledger.paths import RECORD_NAME, Place
 from harness.records import Attempt, Finding, Row
@@ -13,13 +13,18 @@ from harness.records import Attempt, Finding, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """One attempt as a place of the ledger holds it; `blob` is the id of its record in git."""
+    """One attempt as a place of the ledger holds it; `is_packed` says that this is a line of attempts.jsonl.
+
+    `path` is its file in experiments/, in which a packed one was before; empty of the log's.
+    """
 
     where: str
     data: bytes
     row: Row
     attempt: Attempt
     commit: git.Commit | None = None
+    is_packed: bool = False
+    path: str = ""
 
 
 def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
@@ -60,6 +65,34 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
 
 
 def filed(place: Place, findings: list[Finding]) -> list[Known]:
+    """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD where it differs."""
+    lines = _packed(place, findings)
+    # A file that is packed already was left by a pack that was killed, or is removed from the working tree alone.
+    return [*(one for one in _single_files(place, findings) if value_text(one.data) not in lines), *lines.values()]
+
+
+def _packed(place: Place, findings: list[Finding]) -> dict[str, Known]:
+    """The attempts in attempts.jsonl, by `value_text`; of HEAD those that the working tree's file has not."""
+    found: dict[str, Known] = {}
+    remedy = f"take the line from a clone that has it; git log -p -- '{place.packed}' shows it as it was"
+    files, complaints = history.packed_files(place)
+    findings += [_unreadable(error, place.packed, remedy) for error in complaints]
+    for record in (record for file in files for record in file.records):
+        try:
+            row, data = record.row(), record.document()
+            attempt = decode_attempt(data, record.where)
+            if attempt.number != row.number:
+                raise RecordError("foreign-record", f"{record.where} holds attempt {attempt.number}")
+        except RecordError as error:
+            findings.append(_unreadable(error, record.where, remedy))
+            continue
+        path = f"{place.experiments}/{experiments.file_name(row.number, row.hypothesis)}"
+        known = Known(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
+        found.setdefault(value_text(data), known)
+    return found
+
+
+def _single_files(place: Place, findings: list[Finding]) -> list[Known]:
     """The attempts in experiments/: of the working tree, and of HEAD where it differs."""
     found = []
     committed = history.committed_names(place)
@@ -84,7 +117,7 @@ def filed(place: Place, findings: list[Finding]) -> list[Known]:
         except RecordError as error:
             findings.append(_unreadable(error, where, f"git checkout HEAD -- '{place.experiments}/{name}'"))
             continue
-        found.append(Known(where=where, data=data, row=row, attempt=attempt))
+        found.append(Known(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}"))
     return found
 
 
@@ -122,6 +155,16 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
 
 
 # --- the small things ----------
+
+
+def holds(data: bytes, known: Known) -> bool:
+    """True if the bytes are this record, in whatever layout (line endings, an older writer, packed)."""
+    if data == known.data:
+        return True
+    try:
+        return value_text(data) == value_text(known.data)
+    except RecordError:
+        return False
 
 
 def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:

@@ -1,11 +1,13 @@
 """Signatures of log commits and accepts, checked by git: who signed, and what nobody did."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.ledger import git, history
+from harness.ledger import git, history, packed
+from harness.ledger.codec import RecordError, value_text
 from harness.ledger.fsck.inventory import Known, finding
 from harness.ledger.git.command import run
 from harness.ledger.paths import Place
@@ -54,10 +56,23 @@ def unsigned(
         for folder in ("", place.experiments)
         for entry in git.entries(place.repository, commit, folder).values()
     }
+    texts = _texts_in(place, signed) if any(known.is_packed for known in filed) else set()
     for known in filed:
-        path = known.where.removesuffix(" at HEAD")
-        if git.hash_of(place.repository, known.data, path) not in signed:
+        is_signed = git.hash_of(place.repository, known.data, known.path) in signed
+        if not is_signed and not (known.is_packed and value_text(known.data) in texts):
             found.append(finding("not-signed", known.where, "no signed commit holds this record", remedy))
+    return found
+
+
+def _texts_in(place: Place, blobs: Iterable[str]) -> set[str]:
+    """The records in these files, whether each is one or an attempts.jsonl, as `value_text` has them."""
+    found = set()
+    for data in git.read_blobs(place.repository, tuple(blobs)):
+        with contextlib.suppress(RecordError):
+            found.add(value_text(data or b""))
+        for record in packed.read(data or b"", "a commit").records:
+            with contextlib.suppress(RecordError):
+                found.add(value_text(record.document()))
     return found
 
 

@@ -316,9 +316,13 @@ def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
     return names_in(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
 
 
-def last_commit_of(repository: Repo, path: str) -> str | None:
-    """The newest commit in HEAD's history that changed the file at `path`, or None."""
-    output = run(repository, "log", "-1", "--format=%H", "HEAD", "--", path)
+def last_commit_of(repository: Repo, path: str, text: str = "") -> str | None:
+    """The newest commit in HEAD's history that added or changed the file at `path`, or None; removing does not count.
+
+    With a text it is the newest commit after which the file has that text more or fewer times than before.
+    """
+    search = [f"-S{text}"] if text else []
+    output = run(repository, "log", "-1", "--format=%H", "--diff-filter=d", *search, "HEAD", "--", path)
     return output.decode().strip() or None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from harness.ledger.codec import SCHEMA, built_document, encode_document
+from harness.ledger.packing import Packing
 from harness.records import (
     Attempt,
     Audit,
@@ -258,6 +259,7 @@ DOCUMENTS = {
     "validate": Document(1, Validation),
     "ci": Document(1, Gate),
     "fsck": Document(1, Audit),
+    "pack": Document(1, Packing),
     "replay": Document(3, Replay),
     "selftest": Document(1, SelftestDocument),
     "error": Document(1, ErrorDocument),

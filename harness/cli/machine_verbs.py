@@ -125,11 +125,11 @@ class Champions(Verb):
 class Fsck(Verb):
     name = "fsck"
     group = "machine"
-    line = "check log, branch and experiments/ against each other"
+    line = "check log, branch and files against each other"
     example = "fsck"
     description = (
-        "Checks log, branch and experiments/ against each other, and every verdict against the evidence it was made "
-        "from; changes nothing."
+        "Checks log, branch and files (experiments/, attempts.jsonl) against each other, and every verdict against the "
+        "evidence it was made from; changes nothing."
     )
     is_watched = True
     does = "harness.cli.fsck:fsck"
@@ -143,6 +143,22 @@ class Fsck(Verb):
             help="report what these did not sign: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
         )
         add_json(parser, "the findings as JSON")
+        add_quiet(parser)
+
+
+class Pack(Verb):
+    name = "pack"
+    group = "machine"
+    line = "put the attempts of experiments/ into one small file"
+    example = "pack"
+    description = (
+        "Moves the attempts' files of experiments/ into attempts.jsonl, one line for each, and says how many bytes both "
+        "take. Every verb reads attempts from both. Nothing is committed, and a file that is no readable attempt stays."
+    )
+    does = "harness.cli.pack:pack"
+
+    def configure(self, parser: Parser) -> None:
+        add_json(parser, "what was moved as JSON")
         add_quiet(parser)
 
 

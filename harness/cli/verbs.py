@@ -98,6 +98,7 @@ VERBS: dict[str, Verb] = {
         machine_verbs.Ci(),
         machine_verbs.Fsck(),
         machine_verbs.Champions(),
+        machine_verbs.Pack(),
         machine_verbs.Attack(),
         machine_verbs.Replay(),
         machine_verbs.Validate(),

@@ -106,7 +106,7 @@ def _array_sign(items: list[Any]) -> str:
     kinds = set(map(type, items))
     if kinds == {float}:
         return "$d"
-    return "$i" if kinds == {int} and 0 <= min(items) and max(items) < 1 << 32 else ""
+    return "$i" if kinds == {int} and min(items) >= 0 and max(items) < 1 << 32 else ""
 
 
 def _runs(items: list[Any]) -> list[Any]:

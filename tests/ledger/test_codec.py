@@ -90,7 +90,7 @@ def test_the_document_is_readable_json() -> None:
     assert document["schema"] == codec.SCHEMA
     assert data.endswith(b"}\n")
     assert "\u63d0\u9ad8 BQ" in data.decode()
-    assert b'\n    "number": 3,\n' in data
+    assert b'\n  "attempt": {"number":3,' in data
 
 
 def test_floats_that_are_not_finite_survive_in_standard_json() -> None:

@@ -204,7 +204,7 @@ def test_files_that_are_gone_or_edited(contest: Path) -> None:
     subprocess.run(finding.remedy, shell=True, check=True, cwd=contest)
     assert kinds(contest) == []
     assert (contest / THIRD).read_bytes() == data
-    (contest / "experiments/0003-copied.json").write_bytes(data.replace(b'"contest": "root"', b'"contest": "other"'))
+    (contest / "experiments/0003-copied.json").write_bytes(data.replace(b'"contest":"root"', b'"contest":"other"'))
     assert "other-contest" in kinds(contest)
 
 

@@ -152,8 +152,8 @@ class Pack(Verb):
     line = "put the attempts of experiments/ into one small file"
     example = "pack"
     description = (
-        "Moves the attempts' files of experiments/ into attempts.jsonl, one line for each, and says how many bytes both "
-        "take. Every verb reads attempts from both. Nothing is committed, and a file that is no readable attempt stays."
+        "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints how "
+        "many bytes they took and take. Every verb reads attempts in both places. Nothing is committed."
     )
     does = "harness.cli.pack:pack"
 

@@ -1,4 +1,4 @@
-"""Notes in the ledger: lines of experiments/notes.jsonl, and commits of the log that carry the same lines.
+"""Notes in the ledger: lines of experiments/notes.jsonl or attempts.jsonl, and commits of the log that carry them.
 
 Either place alone is enough: readers take the union. Lines are added, none is changed, and git merges two clones'
 files by taking the lines of both (experiments/.gitattributes says so).
@@ -11,7 +11,7 @@ import msgspec
 
 from harness import files, limits
 from harness.errors import RatchetError
-from harness.ledger import experiments, git
+from harness.ledger import experiments, git, packed
 from harness.ledger.codec import SCHEMA, RecordError
 from harness.ledger.git import write
 from harness.ledger.paths import Place
@@ -20,7 +20,7 @@ from harness.records import Note
 FILE_NAME = "notes.jsonl"
 ATTRIBUTES_NAME = ".gitattributes"
 FILES = (FILE_NAME, ATTRIBUTES_NAME)
-_ATTRIBUTES = f"{FILE_NAME} merge=union\n"
+ATTRIBUTES = f"{FILE_NAME} merge=union\n"
 # A log commit of notes has this trailer and no row.
 TRAILER = "Ratchet-Notes"
 # Each lost race means that somebody else moved the log at that very moment.
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
     """All notes, in the order in which they were taken, and what was skipped and why.
 
-    From the log, from experiments/notes.jsonl in the working tree, and from that file at HEAD.
+    From the log, from attempts.jsonl, from experiments/notes.jsonl in the working tree, and from that file at HEAD.
     """
     found: dict[str, Note] = {}
     skipped: list[str] = []
@@ -76,17 +76,19 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
     """Adds notes to experiments/notes.jsonl, the file whole or not at all. The log gets them with `log_pending`."""
     path = place.experiments_directory / FILE_NAME
     here = _file_lines(place)
-    lines = dict.fromkeys([*here, *_lines_at_head(place), *map(encode, notes)])
+    packed_already = set(packed.notes_lines(place))
+    more = [line for line in (*_lines_at_head(place), *map(encode, notes)) if line not in packed_already]
+    lines = dict.fromkeys([*here, *more])
     if list(lines) == here:
         return
     attributes = path.with_name(ATTRIBUTES_NAME)
     if not attributes.exists():
-        files.write_atomically(attributes, _ATTRIBUTES.encode())
+        files.write_atomically(attributes, ATTRIBUTES.encode())
     files.write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
 
 
 def log_pending(place: Place) -> None:
-    """Puts the lines of experiments/notes.jsonl that the log lacks into the log, in one commit.
+    """Puts the notes of experiments/notes.jsonl and attempts.jsonl that the log lacks into the log, in one commit.
 
     Nothing is committed where the log has them all. A clone without a log gets none: its next attempt begins one.
     Raises RatchetError `ref-moved`.
@@ -94,7 +96,8 @@ def log_pending(place: Place) -> None:
     for _ in range(_RACES):
         tip = git.commit_of(place.repository, place.log_ref)
         known = {line for _, lines in _logged(place) for line in lines}
-        pending = [line for line in _file_lines(place) if line not in known and _is_ours(line)]
+        lines = (*packed.notes_lines(place), *_file_lines(place))
+        pending = [line for line in dict.fromkeys(lines) if line not in known and _is_ours(line)]
         if tip is None or not pending:
             return
         blob = write.write_blob(place.repository, "".join(f"{line}\n" for line in pending).encode())
@@ -138,6 +141,7 @@ def _is_ours(line: str) -> bool:
 
 def _places(place: Place) -> Iterator[tuple[str, list[str]]]:
     yield from _logged(place)
+    yield place.packed, packed.notes_lines(place)
     yield f"{place.experiments}/{FILE_NAME} at HEAD", _lines_at_head(place)
     yield f"{place.experiments}/{FILE_NAME}", _file_lines(place)
 

@@ -2,18 +2,20 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness import files
+from harness import files, limits
 from harness.errors import RatchetError
-from harness.ledger import experiments, packed
+from harness.ledger import experiments, git, packed
+from harness.ledger import notes as notes_of
 from harness.ledger.codec import RecordError, compact, decode_attempt, decode_attempt_row, value_text
 from harness.ledger.packed import Packed
 from harness.ledger.paths import PACKED_NAME, Place
 from harness.ledger.shortening import Budget, Pool, parsed, shorten, unshared
 
-NOTES_NAME = "notes.jsonl"
+_ATTRIBUTES = f"{PACKED_NAME} merge=union\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,8 @@ class Packing:
 def pack(place: Place) -> Packing:
     """Moves every attempt's file and note of experiments/ into attempts.jsonl.
 
-    Effects: files in the working tree alone. The new attempts.jsonl is written first, whole or not at all, then the
+    Effects: files in the working tree alone; among them the contest's .gitattributes, which gets a line unless git
+    knows already how to merge attempts.jsonl. The new attempts.jsonl is written first, whole or not at all, then the
     files are removed that it holds; after a kill in between the next call removes them. Lines are only appended, so
     a line that cannot be read stays. A file that is no readable attempt stays, too. Raises RatchetError where
     attempts.jsonl is from a newer version, or cannot be read or written.
@@ -58,16 +61,16 @@ def pack(place: Place) -> Packing:
         held = set(_texts_in(packed.read(data, place.packed), []))
         if lost := new.keys() - held:
             raise AssertionError(f"{len(lost)} records would not come back as they are; nothing was written")
+        _say_how_to_merge(place)
         files.write_atomically(path, data)
     sources = [place.experiments_directory / name for name, text in texts.items() if text in held]
     moved = len(sources)
     if may_go:
-        sources.append(place.experiments_directory / NOTES_NAME)
+        sources.append(place.experiments_directory / notes_of.FILE_NAME)
     bytes_before = len(before.data) + sum(source.stat().st_size for source in sources)
     for source in sources:
         files.remove(source)
-    with contextlib.suppress(OSError):
-        place.experiments_directory.rmdir()
+    _remove_folder(place)
     return Packing(
         moved=moved,
         notes=len(new_notes),
@@ -114,7 +117,7 @@ def _texts_in(found: Packed, left: list[str]) -> Iterator[str]:
 
 def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
     """The lines of experiments/notes.jsonl, each once, and whether all of it are notes, so that the file may go."""
-    path = place.experiments_directory / NOTES_NAME
+    path = place.experiments_directory / notes_of.FILE_NAME
     data = packed.bytes_here(path)
     if data is None or path.is_symlink():
         return [], False
@@ -126,7 +129,7 @@ def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
         else:
             strange += 1
     if strange:
-        left.append(f"left where it is: {place.experiments}/{NOTES_NAME}: {strange} of its lines are no notes")
+        left.append(f"left where it is: {place.experiments}/{notes_of.FILE_NAME}: {strange} of its lines are no notes")
     return list(notes), not strange
 
 
@@ -158,6 +161,26 @@ def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) 
     lines += notes
     end = b"" if before.data.endswith(b"\n") or not before.data else b"\n"
     return before.data + end + "".join(f"{line}\n" for line in lines).encode()
+
+
+def _say_how_to_merge(place: Place) -> None:
+    """Tells git to take the lines of both sides where two clones' attempts.jsonl are merged, unless it was told."""
+    if git.attribute(place.repository, place.packed, "merge") != "unspecified":
+        return
+    path = place.packed_path.with_name(".gitattributes")
+    before = limits.read(path) if path.exists() else b""
+    end = b"" if before.endswith(b"\n") or not before else b"\n"
+    files.write_atomically(path, before + end + _ATTRIBUTES.encode())
+
+
+def _remove_folder(place: Place) -> None:
+    """Removes experiments/ if nothing is left in it, or nothing but the attributes of notes that are gone."""
+    folder = place.experiments_directory
+    attributes = folder / notes_of.ATTRIBUTES_NAME
+    with contextlib.suppress(OSError):
+        if os.listdir(folder) == [attributes.name] and attributes.read_bytes() == notes_of.ATTRIBUTES.encode():
+            attributes.unlink()
+        folder.rmdir()
 
 
 def summary(packing: Packing) -> str:

@@ -337,6 +337,12 @@ def is_shallow(repository: Repo) -> bool:
     return run(repository, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 
+def attribute(repository: Repo, path: str, name: str) -> str:
+    """The value of an attribute of a path in the working tree, such as `union` of `merge`, or `unspecified`."""
+    output = run(repository, "check-attr", "-z", name, "--", path)
+    return output.decode("utf-8", "surrogateescape").split("\0")[2]
+
+
 def hash_of(repository: Repo, data: bytes, path: str) -> str:
     """The blob id that `data` would get at `path`, clean filters applied; writes nothing."""
     return run(repository, "hash-object", "--stdin", f"--path={path}", stdin=data).decode().strip()

@@ -322,7 +322,7 @@ def last_commit_of(repository: Repo, path: str, text: str = "") -> str | None:
     With a text it is the newest commit after which the file has that text more or fewer times than before.
     """
     search = [f"-S{text}"] if text else []
-    output = run(repository, "log", "-1", "--format=%H", "--diff-filter=d", *search, "HEAD", "--", path)
+    output = run(repository, "log", "-1", "--format=%H", "--diff-filter=AMT", *search, "HEAD", "--", path)
     return output.decode().strip() or None
 
 

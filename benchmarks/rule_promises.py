@@ -66,7 +66,8 @@ class Promises:
 
 def contests() -> tuple[Path, ...]:
     """The folders with a ledger: the root contest and the examples."""
-    return (PROJECT, *sorted(path.parent for path in PROJECT.glob("examples/*/experiments")))
+    names = ("attempts.jsonl", "experiments")
+    return (PROJECT, *sorted({path.parent for name in names for path in PROJECT.glob(f"examples/*/{name}")}))
 
 
 def listed(path: Path = FOLLOWED) -> dict[tuple[str, int], tuple[str, ...]]:

@@ -39,7 +39,7 @@ _NUMBER = re.compile(rb'\{"number":([0-9]{1,18}),')
 class _Line(msgspec.Struct):
     packed: int | None = None
     shared: dict[str, msgspec.Raw] | None = None
-    note: msgspec.Raw | None = None
+    note: msgspec.Raw = msgspec.Raw(b"")
     number: int | None = None
     row: msgspec.Raw = msgspec.Raw(b"null")
     schema: int = 0
@@ -140,7 +140,7 @@ def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> 
                 else:
                     continue
                 complaints.append(RecordError("corrupt-record", f"{here}: the shared value {name} {what}"))
-        elif kind.note is not None:
+        elif bytes(kind.note):
             notes.append(line.decode())
         elif kind.number is not None:
             records.append(
@@ -172,7 +172,7 @@ def read(data: bytes, where: str, shared: Mapping[str, bytes] | None = None) -> 
 def is_note(line: bytes) -> bool:
     """True if a line is a note about attempts."""
     try:
-        return _line(line, "a line").note is not None
+        return bool(bytes(_line(line, "a line").note))
     except RecordError:
         return False
 
@@ -194,7 +194,7 @@ def _line(line: bytes, where: str) -> _Line:
             f"{where} says that the file is from a newer version (form {kind.packed}, this one reads up to "
             f"{VERSION}): update the ratchet",
         )
-    if (kind.packed, kind.shared, kind.note, kind.number) == (None, None, None, None):
+    if (kind.packed, kind.shared, kind.number) == (None, None, None) and not bytes(kind.note):
         raise RecordError("foreign-record", f"{where}: expected an attempt, shared values or a note, got neither")
     return kind
 

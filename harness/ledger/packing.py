@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness import files, limits
+from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.ledger import experiments, git, packed
 from harness.ledger import notes as notes_of
@@ -185,10 +186,11 @@ def _remove_folder(place: Place) -> None:
 
 def summary(packing: Packing) -> str:
     """What `pack` prints."""
-    size = f"{packing.bytes_after:,} bytes"
+    held, size = quantity(packing.attempts, "attempt"), f"{packing.bytes_after:,} bytes"
     if not packing.moved and not packing.notes:
-        return f"nothing to pack: {PACKED_NAME} holds {packing.attempts} attempts in {size}"
+        return f"nothing to pack: {PACKED_NAME} holds {held}, {size}"
+    notes = f" and {quantity(packing.notes, 'note')}" if packing.notes else ""
     return (
-        f"{packing.moved} attempts and {packing.notes} notes moved into {PACKED_NAME}: {packing.bytes_before:,} bytes "
-        f"before, {size} now, which hold {packing.attempts} attempts"
+        f"{quantity(packing.moved, 'attempt')}{notes} moved into {PACKED_NAME}, which holds {held}: {size}, before "
+        f"{packing.bytes_before:,}"
     )

@@ -5,6 +5,7 @@ import rule_promises
 from rule_promises import PAGE, PROJECT, contests, listed, page, promises
 
 from harness.advice.rules import RULES
+from harness.ledger import Ledger
 
 
 def test_the_pairs_of_one_ledger() -> None:
@@ -30,7 +31,7 @@ def test_the_list_names_rules_and_attempts_that_exist() -> None:
     names = {rule.name for rule in RULES}
     for (contest, number), rules in listed().items():
         assert names.issuperset(rules)
-        assert list((PROJECT / contest / "experiments").glob(f"{number:04d}-*.json")), (contest, number)
+        assert Ledger.open(PROJECT / contest).attempt(number).number == number
 
 
 @pytest.mark.slow

@@ -1,0 +1,392 @@
+"""attempts.jsonl: packed, merged, cut off, attacked, killed; what the ledger says of the attempts is as before."""
+
+import dataclasses
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_fixtures import candidate, four_attempts, git, new_repository, numbers, plain_clone, run_attempt, run_revoke
+
+from harness.errors import RatchetError
+from harness.ledger import Ledger, history, packed
+from harness.ledger.bulk_read import whole
+from harness.ledger.codec import RecordError, encode_attempt, value_text
+from harness.ledger.fsck import audit
+from harness.ledger.packing import Packing, pack, summary
+from harness.ledger.paths import place_of
+from harness.links import refuse
+from harness.records import Row
+
+ROOT = Path(__file__).parents[2]
+NOTE = '{"schema":11,"note":{"kind":"timed"}}'
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "user")
+
+
+@pytest.fixture
+def ledger(contest: Path) -> Ledger:
+    return Ledger.open(contest)
+
+
+def packed_file(ledger: Ledger) -> Path:
+    return ledger.place.packed_path
+
+
+def commit_all(ledger: Ledger, subject: str = "pack") -> None:
+    git(ledger.root, "add", "-A")
+    git(ledger.root, "commit", "-qm", subject)
+
+
+def records(ledger: Ledger) -> list[str]:
+    """Every record that the file holds, as JSON values are compared."""
+    return [value_text(record.document()) for record in packed.read(packed_file(ledger).read_bytes(), "x").records]
+
+
+def view(ledger: Ledger) -> list[Any]:
+    """What readers get of the ledger."""
+    rows, skipped = ledger.rows()
+    champion = ledger.champion()
+    return [
+        rows, skipped, ledger.next_number(), champion and champion.number, [ledger.attempt(row.number) for row in rows],
+        [ledger.kernel(row.number) for row in rows],
+        [(held.row, held.attempt, held.kernel, held.complaint) for held in whole(ledger.place, rows)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+def test_every_reader_says_of_a_packed_contest_what_it_said_before(
+    ledger: Ledger, contest: Path, log: bool, committed: bool
+) -> None:
+    four_attempts(ledger)
+    reader = ledger if log else plain_clone(contest, contest.parent / "clone")
+    before, documents = view(reader), sorted(reader.experiments_directory.glob("*.json"))
+    texts = [value_text(path.read_bytes()) for path in documents]
+    found = pack(reader.place)
+    assert (found.moved, found.attempts, found.left) == (4, 4, ())
+    assert records(reader) == texts
+    assert not reader.experiments_directory.exists()
+    if committed:
+        commit_all(reader)
+    assert view(reader) == before
+    assert reader.rows(2)[0] == before[0][2:]
+    assert audit(reader).findings == ()
+    if committed:
+        packed_file(reader).unlink()
+        assert view(reader) == before, "HEAD has the file"
+        assert audit(reader).findings == ()
+
+
+def test_pack_attempt_pack_and_a_pack_of_nothing(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    first = packed_file(ledger).read_bytes()
+    again = pack(ledger.place)
+    assert (again.moved, again.bytes_before, again.bytes_after) == (0, len(first), len(first))
+    assert summary(again) == f"nothing to pack: attempts.jsonl holds 4 attempts, {len(first):,} bytes"
+    assert packed_file(ledger).read_bytes() == first
+    commit_all(ledger)
+    candidate(contest, 900)
+    assert run_attempt(ledger, "reject").number == 5
+    candidate(contest, 1000)
+    assert run_attempt(ledger).number == 6
+    assert [path.name[:4] for path in sorted(ledger.experiments_directory.iterdir())] == ["0005", "0006"]
+    assert numbers(ledger) == [1, 2, 3, 4, 5, 6]
+    before = view(ledger)
+    found = pack(ledger.place)
+    assert (found.moved, found.attempts) == (2, 6)
+    assert packed_file(ledger).read_bytes().startswith(first), "lines are only added"
+    commit_all(ledger)
+    assert view(ledger) == before
+    assert audit(ledger).findings == ()
+
+
+def test_a_revoke_and_an_undo_read_packed_champions(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    commit_all(ledger)
+    run_revoke(ledger, 2, 4)
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 2
+    clone = plain_clone(contest, contest.parent / "clone", "--depth=1")
+    shallow = clone.champion()
+    assert shallow is not None
+    assert shallow.number == 2, "only the files at HEAD say so"
+
+
+def test_real_records_are_packed_and_come_back(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "user")
+    (contest / "experiments").mkdir()
+    chosen = sorted((ROOT / "experiments").glob("00*.json"))[::9]
+    for path in chosen:
+        shutil.copy(path, contest / "experiments")
+    ledger = Ledger.open(contest)
+    before, _ = history.file_rows(ledger.place)
+    found = pack(ledger.place)
+    assert found.left == ()
+    assert records(ledger) == [value_text(path.read_bytes()) for path in chosen]
+    assert found.bytes_after < found.bytes_before / 3
+    after, skipped = history.file_rows(ledger.place)
+    assert (after, skipped) == (before, [])
+
+
+def test_a_file_that_is_no_readable_attempt_stays(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    folder = ledger.experiments_directory
+    second = next(folder.glob("0002-*"))
+    whole_file = second.read_bytes()
+    second.write_bytes(whole_file[:-40])
+    (folder / "0009-copied.json").write_bytes(whole_file)
+    (folder / "0010-more.json").write_bytes(whole_file.replace(b'"number": 2', b'"number": 10').replace(
+        b'"number":2,', b'"number":10,').replace(b'"schema"', b'"more": 1, "schema"', 1))  # fmt: skip
+    (folder / "0011-link.json").symlink_to(second)
+    (folder / "mine.txt").write_text("mine")
+    found = pack(ledger.place)
+    assert found.moved == 3
+    left = " ".join(found.left)
+    assert all(word in left for word in ("0002-", "cut off", "0009-copied", "0010-more", "0011-link", "symbolic link"))
+    assert sorted(path.name[:4] for path in folder.iterdir()) == ["0002", "0009", "0010", "0011", "mine"]
+
+
+def test_two_clones_that_packed_apart_are_merged_by_git(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    commit_all(ledger)
+    other = plain_clone(contest, contest.parent / "other")
+    for one, block in ((ledger, 700), (other, 800), (ledger, 900), (other, 1000)):
+        candidate(one.root, block)
+        run_attempt(one, "reject", hypothesis=f"blocks of {block}")
+    for one in (ledger, other):
+        pack(one.place)
+        commit_all(one)
+    git(contest, "pull", "-q", "--no-rebase", "--no-edit", str(other.root), "main")
+    rows, notes = Ledger.open(contest).rows()
+    assert [row.number for row in rows] == [1, 2, 3, 4, 5, 5, 6, 6]
+    assert {row.hypothesis for row in rows[4:]} == {f"blocks of {block}" for block in (700, 800, 900, 1000)}
+    assert all("exists more than once" in note for note in notes)
+    merged = packed.read(packed_file(ledger).read_bytes(), "x")
+    assert merged.complaints == ()
+    assert len({value_text(record.document()) for record in merged.records}) == 8
+    assert pack(ledger.place).moved == 0
+
+
+@pytest.mark.parametrize("at_head", [True, False])
+def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path, at_head: bool) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    whole_file = packed_file(ledger).read_bytes()
+    if at_head:
+        commit_all(ledger)
+    packed_file(ledger).write_bytes(whole_file[:-300])
+    line = whole_file.count(b"\n")
+    clone = Ledger.open(contest)
+    git(contest, "update-ref", "-d", clone.log_ref)
+    rows, skipped = clone.rows()
+    # What was accepted is in the accepting commits; without them HEAD has the last line only if it was committed.
+    assert [row.number for row in rows] == [1, 2, 3, 4]
+    assert any(
+        f"attempts.jsonl, line {line}: expected one attempt as JSON" in one and "cut off" in one for one in skipped
+    )
+    assert clone.next_number() == 5
+    candidate(contest, 900)
+    run_attempt(clone, "reject")
+    found = pack(clone.place)
+    assert any(f"line {line}" in one for one in found.left)
+    assert packed_file(ledger).read_bytes().startswith(whole_file[:-300] + b"\n")
+    assert any(kind.kind == "corrupt-record" for kind in audit(clone).findings)
+
+
+def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None:
+    ledger = Ledger.open(new_repository(tmp_path / "user"))
+    packed_file(ledger).write_bytes(b'{"packed":1}\n{"number":41,"row":["$o","$abc\n')
+    assert ledger.next_number() == 42
+    with pytest.raises(RatchetError, match="there is no attempt 41"):
+        ledger.attempt(41)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "what"),
+    [
+        (b"[1, 2]", "corrupt-record", "what cannot be read"),
+        (b"{}", "foreign-record", "expected an attempt, shared values or a note"),
+        (b"\xff\xfe", "corrupt-record", "what cannot be read"),
+        (b"[" * 100_000, "corrupt-record", "what cannot be read"),
+        (b'{"shared":{"aaaaaaa":1}}', "corrupt-record", "its name is not its hash"),
+        (b'{"packed":2}', "newer-record", "update the ratchet"),
+        (b'{"number":7,"row":null,"schema":3,"attempt":null}', "corrupt-record", "has no row"),
+        (b'{"number":7,"row":["$r",99999999999,"abc"],"schema":3,"attempt":null}', "too-large", "would unfold"),
+        (b'{"number":7,"row":"$missing","schema":3,"attempt":null}', "corrupt-record", "the shared value missing"),
+        (b'{"number":7,"row":{"number":7},"schema":3,"attempt":null}', "corrupt-record", "does not fit schema"),
+    ],
+)
+def test_hostile_lines_are_named_and_skipped(ledger: Ledger, line: bytes, kind: str, what: str) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    git(ledger.root, "update-ref", "-d", ledger.log_ref)
+    with open(packed_file(ledger), "ab") as stream:
+        stream.write(line + b"\n")
+    rows, skipped = ledger.rows()
+    assert [row.number for row in rows] == [1, 2, 3, 4]
+    assert any(what in one and "attempts.jsonl, line" in one for one in skipped)
+    assert kind in {one.kind for one in audit(ledger).findings}
+
+
+def test_two_values_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "name_of", lambda value: "aaaaaaa")
+    data = b'{"packed":1}\n{"shared":{"aaaaaaa":1}}\n{"shared":{"aaaaaaa":2}}\n{"number":1,"row":"$aaaaaaa"}\n'
+    found = packed.read(data, "here")
+    assert [str(one) for one in found.complaints] == [
+        "here, line 3: the shared value aaaaaaa is not the one of that name in a line above"
+    ]
+    with pytest.raises(RecordError, match="which no line of the file holds undamaged"):
+        found.records[0].row()
+
+
+def test_a_file_of_damaged_lines_is_told_in_a_few() -> None:
+    found = packed.read(b"x\n" * 1000, "here")
+    assert len(found.complaints) == 21
+    assert str(found.complaints[-1]) == "here: 980 more lines cannot be read"
+
+
+def test_a_newer_file_is_left_alone(ledger: Ledger) -> None:
+    four_attempts(ledger)
+    packed_file(ledger).write_bytes(b'{"packed":2}\n{"unknown":1}\n')
+    with pytest.raises(RatchetError, match="update the ratchet"):
+        pack(ledger.place)
+    assert packed_file(ledger).read_bytes() == b'{"packed":2}\n{"unknown":1}\n'
+    assert len(list(ledger.experiments_directory.iterdir())) == 4
+
+
+def test_a_link_that_leads_out_is_refused(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("")
+    packed_file(ledger).symlink_to(tmp_path / "outside")
+    with pytest.raises(RatchetError, match="outside the repository"):
+        refuse(contest)
+    with pytest.raises(RatchetError, match="symbolic link"):
+        pack(ledger.place)
+
+
+def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
+    four_attempts(ledger)
+    notes = ledger.experiments_directory / "notes.jsonl"
+    notes.write_text(f"{NOTE}\n{NOTE}\n")
+    found = pack(ledger.place)
+    assert (found.notes, found.left) == (1, ())
+    assert not ledger.experiments_directory.exists()
+    assert packed.notes_lines(ledger.place) == [NOTE]
+    assert packed_file(ledger).read_text().splitlines()[-1] == NOTE
+    commit_all(ledger)
+    packed_file(ledger).unlink()
+    assert packed.notes_lines(ledger.place) == [NOTE]
+    ledger.experiments_directory.mkdir()
+    notes.write_text(f"{NOTE}\nmine\n")
+    git(ledger.root, "checkout", "-q", "attempts.jsonl")
+    found = pack(ledger.place)
+    assert "1 of its lines are no notes" in found.left[0]
+    assert notes.exists()
+
+
+def test_the_way_to_merge_is_said_once(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    (contest / ".gitattributes").write_text("*.py text")
+    pack(ledger.place)
+    assert (contest / ".gitattributes").read_text() == "*.py text\nattempts.jsonl merge=union\n"
+    candidate(contest, 900)
+    run_attempt(ledger, "reject")
+    pack(ledger.place)
+    assert (contest / ".gitattributes").read_text().count("union") == 1
+
+
+def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
+    four_attempts(ledger)
+    three = next(ledger.experiments_directory.glob("0003-*"))
+    edited = dataclasses.replace(ledger.attempt(3), hypothesis="idea X")
+    row = dataclasses.replace(next(row for row in ledger.rows()[0] if row.number == 3), hypothesis="idea X")
+    name = three.name
+    three.write_bytes(encode_attempt(edited, row))
+    pack(ledger.place)
+    (finding,) = [one for one in audit(ledger).findings if one.kind == "file-differs"]
+    assert finding.where.startswith("attempts.jsonl, line ")
+    assert finding.remedy.startswith("remove that line, then git cat-file -p ")
+    assert finding.remedy.endswith(f"experiments/{name}'") or "0003-" in finding.remedy
+
+
+def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
+    four_attempts(ledger)
+    (ledger.experiments_directory / "notes.jsonl").write_text(f"{NOTE}\n")
+    commit_all(ledger, "all files")
+    git(contest, "update-ref", "-d", ledger.log_ref)
+    expected = sorted(value_text(path.read_bytes()) for path in ledger.experiments_directory.glob("*.json"))
+    for moment in range(200):
+        copy = tmp_path / f"copy-{moment}"
+        shutil.copytree(contest, copy)
+        place = place_of(copy)
+        if not _killed(copy, moment):
+            break
+        # Without HEAD: what the working tree alone has.
+        texts = {value_text(path.read_bytes()) for path in place.experiments_directory.glob("*.json")}
+        if place.packed_path.exists():
+            found = packed.read(place.packed_path.read_bytes(), "x")
+            assert found.complaints == ()
+            texts |= {value_text(record.document()) for record in found.records}
+        assert sorted(texts) == expected
+        Ledger.open(copy).recovered()
+        pack(place)
+        assert sorted(records(Ledger.open(copy))) == expected
+        assert packed.notes_lines(place) == [NOTE]
+        assert not place.experiments_directory.exists()
+        shutil.rmtree(copy)
+    assert 8 < moment < 199
+    assert sorted(records(Ledger.open(copy))) == expected
+
+
+def _killed(contest: Path, moment: int) -> bool:
+    """Packs in a child that ends before its change number `moment` of a file; True if it came to that."""
+    child = os.fork()
+    if not child:
+        left = moment
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal left
+            is_change = event in ("os.rename", "os.remove", "os.rmdir") or (
+                event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_WRONLY
+            )
+            if is_change and str(contest) in str(arguments[0]):
+                left -= 1
+                if left < 0:
+                    os._exit(9)
+
+        sys.addaudithook(count)
+        pack(place_of(contest))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_rows_come_from_the_head_of_a_line(ledger: Ledger) -> None:
+    four_attempts(ledger)
+    pack(ledger.place)
+    git(ledger.root, "update-ref", "-d", ledger.log_ref)
+    lines = packed_file(ledger).read_bytes().splitlines()
+    at, line = next((at, line) for at, line in enumerate(lines) if line.startswith(b'{"number":2,'))
+    attempt_at = line.index(b'"attempt":')
+    lines[at] = line[:attempt_at] + b'"attempt":"nothing"}'
+    packed_file(ledger).write_bytes(b"\n".join(lines) + b"\n")
+    rows, skipped = ledger.rows()
+    assert [row.number for row in rows] == [1, 2, 3, 4]
+    assert skipped == ()
+    assert all(isinstance(row, Row) for row in rows)
+    assert any(one.kind == "corrupt-record" for one in audit(ledger).findings)
+
+
+def test_the_summary_counts() -> None:
+    found = Packing(moved=3, notes=1, attempts=7, bytes_before=1_000_000, bytes_after=90_000, left=())
+    assert summary(found) == (
+        "3 attempts and 1 note moved into attempts.jsonl, which holds 7 attempts: 90,000 bytes, before 1,000,000"
+    )

@@ -143,8 +143,10 @@ def checks_modules(prepare: Path) -> tuple[str, ...]:
 
 
 def statement_digest(statement: Statement) -> str:
-    """Sixteen hex digits that stand for a problem as the judge states it."""
-    return hashlib.sha256(msgspec.json.encode(_without_none(msgspec.to_builtins(statement)))).hexdigest()[:16]
+    """Sixteen hex digits that stand for a problem as the judge states it, and that keys before schema 11 have."""
+    # As it was hashed then, nothing was left out within tuples.
+    stated = _without_none(msgspec.to_builtins(statement), within=list)
+    return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
 
 
 # --- what is timed -----------------------------------------------------------------------------
@@ -167,11 +169,11 @@ def _tables(contents: Any) -> Any:
     return [numbers.dtype.name, list(numbers.shape), hashlib.sha256(numbers.tobytes()).hexdigest()]
 
 
-def _without_none(stated: Any) -> Any:
+def _without_none(stated: Any, within: Any = (list, tuple)) -> Any:
     """The same without fields that say nothing: a new one changes no hash of a problem that does not use it."""
     if isinstance(stated, dict):
-        return {name: _without_none(value) for name, value in stated.items() if value is not None}
-    return [_without_none(value) for value in stated] if isinstance(stated, list | tuple) else stated
+        return {name: _without_none(value, within) for name, value in stated.items() if value is not None}
+    return [_without_none(value, within) for value in stated] if isinstance(stated, within) else stated
 
 
 def _hash(parts: Any) -> str:

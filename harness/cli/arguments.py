@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -133,6 +134,20 @@ def attempt_number(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected the number of an attempt such as 3, got {text!r}")
     return int(text)
+
+
+def since(text: str) -> str:
+    """Reads the number of an attempt, or a day as 2026-03-31, for `type=` of an argument."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        try:
+            return date.fromisoformat(text).isoformat()
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected a day such as 2026-03-31, got {text!r}") from error
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"expected the number of an attempt such as 3, or a day such as 2026-03-31, got {text!r}"
+        )
+    return str(int(text))
 
 
 def evaluation_options(parser: argparse.ArgumentParser) -> None:

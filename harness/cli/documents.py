@@ -15,12 +15,15 @@ from harness.records import (
     CheckedChampion,
     CycleBreakdown,
     Evidence,
+    Gain,
     Note,
     Offence,
     Rejudged,
     Replay,
     Report,
     Row,
+    Scale,
+    ScaledRow,
     Status,
     Table,
     Verdict,
@@ -73,10 +76,18 @@ class RevokeDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsDocument:
-    """The attempts, newest last; `champion` is the number of the present one, `skipped` says what is unreadable."""
+    """The attempts, newest last, each with its time on the `scale` and as it was recorded.
 
-    rows: tuple[Row, ...]
+    `champion` is the number of the present one, `gain` the way to it, `notes` are later findings about recorded
+    kernels, `skipped` says what is unreadable. `gain` and `notes` are of the whole ledger, however few rows are asked
+    for.
+    """
+
+    scale: Scale | None
+    rows: tuple[ScaledRow, ...]
     champion: int | None
+    gain: Gain | None
+    notes: tuple[Note, ...]
     skipped: tuple[str, ...]
 
 

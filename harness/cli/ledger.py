@@ -1,39 +1,100 @@
-"""What results does, and what is asked of a ledger by other verbs too; imports nothing of the judge."""
+"""The verb results, and questions about a ledger that other verbs ask too."""
 
 import hashlib
+import shlex
 import sysconfig
 from argparse import Namespace
 from pathlib import Path
 
 from harness import candidate_text
 from harness.advice.source_names import shown_name
+from harness.amounts import quantity
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
 from harness.cli.verb import Outcome
-from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger, bulk_read, table
 from harness.loop.expectations import calibration
-from harness.records import Evidence, Row
+from harness.loop.gain import gain
+from harness.records import Evidence, Note, Recheck, Row, ScaledRow
 from harness.render.layout import Files, source_lines
-from harness.render.results import results_table
+from harness.render.results import Shown, results_table
+from harness.render.results_csv import results_csv
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 
 def results(given: Namespace) -> Outcome:
+    if given.json and given.csv:
+        raise UsageError("usage", "expected --json or --csv, got both")
     ledger = settled(given)
-    rows, skipped = ledger.rows(given.limit)
-    for sentence in skipped:
+    found = table.scaled(ledger)
+    for sentence in found.skipped:
         say(sentence)
-    champion = ledger.champion()
-    number = champion.number if champion else None
+    wanted = table.Wanted(
+        is_accepted=given.accepted, is_best=given.best, since=_since(given.since, ledger, found), text=given.grep
+    )
+    lines = table.chosen(found, table.lines(found, unfolded=given.all), wanted)[-(given.limit or len(found.rows)) :]
+    progress = gain(found)
+    rows = tuple(one for one in found.rows if any(one is other for line in lines for other in _rows(line)))
+    document = ResultsDocument(
+        scale=found.scale,
+        rows=rows[-(given.limit or len(found.rows)) :],
+        champion=found.number,
+        gain=progress,
+        notes=found.notes,
+        skipped=found.skipped,
+    )
 
     def text() -> str:
-        if not rows:
+        if given.csv:
+            return results_csv(document.rows, found.notes, found.number)
+        if not found.rows:
             return f"no attempts yet: {command(BASELINE, given.directory)} makes the first"
-        return results_table(rows, number, calibration=calibration(rows))
+        shown = Shown(
+            rows=found.rows,
+            lines=lines,
+            champion=found.number,
+            gain=progress,
+            calibration=calibration([one.then for one in found.rows]),
+            has_then=given.then or (found.scale is not None and found.scale.timed < found.scale.accepted),
+            has_all=given.all,
+            again=command("rescale --all", given.directory),
+        )
+        none = "" if lines else f"none of {quantity(len(found.rows), 'attempt')} matches {_filters(given)}\n"
+        return none + results_table(shown)
 
-    return Outcome(document=ResultsDocument(rows=rows, champion=number, skipped=skipped), text=text)
+    return Outcome(document=document, text=text)
+
+
+def _since(text: str | None, ledger: Ledger, found: table.ScaledTable) -> int | None:
+    """The attempt that is meant by a number, or by a day: the first that began then or later. Raises UsageError."""
+    if text is None or not found.rows:
+        return None
+    numbers = [one.row.number for one in found.rows]
+    if text.isdecimal():
+        if int(text) not in numbers:
+            known = f"one of the attempts {min(numbers)} to {max(numbers)}"
+            raise UsageError("unknown-attempt", f"expected --since to name {known}, got {text}")
+        return int(text)
+    begun = bulk_read.whole(ledger.place, [one.then for one in found.rows])
+    days = [(held.attempt.started[:10], held.row.number) for held in begun if held.attempt is not None]
+    # After the last attempt: none matches.
+    return next((number for day, number in days if day >= text), max(numbers) + 1)
+
+
+def _rows(line: ScaledRow | Recheck | Note) -> tuple[ScaledRow, ...]:
+    if isinstance(line, ScaledRow):
+        return (line,)
+    return line.rows if isinstance(line, Recheck) else ()
+
+
+def _filters(given: Namespace) -> str:
+    """The filters as they were typed, for a sentence."""
+    told = ["--accepted"] * given.accepted + ["--best"] * given.best
+    told += [f"--since {given.since}"] if given.since else []
+    told += [f"--grep {shlex.quote(given.grep)}"] if given.grep else []
+    return " and ".join(told)
 
 
 def settled(given: Namespace) -> Ledger:

@@ -2,22 +2,43 @@
 
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_member, add_quiet, at_least, attempt_number
+from harness.cli.arguments import Parser, add_json, add_member, add_quiet, at_least, attempt_number, since
 from harness.cli.verb import Verb
 
 
 class Results(Verb):
     name = "results"
     group = "look"
-    line = "the table of all attempts"
-    example = "results --limit 20"
-    description = "Prints the table of all attempts of the contest."
+    line = "the table of all attempts, their times on one scale"
+    example = "results --accepted"
+    description = (
+        "Prints the attempts of the contest, a line each, with the time of each kernel under the champion's newest "
+        "key, so that all times can be compared. Consecutive checks of the champion's unchanged program are one line. "
+        "Below the table: which attempts have no time and why, and the way from the first accepted kernel to the "
+        "champion. The filters choose lines; the sentences below are about all attempts."
+    )
+    examples = "ratchet.sh results --accepted; ratchet.sh results --since 12 --grep 'VMEM'; ratchet.sh results --csv"
     is_watched = True
     does = "harness.cli.ledger:results"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("--limit", type=at_least(1), default=None, metavar="N", help="only the newest N")
-        add_json(parser, "the rows as JSON")
+        parser.add_argument("--all", action="store_true", help="fold nothing, and show counters and commits too")
+        parser.add_argument(
+            "--then", action="store_true",
+            help="add the times as they were recorded (shown anyway where an accepted kernel has no time on the scale)",
+        )  # fmt: skip
+        parser.add_argument("--accepted", action="store_true", help="only accepted attempts")
+        parser.add_argument("--best", action="store_true", help="only accepted attempts that set a new best time")
+        parser.add_argument(
+            "--since", type=since, default=None, metavar="N", help="only attempt N and later ones, or from a day on"
+        )
+        parser.add_argument("--grep", default="", metavar="TEXT", help="only hypotheses with this text, in any case")
+        parser.add_argument(
+            "--limit", type=at_least(1), default=None, metavar="N",
+            help="only the newest N lines; with --json and --csv the newest N attempts",
+        )  # fmt: skip
+        add_json(parser, "the attempts, their times on the scale and as recorded, and the notes as JSON")
+        parser.add_argument("--csv", action="store_true", help="print the same as lines of comma-separated values")
 
 
 class Show(Verb):

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from harness.records import Note, Row, Scale, ScaledRow
-
-NOT_YET = "not timed on this scale"
+from harness.records import NOT_YET, Note, Row, Scale, ScaledRow
 
 
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:

@@ -34,7 +34,7 @@ from harness.records.evidence import (
     TimedRun,
     Unit,
 )
-from harness.records.note import CheckedChampion, Note, Scale, ScaledRow
+from harness.records.note import NOT_YET, CheckedChampion, Note, Scale, ScaledRow
 from harness.records.problem import (
     KERNEL,
     Array,
@@ -61,6 +61,7 @@ from harness.records.report import (
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Redrawn, Replay
 from harness.records.revocation import Rejudged, Revocation
+from harness.records.story import Gain, Recheck
 from harness.records.sweep import Refused, Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import (

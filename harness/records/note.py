@@ -7,6 +7,9 @@ from harness.records.evidence import Source
 from harness.records.report import Row
 from harness.records.verdict import Key
 
+# Why a row has no time where its kernel was not timed under the scale's key.
+NOT_YET = "not timed on this scale"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:

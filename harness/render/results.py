@@ -1,99 +1,155 @@
-"""The table of all attempts, grouped by comparability key."""
+"""The table of attempts on one scale, its folded lines, and the sentences below it."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.hardware import chip
-from harness.records import Calibration, Row
+from harness.records import NOT_YET, Calibration, Gain, Note, Recheck, Row, ScaledRow
 from harness.render.grid import grid, widths_of
-from harness.render.layout import clean, hidden_columns, table_width, terminal_width, wrap
+from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
 from harness.render.review import calibration_line
-from harness.render.series import changed_fields
+from harness.render.series import changed_fields, source_label
 from harness.units import change, count, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
 _GAP = 1
-_NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 18, 60
-_WIDE = 140
+_NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _NOTHING = "-"
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a table shows: all rows of the ledger, the lines that were chosen among theirs, and the figures below them.
+
+    `champion` is the champion's number, `gain` and `calibration` are of the whole ledger. `has_then` adds the times as
+    they were recorded, `has_all` the columns of counters and commits. `again` is the command that times every attempt
+    on the scale.
+    """
+
+    rows: Sequence[ScaledRow]
+    lines: Sequence[ScaledRow | Recheck | Note]
+    champion: int | None = None
+    gain: Gain | None = None
+    calibration: Calibration | None = None
+    has_then: bool = False
+    has_all: bool = False
+    again: str = "./ratchet.sh rescale --all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """One column; `rank` orders which go first when the terminal is narrow (0: never)."""
+    """One column; `rank` orders which go first when there is no room (0: never), `is_extra` those of `has_all`."""
 
     title: str
-    text: Callable[[Row], str | None]
+    text: Callable[[ScaledRow], str | None]
     rank: int = 0
     side: str = "r"
+    is_extra: bool = False
 
 
-def results_table(
-    rows: Sequence[Row], champion_number: int | None, width: int | None = None, calibration: Calibration | None = None
-) -> str:
-    """The table of `rows` in their order, `*` at the champion, a line between groups saying what changed.
+def results_table(shown: Shown, width: int | None = None) -> str:
+    """The table, `*` at the champion, a line where another source or chip begins, then the story in sentences.
 
     An accepted attempt that lost its title because it fails is `revoked`.
 
-    Fits `width` columns (by default the terminal's, any number in a file or a pipe) by cutting hypotheses, then by
-    leaving out the columns that matter least, which the last line names. `-` stands for what is not known or does not
-    apply.
+    Fits `width` columns (by default the terminal's, 100 in a file or a pipe) by cutting hypotheses, then by leaving out
+    the columns that matter least, which a line names. `-` stands for what is not known or does not apply.
     """
-    if not rows:
+    if not shown.rows:
         return "no attempts yet"
-    # In a file or a pipe no column has to give way.
-    whole = table_width() if width is None else width
-    width = terminal_width(_WIDE) if width is None else width
-    revoked = {number for row in rows if row.is_on_branch is not False for number in row.revokes}
-    lost = {row.number: _lost(rows, place) for place, row in enumerate(rows)}
-    hypothesis = _Column(title="hypothesis", text=_hypothesis, side="l")
-    columns = [
-        _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ''}"),
-        _Column(title="commit", text=lambda row: row.commit[:7] or None, rank=4, side="l"),
-        _Column(title="verdict", text=lambda row: _verdict(row, revoked), side="l"),
-        hypothesis,
-        _Column(title="score", text=lambda row: None if row.score is None else f"{row.score:.1f}"),
-        _Column(title="time\nms", text=lambda row: None if row.seconds is None else _milliseconds(row.seconds)),
-        *(_of_member(name, lost) for name in dict.fromkeys(name for row in rows for name, _ in row.members)),
-        _Column(title="change\nof time", text=lambda row: _change(row.time_ratio)),
-        _Column(title="expec-\nted", text=lambda row: _change(row.expected_time_ratio), rank=6),
-        _Column(title="util", text=lambda row: _share(row.util), rank=7),
-        _Column(title="bound\nby", text=lambda row: _REGIMES.get(row.regime or ""), rank=5, side="l"),
-        _Column(title="gap", text=lambda row: _share(row.gap_fraction), rank=3),
-        _Column(title="copies", text=lambda row: None if row.copies is None else count(row.copies), rank=1),
-        _Column(title="spills", text=lambda row: None if row.spills is None else _short(row.spills), rank=2),
-    ]
-    # A column in which no row has anything says nothing; the expectation of old attempts, for instance.
-    used = [column for column in columns if not column.rank or any(column.text(row) for row in rows)]
+    width = terminal_width() if width is None else width
+    out = _grid(shown, width) if shown.lines else []
+    for sentence in _sentences(shown):
+        out += wrap(sentence, width)
+    return "\n".join(line.rstrip() for line in out)
+
+
+def _grid(shown: Shown, width: int) -> list[str]:
+    rows = [line for line in shown.lines if isinstance(line, ScaledRow)]
+    columns = _columns(shown, rows)
     # Titles of one line stand in the lower one.
-    titles = [column.title if "\n" in column.title else f"\n{column.title}" for column in used]
-    texts = [[column.text(row) or _NOTHING for column in used] for row in rows]
-    widths = dict(zip(used, widths_of(titles, texts, 0), strict=True))
+    height = max(column.title.count("\n") for column in columns)
+    titles = ["\n" * (height - column.title.count("\n")) + column.title for column in columns]
+    texts = [[column.text(row) or _NOTHING for column in columns] for row in rows]
+    widths = dict(zip(columns, widths_of(titles, texts, 0), strict=True))
+    hypothesis = next(column for column in columns if column.title == "hypothesis")
     wanted = widths.pop(hypothesis)
     left_out: list[str] = []
-    while (room := whole - sum(widths.values()) - _GAP * len(widths)) < _NARROWEST_HYPOTHESIS and any(
+    while (room := width - sum(widths.values()) - _GAP * len(widths)) < min(wanted, _NARROWEST_HYPOTHESIS) and any(
         column.rank for column in widths
     ):
         least = min((column for column in widths if column.rank), key=lambda column: column.rank)
         del widths[least]
-        left_out.append(" ".join(least.title.replace("-\n", "").split()))
+        left_out.append(" ".join(least.title.split()))
     widths[hypothesis] = max(len(hypothesis.title), min(wanted, room, _WIDEST_HYPOTHESIS))
-    shown = [place for place, column in enumerate(used) if column in widths]
-    lines = grid(
-        [titles[place] for place in shown],
-        [[row[place] for place in shown] for row in texts],
-        "".join(used[place].side for place in shown),
-        [widths[used[place]] for place in shown],
+    places = [place for place, column in enumerate(columns) if column in widths]
+    cells = grid(
+        [titles[place] for place in places],
+        [[row[place] for place in places] for row in texts],
+        "".join(columns[place].side for place in places),
+        [widths[columns[place]] for place in places],
         _GAP,
     )
-    out = _with_groups(lines, rows, width)
+    head = cells[: len(cells) - len(rows)]
+    out = _with_groups(head if rows else [], cells[len(cells) - len(rows) :], shown, width)
     out += hidden_columns(left_out, width)
-    if any(lost.values()):
+    if any("!" in row[place] for row in texts for place in places if columns[place].rank == _MEMBER):
         out += wrap("! more time at this member than the champion of then, though less in the mean", width)
-    if calibration and (said := calibration_line(calibration)):
-        out += wrap(said, width)
-    return "\n".join(line.rstrip() for line in out)
+    return out
+
+
+_MEMBER = 9
+
+
+def _columns(shown: Shown, rows: Sequence[ScaledRow]) -> list[_Column]:
+    revoked = {number for one in shown.rows if one.row.is_on_branch is not False for number in one.row.revokes}
+    every = [one.row for one in shown.rows]
+    lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
+    members = dict.fromkeys(name for row in every for name, _ in row.members)
+    columns = [
+        _Column(title="#", text=lambda one: _number(one.row, shown.champion)),
+        _Column(title="commit", text=lambda one: one.row.commit[:7] or None, rank=4, side="l", is_extra=True),
+        _Column(title="verdict", text=lambda one: _verdict(one.row, revoked), side="l"),
+        _Column(title="hypothesis", text=lambda one: _hypothesis(one.row), side="l"),
+        _Column(title="score", text=lambda one: None if one.row.score is None else f"{one.row.score:.1f}", rank=8),
+        _Column(title="time ms", text=lambda one: _time(one.row.seconds)),
+        *(_of_member(name, lost) for name in members),
+        _Column(title="change", text=lambda one: _moved(one, shown.has_then)),
+        _Column(title="ms, % then", text=_then, rank=10),
+        _Column(title="expected", text=lambda one: _change(one.row.expected_time_ratio), rank=6),
+        _Column(title="util", text=lambda one: _share(one.row.util), rank=7),
+        _Column(title="bound", text=lambda one: _REGIMES.get(one.row.regime or ""), rank=5, side="l"),
+        _Column(title="gap", text=lambda one: _share(one.row.gap_fraction), rank=3, is_extra=True),
+        _Column(title="copies", text=lambda one: _count(one.row.copies), rank=1, is_extra=True),
+        _Column(title="spills", text=lambda one: _short(one.row.spills), rank=2, is_extra=True),
+    ]
+    columns = [column for column in columns if shown.has_then or column.text is not _then]
+    # A column in which no row has anything says nothing; the expectation of old attempts, for instance.
+    return [
+        column
+        for column in columns
+        if (shown.has_all or not column.is_extra) and (not column.rank or any(column.text(row) for row in rows))
+    ]
+
+
+def _number(row: Row, champion: int | None) -> str:
+    return f"{row.number}{'*' if row.number == champion else ''}"
+
+
+def _moved(one: ScaledRow, has_then: bool) -> str | None:
+    """The change on the scale; where there is no time on it, the recorded one unless that has a column of its own."""
+    return None if has_then and one.why_unknown else _change(one.row.time_ratio)
+
+
+def _then(one: ScaledRow) -> str | None:
+    """The time as it was recorded, with its change against the champion of then."""
+    row = one.then
+    if row.seconds is None:
+        return None
+    return f"{_milliseconds(row.seconds)} {_change(row.time_ratio) or _NOTHING:>6}"
 
 
 def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
@@ -110,25 +166,132 @@ def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
 def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> _Column:
     """The times at one member of a suite; `lost` names those that an attempt lost."""
 
-    def text(row: Row) -> str | None:
-        seconds = dict(row.members).get(name)
-        mark = "!" if name in lost[row.number] else ""
+    def text(one: ScaledRow) -> str | None:
+        seconds = dict(one.row.members).get(name)
+        mark = "!" if name in lost[one.row.number] else ""
         return None if seconds is None else f"{_milliseconds(seconds)}{mark}"
 
-    return _Column(title=f"{name}\nms", text=text, rank=8)
+    return _Column(title=f"{name}\nms", text=text, rank=_MEMBER)
 
 
-def _with_groups(lines: list[str], rows: Sequence[Row], width: int) -> list[str]:
-    head, body = lines[: -len(rows)], lines[-len(rows) :]
-    out = [*wrap(_origin(rows[0]), width), *head]
-    for number, (row, line) in enumerate(zip(rows, body, strict=True)):
-        before = rows[number - 1] if number else row
-        if row.key_digest != before.key_digest:
-            told = _difference(before, row)
-            named = told if row.key_digest in told else f"{told}, key {row.key_digest}"
+def _with_groups(head: list[str], body: list[str], shown: Shown, width: int) -> list[str]:
+    """Lines in their order, one between those of different scales: they are not comparable."""
+    cells = iter(body)
+    first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
+    out = [*wrap(_origin(first), width), *head]
+    before = first
+    for line in shown.lines:
+        rows = _rows(line)
+        if rows and rows[0].key_digest != before.key_digest:
+            told = _difference(before, rows[0])
+            named = told if rows[0].key_digest in told else f"{told}, key {rows[0].key_digest}"
             out += wrap(f"-- {named}: not comparable with the rows above --", width)
-        out.append(line)
+        before = rows[-1] if rows else before
+        out.append(next(cells) if isinstance(line, ScaledRow) else cut(_checked(line, shown.champion), width))
     return out
+
+
+def _rows(line: ScaledRow | Recheck | Note) -> tuple[Row, ...]:
+    if isinstance(line, ScaledRow):
+        return (line.row,)
+    return tuple(one.row for one in line.rows) if isinstance(line, Recheck) else ()
+
+
+def _checked(line: Recheck | Note, champion: int | None) -> str:
+    return recheck_words(line, champion) if isinstance(line, Recheck) else _note_words(line)
+
+
+def recheck_words(run: Recheck, champion: int | None) -> str:
+    """Which attempts checked the champion's unchanged program, why, how often in vain, and its times of then."""
+    numbers = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+    star = "*" if champion is not None and any(one.row.number == champion for one in run.rows) else ""
+    failed = Counter(one.then.failure_kind or one.then.outcome for one in run.rows if one.then.outcome != "accept")
+    failed.update(note.failure_kind for note in run.notes if note.failure_kind)
+    vain = f" ({', '.join(f'{number} {clean(kind)}' for kind, number in failed.items())})" if failed else ""
+    times = quantity(len(run.rows) + len(run.notes), "time")
+    why = "champion checked again under one key"
+    if run.changes:
+        why = f"{' and '.join(run.changed) or 'key'} changed {quantity(run.changes, 'time')}, champion checked again"
+        times = ""
+    place = f"{numbers}{star}" if run.rows else f"after {numbers}"
+    return f"{place} {why}{f' {times}' if times else ''}{vain}{_times_then(run)}"
+
+
+def _times_then(run: Recheck) -> str:
+    times = [one.then.seconds for one in run.rows if one.then.seconds is not None and one.then.outcome == "accept"]
+    if run.before_seconds is not None:
+        times.insert(0, run.before_seconds)
+    known = [_milliseconds(seconds) for seconds in times]
+    if len(known) < 2:
+        return ""
+    if len(set(known)) == 1:
+        return ", time unchanged"
+    if known[0] != known[-1]:
+        return f", time {known[0]} -> {known[-1]} ms then"
+    return f", time {min(known, key=float)} to {max(known, key=float)} ms then"
+
+
+def _note_words(note: Note) -> str:
+    if note.failure_kind:
+        came = f"{note.failure_kind}: {note.reason}"
+    else:
+        came = f"passes, {note.checks_passed} of {quantity(note.checks, 'check')}"
+    return clean(f"after {note.after} champion (attempt {note.attempt}) checked again: {came}")
+
+
+def _sentences(shown: Shown) -> Iterator[str]:
+    yield from unknown_words(shown.rows, shown.again, has_then=shown.has_then)
+    if shown.gain:
+        yield gain_words(shown.gain)
+    if shown.calibration and (said := calibration_line(shown.calibration)):
+        yield said
+
+
+def unknown_words(rows: Sequence[ScaledRow], again: str, *, has_then: bool = True) -> Iterator[str]:
+    """Why attempts have no time on the scale, a sentence for each reason; `again` is the command that times them."""
+    reasons: dict[str, list[int]] = {}
+    for one in rows:
+        if one.why_unknown:
+            reasons.setdefault(one.why_unknown, []).append(one.row.number)
+    for why, numbers in sorted(reasons.items(), key=lambda pair: pair[0] != NOT_YET):
+        if why != NOT_YET:
+            yield clean(f"attempt{'s' if len(numbers) > 1 else ''} {_listed(numbers)}: {why}")
+            continue
+        are = "attempt is" if len(numbers) == 1 else "attempts are"
+        changes = "" if has_then else " (change: as recorded)"
+        yield f"{len(numbers)} {are} {NOT_YET}{changes}: {again} times {'it' if len(numbers) == 1 else 'them'}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def gain_words(gain: Gain) -> str:
+    """The way in one sentence: times and their source, how many attempts it took, the share of the peak."""
+    tried = f"{quantity(gain.attempts, 'attempt')}, {gain.accepted} accepted"
+    label = f"[{source_label(gain.source, gain.chip)}]"
+    if gain.champion is None:
+        return f"no champion here; {tried}"
+    if gain.champion_seconds is None:
+        return f"the champion, attempt {gain.champion}, has no time on this scale; {tried}"
+    last = _milliseconds(gain.champion_seconds)
+    peak = f"; {peak_words(gain)}" if gain.peak_share is not None else ""
+    if gain.factor is None or gain.first_seconds is None:
+        alone = "" if gain.is_whole else "; the first is not timed"
+        return f"{last} ms {label}, {tried}{peak}{alone}"
+    way = f"{_milliseconds(gain.first_seconds)} -> {last} ms {label}, {gain.factor:.2f} times, in {tried}{peak}"
+    if gain.is_whole:
+        return way
+    return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"
+
+
+def peak_words(gain: Gain) -> str:
+    """`92.8% of the MXU's peak`, or of the bandwidth of HBM."""
+    if gain.peak_share is None:
+        return ""
+    unit = "MXU's" if chip(gain.chip).kind == "TPU" else "tensor cores'"
+    return f"{percent(gain.peak_share)} of the {'HBM bandwidth' if gain.bound_by == 'memory' else f'{unit} peak'}"
 
 
 def _origin(row: Row) -> str:
@@ -182,8 +345,18 @@ def _share(fraction: float | None) -> str | None:
     return None if fraction is None else percent(fraction)
 
 
-def _short(value: int) -> str:
+def _time(value: float | None) -> str | None:
+    return None if value is None else _milliseconds(value)
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else count(value)
+
+
+def _short(value: int | None) -> str | None:
     """Large counts in four or five characters: 1048576 -> 1.05M."""
+    if value is None:
+        return None
     for scale, suffix in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
         if value >= scale:
             return f"{value / (scale if suffix != 'k' else 1000):.3g}{suffix}"

@@ -62,13 +62,11 @@ def calibration_line(found: Calibration) -> str:
     """One sentence on expected against got; empty where no attempt stated an expectation."""
     if not found.stated:
         return ""
-    attempts = f"{found.stated} attempt{'s' if found.stated > 1 else ''}"
-    start = f"expectations: {attempts} stated one, {found.compared} came to a comparison"
     if found.median_ratio is None:
-        return f"{start}: too few to say how good they are"
+        return f"expectations: {found.stated} stated, {found.compared} compared: too few to say how good they are"
     return (
-        f"{start}: {found.same_sign} had the right direction, {found.within_factor} got between half and twice the "
-        f"expected gain; median got/expected {found.median_ratio:.2f}"
+        f"expectations: {found.compared} compared, {found.same_sign} of the right sign, {found.within_factor} within a "
+        f"factor of 2; median got/expected {found.median_ratio:.2f}"
     )
 
 

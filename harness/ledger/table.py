@@ -1,0 +1,192 @@
+"""The table of a ledger: its rows on the champion's scale, its lines, and the choice among them."""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Literal
+
+from harness.ledger.ledger import Ledger
+from harness.ledger.scale import on_scale, scale_of
+from harness.records import Attempt, Key, Note, Recheck, Row, Scale, ScaledRow
+
+Line = ScaledRow | Recheck | Note
+Changed = Literal["judge", "compiler", "machine"]
+# The part that each field of a key belongs to; source and chip end a run instead.
+_PARTS: dict[str, Changed] = {
+    "judge": "judge", "problem": "judge", "jax": "compiler", "jaxlib": "compiler", "libtpu": "compiler",
+    "machine": "machine",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledTable:
+    """Every attempt of a ledger on the champion's scale, oldest first, with the notes about their kernels.
+
+    Without an accepted attempt there is no scale, and every row is as it was recorded. `skipped` says what could not be
+    read.
+    """
+
+    rows: tuple[ScaledRow, ...]
+    notes: tuple[Note, ...]
+    scale: Scale | None
+    champion: Attempt | None
+    skipped: tuple[str, ...]
+
+    @property
+    def number(self) -> int | None:
+        """The champion's number."""
+        return self.champion.number if self.champion else None
+
+    @property
+    def standing(self) -> ScaledRow | None:
+        """The champion's row, None where there is no champion."""
+        return next((one for one in self.rows if one.row.number == self.number), None)
+
+    def is_on_scale(self, one: ScaledRow) -> bool:
+        """True if the row is of the scale's source and chip."""
+        return self.scale is not None and (one.row.source, one.row.chip) == (self.scale.source, self.scale.chip)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which lines of a table are wanted: all that are not excluded by any of the fields."""
+
+    is_accepted: bool = False
+    is_best: bool = False
+    since: int | None = None
+    text: str = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        """True if a line can be excluded."""
+        return self != Wanted()
+
+
+def scaled(ledger: Ledger) -> ScaledTable:
+    """The table of a ledger: every reader of times compares those of one scale, and takes them from here."""
+    rows, skipped = ledger.rows()
+    notes, unread = ledger.notes()
+    champion = ledger.champion()
+    scale = scale_of(rows, notes, champion.number if champion else None)
+    found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
+    return ScaledTable(rows=found, notes=notes, scale=scale, champion=champion, skipped=(*skipped, *unread))
+
+
+def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
+    """The lines of a table: an attempt each, and one for consecutive checks of the champion's unchanged program.
+
+    `unfolded`: each of these checks is a line too, a note of kind `checked` like an attempt.
+    """
+    found: list[Line] = []
+    run: list[ScaledRow | Note] = []
+    before: Row | None = None
+    held: Row | None = None
+    for one, is_check, champion in _in_order(table):
+        if is_check and not unfolded:
+            if not run:
+                held = champion
+            run.append(one)
+            continue
+        if run:
+            found.append(_recheck(run, before, held))
+            before, run = _last(run, before), []
+        found.append(one)
+        before = one.then if isinstance(one, ScaledRow) else before
+    return (*found, _recheck(run, before, held)) if run else tuple(found)
+
+
+def chosen(table: ScaledTable, found: Sequence[Line], wanted: Wanted) -> tuple[Line, ...]:
+    """Those of the lines that are wanted; a folded line counts if one of its attempts does."""
+    best = bests(table) if wanted.is_best else ()
+    return tuple(line for line in found if _is_wanted(line, wanted, best))
+
+
+def bests(table: ScaledTable) -> tuple[int, ...]:
+    """The accepted attempts, by number, that set a new best time on the scale."""
+    least: float | None = None
+    found = []
+    revoked = {number for one in table.rows if one.row.is_on_branch is not False for number in one.row.revokes}
+    for one in table.rows:
+        row = one.row
+        counts = row.is_title and row.is_on_branch is not False and row.number not in revoked
+        if counts and table.is_on_scale(one) and row.seconds is not None and (least is None or row.seconds < least):
+            least = row.seconds
+            found.append(row.number)
+    return tuple(found)
+
+
+def _is_wanted(line: Line, wanted: Wanted, best: Container[int]) -> bool:
+    if isinstance(line, Recheck):
+        # None of its attempts brought a change to be accepted.
+        return not wanted.is_accepted and any(_is_wanted(one, wanted, best) for one in _parts(line))
+    if isinstance(line, Note):
+        return not (wanted.is_accepted or wanted.is_best or wanted.text) and line.after >= (wanted.since or 0)
+    row = line.row
+    return (
+        (not wanted.is_accepted or row.is_title)
+        and (not wanted.is_best or row.number in best)
+        and row.number >= (wanted.since or 0)
+        and wanted.text.casefold() in row.hypothesis.casefold()
+    )
+
+
+def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
+    return (*run.rows, *run.notes)
+
+
+def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Row | None]]:
+    """Attempts and checks of champions in their order, whether each checks an unchanged champion, and the champion."""
+    checked = [note for note in table.notes if note.kind == "checked"]
+    last = {one.row.number: place for place, one in enumerate(table.rows)}
+    champion: Row | None = None
+    for place, one in enumerate(table.rows):
+        row = one.then
+        yield one, champion is not None and _is_check(row, champion), champion
+        champion = row if _takes_title(row) else champion
+        if last[row.number] == place:
+            yield from ((note, True, champion) for note in checked if note.after == row.number)
+    yield from ((note, True, champion) for note in checked if note.after not in last)
+
+
+def _takes_title(row: Row) -> bool:
+    return row.outcome == "accept" and row.is_on_branch is not False
+
+
+def _is_check(row: Row, champion: Row) -> bool:
+    """True of a rebaseline of the champion's text, or of a text that is traced to the same program."""
+    is_same = row.kernel_sha256 == champion.kernel_sha256 or (
+        row.fingerprint != "" and row.fingerprint == champion.fingerprint
+    )
+    is_comparable = (row.source, row.chip) == (champion.source, champion.chip)
+    return row.kind == "rebaseline" and row.is_on_branch is not False and is_same and is_comparable
+
+
+def _recheck(run: Sequence[ScaledRow | Note], before: Row | None, champion: Row | None) -> Recheck:
+    rows = tuple(one for one in run if isinstance(one, ScaledRow))
+    notes = tuple(one for one in run if isinstance(one, Note))
+    keys = [(row.key_digest, row.key) for row in ((before,) if before else ())]
+    keys += [(one.then.key_digest, one.then.key) for one in rows]
+    pairs = [(old, new) for (was, old), (now, new) in pairwise(keys) if was != now]
+    changed = dict.fromkeys(part for old, new in pairs for part in _changed(old, new))
+    if notes:
+        changed["judge"] = None
+    return Recheck(
+        rows=rows,
+        notes=notes,
+        changed=tuple(changed),
+        changes=len(pairs) + len(notes),
+        before_seconds=champion.seconds if champion else None,
+    )
+
+
+def _changed(before: Key | None, after: Key | None) -> Iterator[Changed]:
+    if before is None or after is None:
+        yield "judge"
+        return
+    for field in fields(Key):
+        if getattr(before, field.name) != getattr(after, field.name) and field.name in _PARTS:
+            yield _PARTS[field.name]
+
+
+def _last(run: Sequence[ScaledRow | Note], before: Row | None) -> Row | None:
+    return next((one.then for one in reversed(run) if isinstance(one, ScaledRow)), before)

@@ -1,0 +1,65 @@
+"""How far the accepted attempts of a contest came: first and present champion on one scale, and the chip's peak."""
+
+from typing import Literal
+
+from harness.hardware import chip
+from harness.judge.verdict import roofline
+from harness.ledger.table import ScaledTable
+from harness.records import TITLE_MOVES, Attempt, Gain
+
+
+def gain(table: ScaledTable) -> Gain | None:
+    """The way from the first accepted kernel to the champion's; None where nothing was accepted."""
+    scale, standing = table.scale, table.standing
+    if scale is None:
+        return None
+    revoked = {number for one in table.rows if one.row.is_on_branch is not False for number in one.row.revokes}
+    own = [one for one in table.rows if table.is_on_scale(one) and one.row.kind not in TITLE_MOVES]
+    tried = [one for one in own if one.row.kind != "rebaseline"]
+    titles = [
+        one for one in own
+        if one.row.is_title and one.row.is_on_branch is not False and one.row.number not in revoked
+    ]  # fmt: skip
+    first = next((one for one in titles if one.row.seconds is not None), None)
+    if first and standing and first.row.kernel_sha256 == standing.row.kernel_sha256:
+        # Attempts that checked it again are no way from it.
+        first, titles = standing, [standing, *titles] if first is titles[0] else titles
+    seconds = standing.row.seconds if standing else None
+    bound_by, share = _bound(table.champion, seconds) if table.champion and seconds else (None, None)
+    return Gain(
+        source=scale.source,
+        chip=scale.chip,
+        attempts=len(tried),
+        accepted=sum(one.row.is_title for one in tried),
+        champion=table.number,
+        champion_seconds=seconds,
+        first=first.row.number if first else None,
+        first_seconds=first.row.seconds if first else None,
+        is_whole=first is not None and first is titles[0],
+        bound_by=bound_by,
+        peak_share=share,
+    )
+
+
+def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
+    """The resource that binds the champion in a run of that time, and the share of its peak that the run uses.
+
+    None for what neither binds, for a suite, and for a CPU: its time says nothing about the chip's peaks.
+    """
+    evidence = champion.evidence
+    if evidence.members or champion.key.source == "measured cpu":
+        return None, None
+    hardware, work = chip(evidence.chip), evidence.problem.work
+    moved, _ = roofline.traffic(evidence)
+    if moved is None:
+        return None, None
+    peak = roofline.peak(work, hardware)
+    util = roofline.utilisation(work.flops, seconds, peak)
+    bandwidth = roofline.memory_only_seconds(moved, hardware) / seconds
+    intensity = work.flops / moved if moved else float("inf")
+    regime = roofline.regime(util, bandwidth, intensity, hardware.ridge(work.matmul_dtype))
+    if regime == "memory-bound":
+        return "memory", bandwidth
+    if regime == "latency-bound" or not work.matmul_flops:
+        return None, None
+    return "compute", roofline.utilisation(work.matmul_flops, seconds, peak)

@@ -395,7 +395,7 @@ def test_a_kernel_is_judged_and_recorded(tmp_path: Path) -> None:
         assert first["attempt"]["number"] == 1
         await answer(client, "run_experiment", message="smaller blocks", set=["BQ=256"], expect="5%")
         rows = (await answer(client, "results"))["rows"]
-        assert [row["number"] for row in rows] == [1, 2]
+        assert [one["row"]["number"] for one in rows] == [1, 2]
         assert (await answer(client, "lines", number=1))["cycles"] > 0
 
     talk(folder, conversation)

@@ -5,6 +5,8 @@ from ledger_fixtures import attempt, row
 
 from harness.loop.expectations import calibration
 from harness.records import Row
+from screen_examples import shown
+
 from harness.render.results import results_table
 from harness.render.review import calibration_line
 
@@ -43,6 +45,6 @@ def test_too_few_to_say() -> None:
 def test_the_table_ends_with_it_and_marks_an_accept_that_is_on_no_branch() -> None:
     one = tried(1, 0.5, 0.5)
     lost = Row(**{**{name: getattr(one, name) for name in Row.__dataclass_fields__}, "is_on_branch": False})
-    text = results_table([lost], None, width=140, calibration=calibration([lost]))
+    text = results_table(shown([lost], None), width=140)
     assert "accept, not on branch" in text
-    assert text.splitlines()[-1].startswith("expectations: 1 attempt stated one")
+    assert text.splitlines()[-1].startswith("expectations: 1 stated, 1 compared: too few")

@@ -27,6 +27,8 @@ from ledger_fixtures import (
 from harness.advice.report import report
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
+from screen_examples import shown
+
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger import Ledger
 from harness.ledger import champion as champions
@@ -154,8 +156,8 @@ def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) ->
 def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> None:
     run_revoke(ledger, 1, 2)
     rows, _ = ledger.rows()
-    table = results_table(rows, champion_number(ledger), width=140).splitlines()
-    words = {line.split()[0]: line.split()[2] for line in table if line[:3].strip().rstrip("*").isdigit()}
+    table = results_table(shown(rows, champion_number(ledger)), width=140).splitlines()
+    words = {line.split()[0]: line.split()[1] for line in table if line[:3].strip().rstrip("*").isdigit()}
     assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
     text = report_text.show_text(ledger.attempt(5), _report(ledger, 5), "", width=200)
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text

@@ -73,7 +73,7 @@ def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revok
     assert (revoked / "kernel.py").read_text() == naive == git(revoked, "show", "HEAD:kernel.py")
     assert "Ratchet-Revokes: 3 2" in git(revoked, "log", "-1", "--format=%b")
     table = ratchet(revoked, "results", expect=0).stdout
-    assert [line.split()[2] for line in table.splitlines() if line[:3].strip(" *").isdigit()] == [
+    assert [line.split()[1] for line in table.splitlines() if line[:3].strip(" *").isdigit()] == [
         "baseline", "revoked", "revoked", "revoke",
     ]  # fmt: skip
     assert "REVOKED  attempt 3 lost its title" in ratchet(revoked, "show", "3", expect=0).stdout
@@ -92,7 +92,7 @@ def test_the_next_attempt_is_judged_against_the_holder_as_the_revoke_found_it(re
     # Its program is compiled for the machines that the chip might be, but not checked again.
     assert "is evaluated again first" not in done.stderr, "the revoke has the champion's evidence under this key"
     rows = json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)
-    assert (rows["champion"], rows["rows"][-1]["outcome"]) == (5, "accept")
+    assert (rows["champion"], rows["rows"][-1]["row"]["outcome"]) == (5, "accept")
     ratchet(revoked, "replay", "4", "--quiet", expect=0)
     ratchet(revoked, "undo", expect=0)
     assert json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)["champion"] == 1
@@ -115,7 +115,7 @@ def test_where_nobody_passes_the_next_is_a_baseline(revoked: Path) -> None:
     kernel.write_text(right.replace("BQ = 128", "BQ = 64").replace("BKV = 256", "BKV = 64"))
     ratchet(revoked, "experiment: blocks that divide it", expect=0)
     rows = json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)
-    assert rows["rows"][-1]["kind"] == "baseline"
+    assert rows["rows"][-1]["row"]["kind"] == "baseline"
     assert "clean" in ratchet(revoked, "fsck", expect=0).stdout
 
 

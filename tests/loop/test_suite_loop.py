@@ -70,7 +70,7 @@ def test_the_loss_is_rejected_without_the_full_shape(contest: Path) -> None:
     assert record["verdict"]["time_ratio"] < 1
     assert record["verdict"]["outcome"] == "reject"
     assert record["evidence"]["unchecked"]
-    rows = json.loads(run(contest, "results", "--json"))["rows"]
+    rows = [one["row"] for one in json.loads(run(contest, "results", "--json"))["rows"]]
     assert [row["outcome"] for row in rows] == ["accept", "accept", "reject"]
     assert [name for name, _ in rows[0]["members"]] == ["prefill-512", "prefill-1024"]
 

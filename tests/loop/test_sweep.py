@@ -250,7 +250,7 @@ def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_
     assert record["verdict"]["outcome"] == "failed"
     refused = record["sweep"]["refused"]
     assert refused[0]["settings"] == record["settings"]
-    theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][0]["seconds"]
+    theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][0]["row"]["seconds"]
     faster = [one for one in record["sweep"]["screened"] if one["seconds"] is not None and one["seconds"] < theirs]
     assert 2 <= len(refused) == len(faster)
     assert f"as do the {len(refused) - 1} next best" in done.stdout

@@ -9,7 +9,7 @@ import pytest
 from evidence_examples import KEY, V5E, evidence, failed, measured
 from rich.cells import cell_len
 from rule_examples import rowwise, with_parts
-from screen_examples import CHAMPION, WIDE, better, judged, line, printed, table, taken_apart
+from screen_examples import CHAMPION, WIDE, better, judged, line, printed, taken_apart
 
 from harness.advice.report import report
 from harness.judge.key import key_digest
@@ -19,7 +19,6 @@ from harness.render import layout, report_sections
 from harness.render.layout import source_lines, wants_colour
 from harness.render.progress import Progress
 from harness.render.report_text import judge_text, report_text, show_text
-from harness.render.results import results_table
 from harness.render.status_text import status_text
 
 
@@ -228,44 +227,6 @@ def test_counters_table_alone() -> None:
     assert (
         report_sections.counters(nothing, None, 100) == report_sections.counters_at_a_glance(nothing, None, 100) == []
     )
-
-
-# --- results -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
-def test_results_fit_and_align(width: int) -> None:
-    text = results_table(tuple(table()), 2, width=width)
-    assert is_tidy(text, width)
-    # The score starts in the same display column in every row, whatever the script of the hypothesis.
-    rows = [row for row in text.splitlines() if " 1509.9 " in row]
-    assert len({cell_len(row[: row.index("1509.9")]) for row in rows}) == 1
-    assert ("hidden columns" in text) == (width < 100)
-
-
-def test_results_leave_out_what_no_row_has_and_name_what_did_not_fit() -> None:
-    rows = (line(1, "a", expected_time_ratio=None),)
-    assert "expec" not in results_table(rows, None, width=100)
-    assert "hidden columns: copies, spills, gap" in results_table(tuple(table()), 2, width=80)
-    assert results_table((), None) == "no attempts yet"
-
-
-def test_a_pipe_hides_no_column(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is written into files of the test, as capfd has it, is on no terminal.
-    rows = (line(1, "a", members=tuple((f"a shape of the suite {number}", 1e-3) for number in range(12))),)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    whole = results_table(rows, None)
-    assert "a shape of the suite 11" in whole
-    assert "hidden columns" not in whole
-    monkeypatch.setenv("COLUMNS", "80")
-    assert "they do not fit in 80 columns (--json has them)" in " ".join(results_table(rows, None).split())
-
-
-def test_results_without_keys_still_separate_groups() -> None:
-    first = line(1, "a", key=None)
-    assert "-- key other" in results_table((first, line(2, "b", key=None, key_digest="other")), None, width=100)
-    text = results_table((first, line(2, "b", key=None, key_digest="other", chip="v6e")), None, width=100)
-    assert "-- simulated v5e -> simulated v6e, key other: not comparable with the rows above --" in text
 
 
 # --- status, progress, layout ------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from breakdown_examples import breakdown
 from evidence_examples import KEY, V5E, evidence, failed, measured
-from screen_examples import CHAMPION, better, judged, line, printed, table, taken_apart
+from screen_examples import CHAMPION, better, judged, line, printed, shown, story, table, taken_apart
 from state_examples import KERNEL, row, seen
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
@@ -50,7 +50,7 @@ def with_lines(full: bool) -> str:
     return report_text(attempt, found, None, files=source_lines(SOURCE), full=full, width=100)
 
 
-def shown() -> str:
+def show() -> str:
     attempt, found = judged(better(), settings=(("BQ", "2048"),))
     return show_text(attempt, found, DIFF, width=100)
 
@@ -131,11 +131,13 @@ SCREENS: dict[str, Callable[[], str]] = {
     "failed": lambda: printed(failed(detail="\n".join(f"line {number}" for number in range(30)))),
     "lines_in_the_report": lambda: with_lines(full=False),
     "lines_in_the_full_report": lambda: with_lines(full=True),
-    "show": shown,
+    "show": show,
     "judge_measured": lambda: judged_alone("v5e"),
     "judge_on_the_cpu": lambda: judged_alone("cpu"),
-    "results": lambda: results_table(tuple(table()), 2, width=100),
-    "results_empty": lambda: results_table((), None),
+    "results": lambda: results_table(shown(tuple(table()), 2), width=100),
+    "results_empty": lambda: results_table(shown((), None)),
+    "results_story": lambda: results_table(shown(story()[0], 8, story()[1]), width=100),
+    "results_all": lambda: results_table(shown(story()[0], 8, story()[1], has_all=True, has_then=True), width=120),
     "status": status,
     "status_with_troubles": lambda: status(
         champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)

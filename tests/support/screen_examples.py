@@ -1,6 +1,6 @@
 """Attempts, reports and rows as the screens show them, from hand-made evidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,13 @@ from evidence_examples import KEY, V5E, attempt, evidence, resimulated, simulati
 from harness.advice.report import report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
-from harness.records import Attempt, Evidence, Policy, Report, Row
+from harness.ledger.scale import on_scale, scale_of
+from harness.ledger.table import ScaledTable, Wanted, chosen, lines
+from harness.loop.expectations import calibration
+from harness.loop.gain import gain
+from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row, ScaledRow
 from harness.render.report_text import report_text
+from harness.render.results import Shown
 
 CHAMPION = evidence(2.16e-3)
 WIDE = "ブロックを大きくすると速くなる、はずです。もっと大きくしてみる"
@@ -48,7 +53,7 @@ def taken_apart(**changes: Any) -> Evidence:
 def line(number: int, hypothesis: str, **changes: Any) -> Row:
     row = Row(
         number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
-        chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="", score=1509.9, seconds=2.16e-3,
+        chip="v5e", key_digest=key_digest(KEY), kernel_sha256=f"kernel {number}", fingerprint="", score=1509.9, seconds=2.16e-3,
         time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0, spills=123_456,
         commit="abcdef1234567890", key=KEY,
     )  # fmt: skip
@@ -65,3 +70,60 @@ def table() -> Iterator[Row]:
     )  # fmt: skip
     newer = replace(KEY, jax="0.12.0", libtpu="0.0.50", judge="other")
     yield line(5, "long " * 40, outcome="inconclusive", key=newer, key_digest=key_digest(newer))
+
+
+def scaled_table(rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = ()) -> ScaledTable:
+    """The table of hand-made rows and notes; the champion's record is that of CHAMPION."""
+    scale = scale_of(rows, notes, champion)
+    found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
+    holder = None if champion is None else judged(CHAMPION, None, number=champion, kind="baseline", champion=None)[0]
+    return ScaledTable(rows=found, notes=tuple(notes), scale=scale, champion=holder, skipped=())
+
+
+def shown(
+    rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = (), wanted: Wanted | None = None, **changes: Any
+) -> Shown:
+    """The same as the verb `results` shows it."""
+    table = scaled_table(rows, champion, notes)
+    found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Wanted())
+    is_partial = table.scale is not None and table.scale.timed < table.scale.accepted
+    made = Shown(
+        rows=table.rows, lines=found, champion=champion, gain=gain(table), calibration=calibration(rows),
+        has_then=is_partial,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def timed(row: Row, key: Key, seconds: float | None, **changes: Any) -> Note:
+    """A note on the time of a row's kernel under a later key."""
+    made = Note(
+        kind="timed", attempt=row.number, kernel_sha256=row.kernel_sha256, after=row.number, when="2026-08-01T00:00:00Z",
+        key=key, key_digest=key_digest(key), seconds=seconds, score=1000.0, util=0.5, regime="compute-bound",
+        gap_fraction=0.5,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def story() -> tuple[list[Row], list[Note]]:
+    """Rows and notes of a short life: a champion checked under new keys, one attempt in vain between, times noted."""
+    keys = [replace(KEY, judge=f"judge {number}") for number in range(5)]
+    rows = [
+        line(1, "baseline", kind="baseline", time_ratio=None, seconds=5.3e-3),
+        line(2, "BQ 128 -> 2048, so that K and V are read less often", seconds=2.7e-3),
+        line(3, "small blocks", outcome="reject", seconds=3e-3, time_ratio=1.111),
+        line(4, "all in VMEM", outcome="failed", failure_kind="vmem-exceeded", seconds=None, time_ratio=None),
+    ]
+    for number, key in enumerate(keys[1:], 5):
+        again = line(number, f"judge the champion again {number}", kind="rebaseline", time_ratio=1.0, seconds=2.7e-3)
+        again = replace(again, kernel_sha256="kernel 2", key=key, key_digest=key_digest(key))
+        rows.append(again)
+    rows[5] = replace(rows[5], outcome="failed", failure_kind="timeout", seconds=None, time_ratio=None)
+    rows[7] = replace(rows[7], seconds=2.8e-3)
+    newest = rows[-1].key
+    assert newest is not None
+    notes = [
+        timed(rows[0], newest, 5.6e-3, after=8),
+        timed(rows[2], newest, None, after=8, failure_kind="compile-error", reason="no such primitive"),
+        timed(rows[1], newest, None, kind="checked", after=8, checks_digest="c", checks=22, checks_passed=22),
+    ]
+    return rows, notes

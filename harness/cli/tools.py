@@ -30,7 +30,7 @@ _EFFECTS: Mapping[str, Effect] = {
 _NO_TOOLS = ("serve", "export")
 _NAMES = {"judge": "evaluate", "experiment": "run_experiment", "xprof url": "xprof_trace_url"}
 # What only a terminal needs; and what would run a program of the caller's choice, or trust a cluster of its choice.
-_LEFT_OUT = frozenset({"-C", "--json", "--quiet", "--full", "--ray"})
+_LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
 _LEFT_OUT_OF = {"doctor": frozenset({"module", "--capture", "--limit"}), "diagnose": frozenset({"--no-edits"})}
 # Sentences, and an address that is only printed: never paths.
 _NO_PATHS = frozenset({"message", "reason", "url"})

@@ -141,7 +141,7 @@ def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
 @pytest.mark.parametrize("words", [["results", "--limit", "0"], ["results", "--limit", "many"]])
 def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    assert capsys.readouterr().err.endswith(" [usage]\nusage: ratchet.sh results [-h] [-C DIR] [--limit N] [--json]\n")
+    assert " [usage]\nusage: ratchet.sh results [-h] [-C DIR] [--all] [--then] " in capsys.readouterr().err
 
 
 def test_the_resources_are_those_that_the_simulator_scales() -> None:

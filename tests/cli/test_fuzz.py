@@ -14,6 +14,7 @@ import pytest
 from capture_examples import four_devices, one_device, serialized
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from screen_examples import shown
 
 from harness.cli import main
 from harness.errors import RatchetError
@@ -106,7 +107,7 @@ def read_record(path: Path) -> None:
                 codec.encode_attempt(found)
             elif found is not None:
                 rows.append(found)
-    results.results_table(rows, None, 100)
+    results.results_table(shown(rows, None), 100)
 
 
 def script(folder: Path, data: bytes) -> list[str]:

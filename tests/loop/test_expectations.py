@@ -2,11 +2,10 @@
 
 import pytest
 from ledger_fixtures import attempt, row
+from screen_examples import shown
 
 from harness.loop.expectations import calibration
 from harness.records import Row
-from screen_examples import shown
-
 from harness.render.results import results_table
 from harness.render.review import calibration_line
 

@@ -23,12 +23,11 @@ from ledger_fixtures import (
     users_state,
     without_ours,
 )
+from screen_examples import shown
 
 from harness.advice.report import report
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
-from screen_examples import shown
-
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger import Ledger
 from harness.ledger import champion as champions

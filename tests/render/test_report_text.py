@@ -9,7 +9,7 @@ import pytest
 from evidence_examples import KEY, V5E, evidence, failed, measured
 from rich.cells import cell_len
 from rule_examples import rowwise, with_parts
-from screen_examples import CHAMPION, WIDE, better, judged, line, printed, taken_apart
+from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, taken_apart
 
 from harness.advice.report import report
 from harness.judge.key import key_digest
@@ -20,12 +20,6 @@ from harness.render.layout import source_lines, wants_colour
 from harness.render.progress import Progress
 from harness.render.report_text import judge_text, report_text, show_text
 from harness.render.status_text import status_text
-
-
-def is_tidy(text: str, width: int) -> bool:
-    lines = text.splitlines()
-    too_wide = [line for line in lines if cell_len(line) > width and not line.startswith(("RESULT:", "REGIME:"))]
-    return not too_wide and all(line == line.rstrip() for line in lines) and not text.endswith("\n")
 
 
 def test_published_lines_are_exact() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, resimulated, simulation
+from rich.cells import cell_len
 
 from harness.advice.report import report
 from harness.judge.key import key_digest
@@ -19,7 +20,18 @@ from harness.render.report_text import report_text
 from harness.render.results import Shown
 
 CHAMPION = evidence(2.16e-3)
+# What a row of a failed attempt lacks.
+NO_FIGURES: dict[str, Any] = dict.fromkeys(
+    ("score", "seconds", "util", "regime", "gap_fraction", "copies", "spills", "time_ratio")
+)
 WIDE = "ブロックを大きくすると速くなる、はずです。もっと大きくしてみる"
+
+
+def is_tidy(text: str, width: int) -> bool:
+    """True if no line is wider, but for those that are published, and none ends in blanks."""
+    every = text.splitlines()
+    too_wide = [line for line in every if cell_len(line) > width and not line.startswith(("RESULT:", "REGIME:"))]
+    return not too_wide and all(line == line.rstrip() for line in every) and not text.endswith("\n")
 
 
 def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: Any) -> tuple[Attempt, Report]:
@@ -53,9 +65,9 @@ def taken_apart(**changes: Any) -> Evidence:
 def line(number: int, hypothesis: str, **changes: Any) -> Row:
     row = Row(
         number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
-        chip="v5e", key_digest=key_digest(KEY), kernel_sha256=f"kernel {number}", fingerprint="", score=1509.9, seconds=2.16e-3,
-        time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0, spills=123_456,
-        commit="abcdef1234567890", key=KEY,
+        chip="v5e", key_digest=key_digest(KEY), kernel_sha256=f"kernel {number}", fingerprint="", score=1509.9,
+        seconds=2.16e-3, time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0,
+        spills=123_456, commit="abcdef1234567890", key=KEY,
     )  # fmt: skip
     return replace(row, **changes)
 
@@ -64,10 +76,7 @@ def table() -> Iterator[Row]:
     yield line(1, "baseline", kind="baseline", time_ratio=None)
     yield line(2, "BQ 128 -> 2048", expected_time_ratio=0.7)
     yield line(3, WIDE, outcome="reject")
-    yield line(
-        4, "too\nlarge \x1b[31m", outcome="failed", failure_kind="vmem-exceeded", score=None, seconds=None, util=None,
-        regime=None, gap_fraction=None, copies=None, spills=None, time_ratio=None,
-    )  # fmt: skip
+    yield line(4, "too\nlarge \x1b[31m", outcome="failed", failure_kind="vmem-exceeded", **NO_FIGURES)
     newer = replace(KEY, jax="0.12.0", libtpu="0.0.50", judge="other")
     yield line(5, "long " * 40, outcome="inconclusive", key=newer, key_digest=key_digest(newer))
 
@@ -97,8 +106,9 @@ def shown(
 def timed(row: Row, key: Key, seconds: float | None, **changes: Any) -> Note:
     """A note on the time of a row's kernel under a later key."""
     made = Note(
-        kind="timed", attempt=row.number, kernel_sha256=row.kernel_sha256, after=row.number, when="2026-08-01T00:00:00Z",
-        key=key, key_digest=key_digest(key), seconds=seconds, score=1000.0, util=0.5, regime="compute-bound",
+        kind="timed", attempt=row.number, kernel_sha256=row.kernel_sha256, after=row.number,
+        when="2026-08-01T00:00:00Z", key=key, key_digest=key_digest(key), seconds=seconds, score=1000.0, util=0.5,
+        regime="compute-bound",
         gap_fraction=0.5,
     )  # fmt: skip
     return replace(made, **changes)
@@ -111,13 +121,13 @@ def story() -> tuple[list[Row], list[Note]]:
         line(1, "baseline", kind="baseline", time_ratio=None, seconds=5.3e-3),
         line(2, "BQ 128 -> 2048, so that K and V are read less often", seconds=2.7e-3),
         line(3, "small blocks", outcome="reject", seconds=3e-3, time_ratio=1.111),
-        line(4, "all in VMEM", outcome="failed", failure_kind="vmem-exceeded", seconds=None, time_ratio=None),
+        line(4, "all in VMEM", outcome="failed", failure_kind="vmem-exceeded", **NO_FIGURES),
     ]
     for number, key in enumerate(keys[1:], 5):
         again = line(number, f"judge the champion again {number}", kind="rebaseline", time_ratio=1.0, seconds=2.7e-3)
         again = replace(again, kernel_sha256="kernel 2", key=key, key_digest=key_digest(key))
         rows.append(again)
-    rows[5] = replace(rows[5], outcome="failed", failure_kind="timeout", seconds=None, time_ratio=None)
+    rows[5] = replace(rows[5], outcome="failed", failure_kind="timeout", **NO_FIGURES)
     rows[7] = replace(rows[7], seconds=2.8e-3)
     newest = rows[-1].key
     assert newest is not None

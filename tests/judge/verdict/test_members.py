@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, failed, statement
+from screen_examples import shown
 
 from harness.advice.report import report, row
 from harness.hardware import chip
@@ -201,9 +202,9 @@ def test_the_report_and_the_table_show_each_member() -> None:
         ["prefill-2k", "25.0%", "2.000", "ms", "1.800", "ms", "0.9000"],
         ["prefill-16k", "75.0%", "2.160", "ms", "1.728", "ms", "0.8000"],
     ]
-    shown = results_table([row(made, meant, key_digest(KEY))], 2, width=160)
-    assert "prefill-16k" in shown
-    assert "1.728" in shown
+    printed = results_table(shown([row(made, meant, key_digest(KEY))], 2), width=160)
+    assert "prefill-16k" in printed
+    assert "1.728" in printed
 
 
 def test_what_is_suggested_for_several_members_is_said_once() -> None:
@@ -225,10 +226,13 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     )
     first = decide(CHAMPION, None, None, POLICY, V5E)
     rows = (
-        row(attempt(CHAMPION, first, number=1, kind="baseline"), report(CHAMPION, V5E), "key"),
+        replace(
+            row(attempt(CHAMPION, first, number=1, kind="baseline"), report(CHAMPION, V5E), "key"),
+            kernel_sha256="first",
+        ),
         row(attempt(candidate, verdict, number=number), found, "key"),
     )
-    lost = next(line for line in results_table(rows, 1, width=200).splitlines() if line.startswith(" 2 "))
+    lost = next(line for line in results_table(shown(rows, 1), width=200).splitlines() if line.startswith(" 2 "))
     assert " 3.000! " in lost
     assert lost.count("!") == 1
     slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))

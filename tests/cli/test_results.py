@@ -1,0 +1,89 @@
+"""The verb results on the ledgers of this repository: widths, filters, sentences for bad input, JSON and CSV."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from loop_fixtures import PROJECT
+from rich.cells import cell_len
+
+from harness.cli import main
+
+ROOT = Path(PROJECT)
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/experiments"))
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe without a word about columns."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str, contest: Path = ROOT, expect: int = 0) -> str:
+    assert main(["results", "-C", str(contest), *words]) == expect
+    told = capsys.readouterr()
+    return told.out if expect == 0 else told.err
+
+
+@pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
+def test_no_table_is_wider_than_100_columns(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("--all",), ("--then",)):
+        lines = printed(capsys, *words, contest=contest).splitlines()
+        assert max(map(cell_len, lines)) <= 100
+
+
+def test_the_root_contest_is_told_in_30_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys)
+    assert len(text.splitlines()) <= 30
+    assert "24-46" in text
+    assert "23 attempts, 8 accepted" in text
+
+
+def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(*words: str) -> list[int]:
+        return [one["row"]["number"] for one in json.loads(printed(capsys, *words, "--json"))["rows"]]
+
+    assert rows("--accepted") == [1, 2, 3, 9, 13, 14, 15, 23]
+    assert rows("--grep", "vmem") == [8, 11]
+    assert rows("--limit", "2")[-1] == max(rows())
+    assert len(rows("--limit", "2")) == 2
+    assert rows("--since", "23")[:2] == [23, 24]
+    assert rows("--since", "2020-01-01") == rows()
+    assert rows("--since", "2100-01-01") == []
+
+
+def test_filters_that_match_nothing_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "--grep", "no such words", "--accepted")
+    first, *rest = text.splitlines()
+    assert first.startswith("none of ")
+    assert first.endswith("attempts matches --accepted and --grep 'no such words'")
+    assert any("23 attempts, 8 accepted" in line for line in rest)
+
+
+def test_bad_input_is_answered_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "expected --since to name one of the attempts 1 to " in printed(capsys, "--since", "999999", expect=2)
+    assert "or a day such as 2026-03-31, got 'yesterday'" in printed(capsys, "--since", "yesterday", expect=2)
+    assert "expected a day such as 2026-03-31, got '2026-02-31'" in printed(capsys, "--since", "2026-02-31", expect=2)
+    assert "expected --json or --csv, got both" in main_error(capsys, "--json", "--csv")
+
+
+def main_error(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["results", "-C", str(PROJECT), *words]) == 2
+    told = capsys.readouterr()
+    return told.out + told.err
+
+
+def test_json_and_csv_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(printed(capsys, "--json"))
+    parsed = list(csv.DictReader(io.StringIO(printed(capsys, "--csv"))))
+    attempts = [one for one in parsed if one["record"] == "attempt"]
+    assert len(parsed) == len(document["rows"]) + len(document["notes"])
+    for line, one in zip(attempts, document["rows"], strict=True):
+        assert int(line["number"]) == one["row"]["number"]
+        assert (float(line["seconds"]) if line["seconds"] else None) == one["row"]["seconds"]
+        assert (float(line["then_seconds"]) if line["then_seconds"] else None) == one["then"]["seconds"]
+        assert line["why_unknown"] == one["why_unknown"]
+    assert document["gain"]["accepted"] == 8
+    assert document["scale"]["chip"] == "v5e"

@@ -13,20 +13,26 @@ from harness.hardware import chip
 from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger.bulk_read import Held
 from harness.loop.search_state import floor_of
-from harness.records import Report, Sweep, Work
+from harness.records import Report, ScaledRow, Sweep, Work
 from harness.render.series import Against, Bound, Entry
 from harness.render.traces.lanes import Lane, lanes_of
 
 
-def entry_of(name: str, held: Held, before: Sequence[Entry], files: Path, page_folder: Path) -> Entry:
-    """The attempt under the id `name`; `before` are those that came earlier.
+def entry_of(
+    name: str, one: ScaledRow, held: Held, before: Sequence[Entry], files: Path, page_folder: Path, recheck: str = ""
+) -> Entry:
+    """The attempt under the id `name` with its time on a scale; `before` are those that came earlier.
 
-    `files` is where timelines lie, `page_folder` where links to them begin.
+    `recheck` are the words of the checks of an unchanged champion that it belongs to. `files` is where timelines lie,
+    `page_folder` where links to them begin.
     """
-    row, attempt = held.row, held.attempt
+    row, attempt = one.row, held.attempt
     kernel = None if held.kernel is None else held.kernel.decode("utf-8", "surrogateescape")
     if attempt is None:
-        return Entry(id=name, row=row, kernel=kernel, complaint=held.complaint)
+        return Entry(
+            id=name, row=row, then=one.then, why_unknown=one.why_unknown, recheck=recheck, kernel=kernel,
+            complaint=held.complaint,
+        )  # fmt: skip
     evidence = attempt.evidence
     found = reporting.report(evidence, chip(evidence.chip))
     attempt = replace(attempt, evidence=replace(evidence, simulation=named_lines(evidence, evidence.simulation)))
@@ -35,12 +41,15 @@ def entry_of(name: str, held: Held, before: Sequence[Entry], files: Path, page_f
     return Entry(
         id=name,
         row=row,
+        then=one.then,
+        why_unknown=one.why_unknown,
+        recheck=recheck,
         attempt=attempt,
         report=found,
         against=_against(held, before),
         # What a CPU takes is not to be seen beside the floor of a TPU.
         bound=None if attempt.key.source == "measured cpu" else _bound(found, attempt.evidence.problem.work),
-        score_range=_score_range(found) if row.score is not None else None,
+        score_range=_score_range(found) if row.score is not None and row.seconds == found.seconds else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
         lanes=kept_lanes(trace),
@@ -73,7 +82,7 @@ def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     number, again = attempt.champion.attempt, attempt.champion_evidence
     if again is not None:
         return Against(number=number, report=reporting.report(again, chip(again.chip)), simulation=again.simulation)
-    comparable = [entry for entry in before if entry.row.key_digest == held.row.key_digest]
+    comparable = [entry for entry in before if (entry.then or entry.row).key_digest == held.row.key_digest]
     for entry in reversed(comparable):
         if entry.row.number == number and entry.attempt is not None:
             return Against(number=number, report=entry.report, simulation=entry.attempt.evidence.simulation)

@@ -33,7 +33,7 @@ from harness.ledger.diff import unified
 from harness.ledger.git import index
 from harness.loop import gate as gating
 from harness.loop.evaluate import sha256
-from harness.records import Attempt, Champion, Evidence, Policy, Verdict
+from harness.records import Attempt, Champion, Evidence, Policy, ScaledRow, Verdict
 from harness.records import Outcome as Ruling
 from harness.records.gate import Gate, Gated, GateOutcome
 from harness.render import gate as rendering
@@ -239,7 +239,8 @@ def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> byte
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
     for place, side in enumerate(sides, 1):
-        entry = entry_of(str(place), _held(contest, gated, place, side, base), entries, into, into)
+        held = _held(contest, gated, place, side, base)
+        entry = entry_of(str(place), ScaledRow(row=held.row, then=held.row), held, entries, into, into)
         trace = f"{'before' if side is base else 'after'}.trace.json.gz"
         entries.append(
             replace(entry, timeline=trace if (into / trace).is_file() else "", lanes=kept_lanes(into / trace))

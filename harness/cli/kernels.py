@@ -13,6 +13,7 @@ from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.hardware import chip
+from harness.ledger import table
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
 from harness.loop.package_kernel import for_kernel
@@ -21,6 +22,7 @@ from harness.loop.suite_member import of_member
 from harness.records import Policy
 from harness.render import report_text
 from harness.render.progress import Progress
+from harness.render.results import scaled_words
 
 
 def show(given: Namespace) -> Outcome:
@@ -44,6 +46,7 @@ def show(given: Namespace) -> Outcome:
     def text() -> str:
         found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         kernel = kernel_text(ledger, number)
+        known = table.scaled(ledger)
         found = for_kernel(found, attempt.evidence, kernel.encode())
         # Texts of files, which are printed as they are, stand beside them.
         told = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in found.hints)
@@ -53,7 +56,15 @@ def show(given: Namespace) -> Outcome:
             attempt.diff,
             colour(),
             files=with_packages(kernel, attempt.evidence),
-            revoked=search_state.revoked_by(ledger.rows()[0], number),
+            revoked=search_state.revoked_by([one.row for one in known.rows], number),
+            scaled=next(
+                (
+                    scaled_words(one, known.scale)
+                    for one in known.rows
+                    if (one.row.number, one.row.kernel_sha256) == (number, attempt.kernel_sha256)
+                ),
+                "",
+            ),
         )
 
     return Outcome(document=document, text=text)

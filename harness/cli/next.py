@@ -12,7 +12,7 @@ from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.ledger import Ledger
+from harness.ledger import Ledger, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
 from harness.loop.untried_advice import Settings
@@ -29,8 +29,10 @@ def next_(given: Namespace) -> Outcome:
 
 def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     ledger, limit = settled(given), given.limit
-    rows, skipped = ledger.rows()
-    champion = ledger.champion()
+    found = table.scaled(ledger)
+    champion, skipped = found.champion, found.skipped
+    # Times are of one scale, so that what was tried can be compared.
+    rows = tuple(one.row for one in found.rows)
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # Those to look into, and the champion that the oldest of them was judged against.
     before = [row for row in rows[:-limit] if row.outcome == "accept"][-1:]

@@ -10,20 +10,22 @@ from pathlib import Path
 
 from harness.amounts import quantity
 from harness.cli import contests_page, table_page
-from harness.cli.arguments import directory, say
+from harness.cli.arguments import command, directory, say
 from harness.cli.entries import entry_of
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import whole
+from harness.loop.gain import gain
 from harness.loop.search_state import title_moves
-from harness.records import Row
+from harness.records import Recheck, Row, ScaledRow
 from harness.render import plots
 from harness.render.gallery import NAME, gallery
 from harness.render.page import Story, page
-from harness.render.series import Entry, Group, group_of, groups
+from harness.render.results import recheck_words, unknown_words
+from harness.render.series import Entry, Group, groups, opening
 from harness.units import decimal
 
 
@@ -56,13 +58,17 @@ def _ledger_page(given: Namespace, target: Path) -> tuple[bytes, str]:
 
 def _story(ledger: Ledger, page_folder: Path) -> Story:
     """What the page of a contest tells that lies in `page_folder`. Raises RatchetError `no-attempts`."""
-    found, champion, notes = _entries(ledger, ledger.place.kernel_path.parent / "profile_data", page_folder)
+    scaled = table.scaled(ledger)
+    found, champion = _entries(ledger, scaled, ledger.place.kernel_path.parent / "profile_data", page_folder)
+    again = command("rescale --all", None)
+    notes = (*scaled.skipped, *unknown_words(scaled.rows, again))
     return Story(
         contest=ledger.name,
         branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         entries=found,
         champion=champion,
+        gain=gain(scaled),
         notes=notes,
     )
 
@@ -72,7 +78,13 @@ def plot(given: Namespace) -> Outcome:
     target: Path = (given.out or folder / "profile_data" / "plots").resolve()
     if given.all:
         return _plot_of_all(given, folder, target)
-    found, champion, _ = _entries(settled(given), folder / "profile_data", target)
+    ledger = settled(given)
+    scaled = table.scaled(ledger)
+    if given.key is not None:
+        # A key of then is asked for by name: its times are those that were recorded.
+        recorded = tuple(ScaledRow(row=one.then, then=one.then) for one in scaled.rows)
+        scaled = replace(scaled, rows=recorded, scale=None)
+    found, champion = _entries(ledger, scaled, folder / "profile_data", target)
     group = _meant(groups(found), champion, given.key)
     written: list[str] = []
     for name, picture in plots.pictures(group, dark=given.dark):
@@ -95,7 +107,7 @@ def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
 def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:
     """The group with that key, or a key that begins so; without one the champion's. Raises UsageError `unknown-key`."""
     if key is None:
-        group = group_of(found, champion)
+        group = opening(found, champion)
         assert group is not None
         return group
     matching = [group for group in found if group.digest.startswith(key)]
@@ -107,21 +119,24 @@ def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Gro
     return matching[0]
 
 
-def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entry, ...], str | None, tuple[str, ...]]:
-    """Every attempt as it is shown, oldest first, the id of the champion, and what was skipped.
+def _entries(
+    ledger: Ledger, scaled: table.ScaledTable, files: Path, page_folder: Path
+) -> tuple[tuple[Entry, ...], str | None]:
+    """Every attempt as it is shown, oldest first, and the id of the champion.
 
     `files` is where timelines lie, `page_folder` where links to them begin. Raises RatchetError
     `no-attempts` where there are none.
     """
-    rows, skipped = ledger.rows()
-    for sentence in skipped:
+    drawn, champion = scaled.drawn, scaled.champion
+    rows = [one.then for one in drawn]
+    for sentence in scaled.skipped:
         say(sentence)
     if not rows:
         raise RatchetError("no-attempts", 'no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
-    champion = ledger.champion()
+    words = _rechecks(scaled)
     found: list[Entry] = []
-    for name, held in zip(_ids(rows), whole(ledger.place, rows), strict=True):
-        found.append(entry_of(name, held, found, files, page_folder))
+    for place, (name, held) in enumerate(zip(_ids(rows), whole(ledger.place, rows), strict=True)):
+        found.append(entry_of(name, drawn[place], held, found, files, page_folder, words[place]))
     for move in title_moves(rows):
         for took in move.took:
             found[took] = replace(found[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")
@@ -135,7 +150,19 @@ def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entr
         ),
         None,
     )
-    return tuple(found), standing, skipped
+    return tuple(found), standing
+
+
+def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
+    """For each row the words of the run of checks that it belongs to; "" for others, and for a check alone."""
+    found: list[str] = []
+    for line in table.lines(scaled):
+        if isinstance(line, ScaledRow):
+            found.append("")
+        elif isinstance(line, Recheck):
+            words = recheck_words(line, scaled.number) if len(line.rows) > 1 else ""
+            found += [words] * len(line.rows)
+    return tuple(found)
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:

@@ -42,6 +42,13 @@ class ScaledTable:
         """The champion's row, None where there is no champion."""
         return next((one for one in self.rows if one.row.number == self.number), None)
 
+    @property
+    def drawn(self) -> tuple[ScaledRow, ...]:
+        """The rows as charts show them: on the scale, or as recorded if only one accepted kernel has a time on it."""
+        if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
+            return self.rows
+        return tuple(ScaledRow(row=one.then, then=one.then) for one in self.rows)
+
     def is_on_scale(self, one: ScaledRow) -> bool:
         """True if the row is of the scale's source and chip."""
         return self.scale is not None and (one.row.source, one.row.chip) == (self.scale.source, self.scale.chip)

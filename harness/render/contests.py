@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from harness.render.best_so_far import BestSoFar, best_so_far
 from harness.render.layout import clean
-from harness.render.series import Entry, Step, group_of, groups
+from harness.render.series import Entry, Step, groups, opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """An attempt's time in seconds with its uncertainty, under the key that it was judged under."""
+    """An attempt's time in seconds on the contest's scale; only one as it was recorded has an uncertainty."""
 
     seconds: float
     plus_minus_seconds: float | None
@@ -44,7 +43,7 @@ class ContestRow:
     label: str
     attempts: int
     last_number: int
-    best: BestSoFar
+    steps: tuple[Step, ...]
     baseline: Timed | None
     champion: Timed | None
     limit_name: str
@@ -58,9 +57,8 @@ class ContestRow:
 
     @property
     def gain(self) -> float | None:
-        """The first champion's time over the present one's, joined over all keys."""
-        first, last = self.best.first, self.best.last
-        return first.share / last.share if first is not None and last is not None else None
+        """The first champion's time over the present one's, on one scale."""
+        return self.baseline.seconds / self.champion.seconds if self.baseline and self.champion else None
 
     @property
     def limit_share(self) -> float | None:
@@ -69,16 +67,15 @@ class ContestRow:
 
     @property
     def first_limit_share(self) -> float | None:
-        """The same of the first champion, as it would be under the champion's key: joined through the gain."""
-        return self.limit_share / self.gain if self.limit_share is not None and self.gain else None
+        """The same of the first champion."""
+        return self.limit_seconds / self.baseline.seconds if self.limit_seconds and self.baseline else None
 
 
 def contest_row(
     name: str, folder: str, page: str, entries: Sequence[Entry], champion: str | None, peer: Peer | None
 ) -> ContestRow:
     """The row of a contest: its `entries`, oldest first and at least one, and the id of its champion."""
-    found, best = groups(entries), best_so_far(entries)
-    group = group_of(found, champion)
+    group = opening(groups(entries), champion)
     assert group is not None
     champion_time = None if group.standing is None else _of_step(group.standing)
     titles = [entry.attempt.evidence.problem.title for entry in entries if entry.attempt]
@@ -90,8 +87,8 @@ def contest_row(
         label=group.label,
         attempts=len(entries),
         last_number=max(entry.row.number for entry in entries),
-        best=best,
-        baseline=_first_champion(champion_time, best),
+        steps=group.steps,
+        baseline=_of_step(group.steps[0]) if group.steps else None,
         champion=champion_time,
         limit_name=group.bound.name if group.bound else "",
         limit_seconds=group.bound.seconds if group.bound else None,
@@ -99,12 +96,8 @@ def contest_row(
     )
 
 
-def _first_champion(champion: Timed | None, best: BestSoFar) -> Timed | None:
-    """What the champion that the line begins with takes under the present champion's key: joined, so without a +/-."""
-    if champion is None or best.first is None or best.last is None:
-        return None
-    return Timed(seconds=champion.seconds * best.first.share / best.last.share, plus_minus_seconds=None)
-
-
 def _of_step(step: Step) -> Timed:
-    return Timed(seconds=step.seconds, plus_minus_seconds=step.report.plus_minus_seconds if step.report else None)
+    is_recorded = step.report is not None and step.report.seconds == step.seconds
+    return Timed(
+        seconds=step.seconds, plus_minus_seconds=step.report.plus_minus_seconds if step.report and is_recorded else None
+    )

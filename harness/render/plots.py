@@ -85,7 +85,7 @@ def _shape(entry: Entry) -> tuple[str, str, bool]:
 
 
 def _timed(group: Group) -> list[Entry]:
-    return [entry for entry in group.entries if entry.has_time]
+    return [entry for entry in group.told if entry.has_time]
 
 
 def _placed(group: Group) -> list[tuple[Entry, float, float]]:
@@ -93,8 +93,9 @@ def _placed(group: Group) -> list[tuple[Entry, float, float]]:
     found = []
     for entry in _timed(group):
         report = entry.report
-        if report is not None and report.intensity is not None and report.flops_per_second is not None:
-            found.append((entry, report.intensity, report.flops_per_second))
+        rate = entry.flops_per_second
+        if report is not None and report.intensity is not None and rate is not None:
+            found.append((entry, report.intensity, rate))
     return found
 
 
@@ -187,7 +188,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
             below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette.floor)
     low, high = above.get_ylim()
     _ticks(above.yaxis, low, high, unit="s")
-    without = [entry for entry in group.entries if not entry.has_time]
+    without = [entry for entry in group.told if not entry.has_time]
     for entry in without:
         shape, _, _ = _SHAPES[entry.row.outcome]
         above.plot(
@@ -312,7 +313,7 @@ def _time(group: Group, palette: Palette) -> Figure:
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(_Units(unit="s"))
-    axes.set_xlabel("time of one call")
+    axes.set_xlabel("time of one call, as it was judged then")
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
     finish(figure, (axes,), f"{group.title}: where the time goes", palette)
     return figure

@@ -96,8 +96,12 @@ def show_text(
     width: int | None = None,
     files: Files = NO_FILES,
     revoked: str = "",
+    scaled: str = "",
 ) -> str:
-    """Everything about a recorded attempt, then its change of kernel.py; `revoked` says how it lost its title."""
+    """Everything about a recorded attempt, then its change of kernel.py.
+
+    `revoked` says how it lost its title, `scaled` what it takes on today's scale.
+    """
     width = terminal_width() if width is None else width
     where, key = attempt.evidence.environment, attempt.key
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
@@ -114,6 +118,7 @@ def show_text(
             "Run:                   ",
         ),
         *wrap(_judged_against(attempt), width, "Judged against:        "),
+        *(wrap(clean(scaled), width, "On today's scale:      ") if scaled else []),
         *flow(versions, width, "Versions:              "),
         *flow([where.machine, where.platform], width, "Machine:               "),
         *flow([f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"], width, "Key:                   "),

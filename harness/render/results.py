@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from harness.amounts import quantity
 from harness.hardware import chip
-from harness.records import NOT_YET, Calibration, Gain, Note, Recheck, Row, ScaledRow
+from harness.records import NOT_YET, Calibration, Gain, Note, Recheck, Row, Scale, ScaledRow
 from harness.render.grid import grid, widths_of
 from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
 from harness.render.review import calibration_line
 from harness.render.series import changed_fields, source_label
-from harness.units import change, count, percent
+from harness.units import change, count, milliseconds, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
 _GAP = 1
@@ -284,6 +284,17 @@ def gain_words(gain: Gain) -> str:
     if gain.is_whole:
         return way
     return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"
+
+
+def scaled_words(one: ScaledRow, scale: Scale | None) -> str:
+    """The time of an attempt on the scale beside the one recorded then; empty where both are the same or unknown."""
+    row, then = one.row, one.then
+    if scale is None or row.key_digest != scale.key_digest or then.key_digest == scale.key_digest:
+        return ""
+    recorded = "" if then.seconds is None else f"; {milliseconds(then.seconds, ' ')} recorded then"
+    if row.seconds is None:
+        return f"{one.why_unknown}{recorded}" if one.why_unknown else ""
+    return f"{milliseconds(row.seconds, ' ')} [{source_label(row.source, row.chip)}], key {row.key_digest}{recorded}"
 
 
 def peak_words(gain: Gain) -> str:

@@ -40,6 +40,8 @@ class Against:
 class Entry:
     """One attempt with everything that is shown of it; None or empty is what is not known in this clone.
 
+    `row` has the times of the scale, `then` those that were recorded (None: the same); `why_unknown` says why there is
+    no time on the scale. `recheck` are the words of the run of checks of an unchanged champion that it belongs to.
     `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score at the two
     ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is the address of its trace
     from where the page lies, and `lanes` is what the trace holds. `deviations` is how many standard deviations of the
@@ -51,6 +53,9 @@ class Entry:
 
     id: str
     row: Row
+    then: Row | None = None
+    why_unknown: str = ""
+    recheck: str = ""
     attempt: Attempt | None = None
     report: Report | None = None
     against: Against | None = None
@@ -78,8 +83,14 @@ class Entry:
 
     @property
     def plus_minus_seconds(self) -> float | None:
-        """The uncertainty of its latency."""
-        return self.report.plus_minus_seconds if self.report is not None and self.has_time else None
+        """The uncertainty of its latency; only a time as it was recorded has one."""
+        is_recorded = self.report is not None and self.report.seconds == self.row.seconds
+        return self.report.plus_minus_seconds if self.report is not None and self.has_time and is_recorded else None
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """The useful FLOP/s in the time of `row`."""
+        return None if self.report is None else on_scale(self.report.flops_per_second, self.report, self.row.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +151,16 @@ class Group:
         return source_label(self.source, self.chip)
 
     @property
+    def timed(self) -> int:
+        """How many of its attempts have a time, checks of an unchanged champion left out."""
+        return sum(entry.has_time for entry in self.told)
+
+    @property
+    def told(self) -> tuple[Entry, ...]:
+        """The attempts that charts show: all but checks of an unchanged champion, unless there are no others."""
+        return tuple(entry for entry in self.entries if not entry.recheck) or self.entries
+
+    @property
     def standing(self) -> Step | None:
         """Where the champion stands after the last attempt."""
         return self.steps[-1] if self.steps else None
@@ -153,6 +174,11 @@ class Piece:
     name: str
     seconds: float
     fraction: float
+
+
+def on_scale(rate: float | None, report: Report, seconds: float | None) -> float | None:
+    """A rate or a share of a peak in a report, as it is in another time for the same work."""
+    return None if rate is None or not seconds or report.seconds is None else rate * report.seconds / seconds
 
 
 def source_label(source: Source, chip_name: str) -> str:
@@ -199,6 +225,15 @@ def group_of(found: Sequence[Group], entry_id: str | None) -> Group | None:
     """The group that holds the entry, else the last one; None where there is none."""
     holding = (group for group in found if any(entry.id == entry_id for entry in group.entries))
     return next(holding, found[-1] if found else None)
+
+
+def opening(found: Sequence[Group], champion: str | None) -> Group | None:
+    """The group that charts open on: the champion's, unless it has one time and another of its chip has more."""
+    own = group_of(found, champion)
+    if own is None or own.timed > 1:
+        return own
+    alike = (group for group in found if (group.source, group.chip) == (own.source, own.chip))
+    return max(alike, key=lambda group: (group.timed, group is own))
 
 
 def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | None) -> tuple[Piece, ...]:
@@ -253,7 +288,8 @@ def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...
     for entry in entries:
         row, champion = entry.row, entry.attempt.champion if entry.attempt else None
         is_known = champion is not None and champion.seconds is not None and champion.attempt not in revoked
-        if not found and is_known and champion is not None and champion.seconds is not None:
+        is_recorded = entry.then is None or entry.then.key_digest == row.key_digest
+        if not found and is_recorded and is_known and champion is not None and champion.seconds is not None:
             found.append(
                 Step(
                     number=row.number,

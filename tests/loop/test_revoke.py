@@ -33,6 +33,7 @@ from harness.ledger import Ledger
 from harness.ledger import champion as champions
 from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
+from harness.ledger.table import scaled
 from harness.loop import search_state, status
 from harness.records import Report
 from harness.render import plots, report_text
@@ -181,7 +182,7 @@ def _report(ledger: Ledger, number: int) -> Report:
 def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) -> None:
     present = replace(KEY, judge="a later judge")
     run_revoke(ledger, 1, 2, key=present, evidence=evidence(3e-3))
-    found, standing, _ = report_verbs._entries(ledger, ledger.root, ledger.root)
+    found, standing = report_verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
     assert standing == "1"
     before, after = groups(found)
     assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
@@ -207,7 +208,7 @@ def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, co
     candidate(contest, 99)
     run_attempt(ledger, "reject", key=replace(KEY, judge="a later judge"))
     run_revoke(ledger, 2)
-    found, _, _ = report_verbs._entries(ledger, ledger.root, ledger.root)
+    found, _ = report_verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
     assert groups(found)[1].steps == (), "attempt 5 was judged against attempt 4, which fails"
 
 

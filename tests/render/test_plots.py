@@ -17,6 +17,7 @@ from harness.cli import report as verbs
 from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
+from harness.ledger.table import scaled
 from harness.render import plots
 from harness.render.palette import DARK, LIGHT
 from harness.render.series import Group, Piece, PieceKind, Roof, groups
@@ -31,7 +32,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def both(ledger: Ledger) -> tuple[Group, ...]:
-    entries, _, _ = verbs._entries(ledger, ledger.root, ledger.root)
+    entries, _ = verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
     return groups(entries)
 
 

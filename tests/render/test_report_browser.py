@@ -14,6 +14,7 @@ from report_examples import HOSTILE, storied, tuned_rows
 from harness.cli import main
 from harness.cli import report as verbs
 from harness.ledger import Ledger
+from harness.ledger.table import scaled
 from harness.render.page import Story
 from harness.render.page import page as page_of
 
@@ -61,24 +62,6 @@ def numbers(page: Page) -> list[str]:
     """The attempts that the table shows, in its order."""
     found: list[str] = page.eval_on_selector_all("#table tr[data-id]", "rows => rows.map(row => row.dataset.id)")
     return found
-
-
-# --- the story -----------------------------------------------------------------------------------
-
-
-def test_the_page_opens_on_the_best_so_far_over_all_keys(shown: Page) -> None:
-    top = "id => document.getElementById(id).getBoundingClientRect().top"
-    assert shown.evaluate(top, "story") < shown.evaluate(top, "group")
-    # Seven of the eight have a time; what failed stands above the axis.
-    expect(shown.locator("#story .points path.point")).to_have_count(8)
-    assert shown.text_content("#story .ytitle") == "time, % of attempt 1's"
-    assert shown.text_content("#story .xtitle") == "attempt (number)"
-    assert shown.locator("#story .annotation-text").all_text_contents() == ["prepare.py, source, machine"]
-    assert "attempt 7 takes 50.0% of attempt 1's time" in shown.inner_text("#story-words")
-    shown.click("#changes summary")
-    (row,) = shown.locator("#changes tbody tr").all_inner_texts()
-    assert "simulated v5e to measured v5e" in row
-    shown.click("#changes summary")
 
 
 # --- charts --------------------------------------------------------------------------------------
@@ -356,7 +339,7 @@ def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:
 
 def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: Path, tmp_path: Path) -> None:
     ledger = Ledger.open(path.parent.parent)
-    entries, _, _ = verbs._entries(ledger, tmp_path, tmp_path)
+    entries, _ = verbs._entries(ledger, scaled(ledger), tmp_path, tmp_path)
     many = tuple(
         replace(entries[number % 3], id=str(number), row=replace(entries[number % 3].row, number=number))
         for number in range(1, 251)

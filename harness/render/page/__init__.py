@@ -4,17 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.amounts import quantity
+from harness.records import Gain
 from harness.render.layout import clean
 from harness.render.page.detail import compared_names, detail_plain
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.page.parts import CHUNK, Kind, Plain, assembled
 from harness.render.page.source import Line
-from harness.render.page.story import story_plain
-from harness.render.series import Entry, group_of, groups
+from harness.render.results import gain_words
+from harness.render.series import Entry, groups, opening
 
 _KIND = Kind(
     body="contest.html",
-    scripts=("ledger_charts.js", "story.js", "table.js", "attempt.js", "compare.js", "main.js"),
+    scripts=("ledger_charts.js", "table.js", "attempt.js", "compare.js", "main.js"),
     listed="attempts",
     commands="./ratchet.sh results, ./ratchet.sh show N",
 )
@@ -24,7 +25,8 @@ _KIND = Kind(
 class Story:
     """What a page tells: the contest, the branch it is told from, when, and every attempt, oldest first.
 
-    `champion` is the id of the entry that is the champion here. `notes` are sentences on what was skipped.
+    `champion` is the id of the entry that is the champion here, `gain` the way to it. `notes` are sentences on what
+    was skipped, and on attempts that have no time on the scale.
     """
 
     contest: str
@@ -32,6 +34,7 @@ class Story:
     made: str
     entries: tuple[Entry, ...]
     champion: str | None
+    gain: Gain | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -46,7 +49,7 @@ def page(story: Story) -> bytes:
 
 def _overview(story: Story) -> Plain:
     found = groups(story.entries)
-    standing = group_of(found, story.champion)
+    standing = opening(found, story.champion)
     problems = [entry.attempt.evidence.problem.title for entry in story.entries if entry.attempt]
     return {
         "contest": clean(story.contest),
@@ -56,7 +59,7 @@ def _overview(story: Story) -> Plain:
         "champion": story.champion,
         "group": standing.digest if standing else None,
         "figures": next((compared_names(entry) for entry in story.entries if entry.compared), ()),
-        "story": story_plain(story.entries),
+        "gain": gain_words(story.gain) if story.gain else "",
         "groups": [group_plain(group) for group in found],
         "rows": [row_plain(entry, story.champion) for entry in story.entries],
         "notes": [clean(note) for note in story.notes],

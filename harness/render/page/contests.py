@@ -31,11 +31,11 @@ def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequ
             ("contests", count(len(rows)), ""),
             ("attempts", count(attempts), "rejected ones as well"),
             ("champions faster than the first", f"{len(faster)} of {len(rows)}", ""),
-            ("the largest gain", f"{max(faster, default=1):.2f}x", "joined over all keys"),
+            ("the largest gain", f"{max(faster, default=1):.2f}x", "each on its own scale"),
         ],
         "rows": [_row(number, row) for number, row in enumerate(rows, 1)],
         "has_peers": any(row.peer for row in rows),
-        "least": min((level.share for row in rows for level in row.best.levels), default=1),
+        "least": min((share for row in rows for _, share in _shares(row)), default=1),
         "notes": [clean(note) for note in notes],
     }
     return assembled(_KIND, clean(title), overview, ())
@@ -79,9 +79,14 @@ def _row(number: int, row: ContestRow) -> Plain:
             "ratio": "" if peer.ratio is None else f"ours / theirs {peer.ratio:.3f}",
             "note": clean(peer.note),
         },
-        "spark": [(level.number, level.share, level.begins) for level in row.best.levels],
+        "spark": _shares(row),
         "last": row.last_number,
     }
+
+
+def _shares(row: ContestRow) -> list[tuple[int, float]]:
+    """From which attempt on the champion takes which share of the first one's time."""
+    return [(step.number, step.seconds / row.steps[0].seconds) for step in row.steps]
 
 
 def _time(timed: Timed | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from harness.records import TITLE_MOVES, Outcome
 from harness.render.layout import clean
 from harness.render.page.parts import Plain
-from harness.render.series import Entry, Group
+from harness.render.series import Entry, Group, on_scale
 from harness.units import change, count, decimal, percent, seconds
 
 VERDICTS: dict[Outcome, str] = {
@@ -35,7 +35,7 @@ def group_plain(group: Group) -> Plain:
             "id": standing.entry,
             "before": standing.was_before,
             "intensity": report.intensity if report else None,
-            "flops": report.flops_per_second if report else None,
+            "flops": on_scale(report.flops_per_second, report, standing.seconds) if report else None,
         },
         "steps": [
             {"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score, "before": step.was_before}
@@ -96,7 +96,8 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "pm": entry.plus_minus_seconds,
         "scores": entry.score_range,
         "intensity": shown.intensity if shown else None,
-        "flops": shown.flops_per_second if shown else None,
+        "flops": entry.flops_per_second if shown else None,
+        "recheck": clean(entry.recheck),
         "says": _says(entry),
     }
 
@@ -151,7 +152,7 @@ def _says(entry: Entry) -> str:
     """What pointing at the attempt in a chart says, beside its number and hypothesis."""
     row = entry.row
     if not entry.has_time:
-        return f"{verdict(entry)}: {clean(row.failure_kind) or 'no latency'}"
+        return f"{verdict(entry)}: {clean(row.failure_kind or entry.why_unknown) or 'no latency'}"
     parts = [verdict(entry), with_uncertainty(row.seconds, entry.plus_minus_seconds)]
     parts += [f"score {row.score:,.1f}"] if row.score is not None else []
     parts += [f"change of time {moved_by(row.time_ratio)}"] if row.time_ratio is not None else []
@@ -180,8 +181,8 @@ def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     faster = (
         f"{first.seconds / standing.seconds:.2f} times as fast as attempt {first.entry}" if first != standing else ""
     )
-    off = report.plus_minus_seconds if report else None
-    util = report.util if report else None
+    off = report.plus_minus_seconds if report and report.seconds == standing.seconds else None
+    util = on_scale(report.util, report, standing.seconds) if report else None
     tiles = [
         ("latency of the champion", with_uncertainty(standing.seconds, off), faster),
         (

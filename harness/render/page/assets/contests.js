@@ -8,7 +8,7 @@ function spark(row) {
   const { wide, high, edge, left } = SPARK;
   const x = (number) => left + ((wide - left - edge) * (number - 1)) / Math.max(1, row.last - 1);
   const y = (share) => edge + ((high - 2 * edge) * Math.log(Math.min(1, Math.max(share, LEAST)))) / Math.log(LEAST);
-  const path = row.spark.map(([number, share, begins], place) => (begins || !place ? `M${x(number)} ${y(share)}` : `H${x(number)}V${y(share)}`).concat(place + 1 < row.spark.length && row.spark[place + 1][2] ? `H${x(row.spark[place + 1][0])}` : "")).join("");
+  const path = row.spark.map(([number, share], place) => (place ? `H${x(number)}V${y(share)}` : `M${x(number)} ${y(share)}`)).join("");
   const words = `best time so far, ${row.label}: ${row.texts.gain || "no champion"} in ${row.texts.attempts_words}`;
   return drawn("svg", { class: "spark", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": words },
     ...[1, LEAST].flatMap((share) => [drawn("line", { class: "axis", x1: left, x2: wide, y1: y(share), y2: y(share) }), drawn("text", { x: left - 4, y: y(share) + 3 }, `${Math.round(100 * share)}%`)]), drawn("path", { d: path ? `${path}H${x(row.last)}` : "" }));
@@ -53,7 +53,7 @@ function drawTable() {
 byId("heading").textContent = overview.title;
 byId("about").textContent = overview.about;
 byId("tiles").append(...tilesOf(overview.tiles));
-byId("table-words").textContent = `Arrow keys move between contests, Enter opens the page of one. Champions' times are as judged last; the first champion's and the gain are joined over all keys, through champions that were judged again. The chip's limit is the least time that its units or its memory need for the useful work; the mark in the bar is where the first champion was. The small charts run from the first champion's time at the top to ${(100 * LEAST).toFixed(1)}% of it at the bottom, logarithmically, over the attempts. A dash is what is not known.`;
+byId("table-words").textContent = `Arrow keys move between contests, Enter opens the page of one. The times of a contest are on one scale, that of its champion; where only one accepted kernel has a time on it, those of the key with the most attempts. The chip's limit is the least time that its units or its memory need for the useful work; the mark in the bar is where the first champion was. The small charts run from the first champion's time at the top to ${(100 * LEAST).toFixed(1)}% of it at the bottom, logarithmically, over the attempts. A dash is what is not known.`;
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
 startTheme(() => {});
 startRows((id) => { location.href = rowsById.get(id).page; });

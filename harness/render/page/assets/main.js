@@ -10,15 +10,12 @@ function opensClicked(id) {
   });
 }
 
-async function drawWhole() {
-  await charts();
-  await drawStory();
-  opensClicked("story");
-}
-
 async function drawGroup() {
   const group = groupsById.get(byId("group").value);
-  const rows = overview.rows.filter((row) => row.group === group.id);
+  const all = overview.rows.filter((row) => row.group === group.id);
+  // Checks of an unchanged champion would hide the way to it, unless there is nothing else.
+  const told = all.filter((row) => !row.recheck);
+  const rows = told.length ? told : all;
   byId("group-note").textContent = `${group.title}, key ${group.id}. ${group.difference ? `Against the key before: ${group.difference}.` : ""}`;
   byId("tiles").replaceChildren(...tilesOf(group.tiles));
   const timed = rows.filter((row) => row.values.seconds !== null).length;
@@ -33,7 +30,6 @@ async function drawGroup() {
 }
 
 function redrawAll() {
-  drawWhole();
   drawGroup();
   drawOpen();
 }
@@ -44,13 +40,14 @@ byId("group").append(...overview.groups.map((group) => make("option", { value: g
 byId("group-choice").hidden = overview.groups.length < 2;
 byId("group").addEventListener("change", drawGroup);
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
-storyWords();
+byId("gain").textContent = overview.gain;
+byId("gain").hidden = !overview.gain;
 startTheme(redrawAll);
 startAttempts();
 startTable();
 followHash();
 performance.mark("table");
-drawWhole().then(drawGroup).then(() => {
+drawGroup().then(() => {
   performance.mark("charts");
   document.documentElement.dataset.charts = "drawn";
 }, (error) => {

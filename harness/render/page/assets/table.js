@@ -27,6 +27,28 @@ const MOST_ROWS = 200;
 const isLong = overview.rows.length > MOST_ROWS;
 const order = { key: "n", down: isLong };
 let showsAll = !isLong;
+// The runs of checks of an unchanged champion whose attempts are listed one by one.
+const unfolded = new Set();
+
+// Rows in the order of their numbers, each run of checks as one row until it is opened.
+function folded(rows, columns, isWhole) {
+  if (!isWhole) return rows.map((row) => rowOf(row, columns, row.id === shownIds[0]));
+  const made = [];
+  let before = "";
+  for (const row of rows) {
+    if (!row.recheck || unfolded.has(row.recheck)) made.push(rowOf(row, columns, row.id === shownIds[0]));
+    else if (row.recheck !== before) {
+      const open = make("button", { type: "button", on: { click: () => {
+        unfolded.add(row.recheck);
+        drawTable();
+        focusRow(row.id);
+      } } }, row.recheck);
+      made.push(make("tr", { role: "row", class: "fold" }, make("td", { role: "cell", class: "bare wide", colspan: columns.length }, open)));
+    }
+    before = row.recheck;
+  }
+  return made;
+}
 
 function drawTable() {
   const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -41,7 +63,8 @@ function drawTable() {
   const table = byId("table");
   const newestFirst = order.key === "n" && order.down;
   const sorted = (newestFirst ? [...overview.groups].reverse() : overview.groups).map((group) => [group, found.filter((row) => row.group === group.id).sort(comparedBy(order))]);
-  shownIds = sorted.flatMap(([, rows]) => rows.map((row) => row.id));
+  const isWhole = order.key === "n" && !words.length;
+  shownIds = sorted.flatMap(([, rows]) => rows.filter((row) => !isWhole || !row.recheck || unfolded.has(row.recheck)).map((row) => row.id));
   let room = showsAll ? Infinity : MOST_ROWS;
   const bodies = sorted.map(([group, rows]) => {
     const own = rows.slice(0, room);
@@ -51,7 +74,7 @@ function drawTable() {
       ? [make("tr", { role: "row", class: "group" }, make("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title,
         make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · not comparable with the key before: ${group.difference}` : ""}`)))]
       : [];
-    return [make("tbody", { role: "rowgroup" }, ...head, ...own.map((row) => rowOf(row, columns, row.id === shownIds[0])))];
+    return [make("tbody", { role: "rowgroup" }, ...head, ...folded(own, columns, isWhole))];
   }).flat();
   showRows(table, headOf(table, columns, order, drawTable), bodies);
   byId("more").hidden = room > 0 || shownIds.length <= MOST_ROWS;

@@ -13,9 +13,10 @@ from loop_fixtures import PROJECT as PROJECT_FOLDER
 from pages import check_policy, overview
 from playwright.sync_api import Browser
 from report_examples import HOSTILE, storied
+from screen_examples import timed
 
 from harness.cli import contests_page, main
-from harness.ledger import Ledger
+from harness.ledger import Ledger, notes
 from harness.records import Champion, Verdict
 
 PROJECT = Path(PROJECT_FOLDER)
@@ -43,6 +44,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     again = {**own, "key": replace(KEY, judge="refitted"), "kind": "rebaseline"}
     second = Champion(attempt=2, commit="", score=None, seconds=None)
     run_attempt(ledger, hypothesis="again", evidence=evidence(3e-3), champion=second, **again)
+    first_row = ledger.rows()[0][0]
+    notes.keep(ledger.place, [timed(first_row, replace(KEY, judge="refitted"), 12e-3, after=3)])
     (folder / "peers.tsv").write_text(PEERS)
     return folder
 
@@ -85,13 +88,13 @@ def test_each_contest_with_attempts_has_a_row_and_a_page(index: Path) -> None:
     assert HOSTILE not in page
 
 
-def test_the_first_champions_time_and_the_gain_are_joined(index: Path) -> None:
+def test_the_first_champions_time_and_the_gain_are_of_one_scale(index: Path) -> None:
     top, refitted = overview(index.read_text(encoding="utf-8"))["rows"]
     assert (refitted["texts"]["baseline"], refitted["texts"]["champion"]) == ("12.000 ms", "3.000 ms")
     # The judge's change from 2 to 3 ms is no loss.
     assert refitted["texts"]["gain"] == "4.00x"
     assert refitted["baseline_limit"] == pytest.approx(refitted["values"]["limit"] / 4)
-    assert refitted["spark"] == [[1, 1.0, True], [2, 0.25, False]]
+    assert refitted["spark"] == [[1, 1.0], [2, 0.25], [3, 0.25]]
     assert refitted["peer"] is None
     assert top["peer"]["ratio"] == "ours / theirs 0.938"
     assert top["peer"]["time"] == "1.6 ms"

@@ -5,7 +5,7 @@ from typing import Literal
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.ledger.table import ScaledTable
-from harness.records import TITLE_MOVES, Attempt, Gain
+from harness.records import TITLE_MOVES, Attempt, Gain, Row
 
 
 def gain(table: ScaledTable) -> Gain | None:
@@ -21,7 +21,7 @@ def gain(table: ScaledTable) -> Gain | None:
         if one.row.is_title and one.row.is_on_branch is not False and one.row.number not in revoked
     ]  # fmt: skip
     first = next((one for one in titles if one.row.seconds is not None), None)
-    if first and standing and first.row.kernel_sha256 == standing.row.kernel_sha256:
+    if first and standing and _is_same(first.row, standing.row):
         # Attempts that checked it again are no way from it.
         first, titles = standing, [standing, *titles] if first is titles[0] else titles
     seconds = standing.row.seconds if standing else None
@@ -39,6 +39,12 @@ def gain(table: ScaledTable) -> Gain | None:
         bound_by=bound_by,
         peak_share=share,
     )
+
+
+def _is_same(first: Row, champion: Row) -> bool:
+    """True if two attempts have one text, or texts that are traced to one program."""
+    is_traced_alike = first.fingerprint != "" and first.fingerprint == champion.fingerprint
+    return first.kernel_sha256 == champion.kernel_sha256 or is_traced_alike
 
 
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:

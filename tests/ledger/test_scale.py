@@ -9,7 +9,7 @@ from ledger_fixtures import LATER_KEY, NAIVE, attempt, note, row
 
 from harness.judge.key import key_digest
 from harness.ledger import scale
-from harness.records import Attempt, Note, Row, Verdict
+from harness.records import NOT_YET, Attempt, Note, Row, Verdict
 
 
 def made(number: int, seconds: float | None, outcome: str = "accept", **changes: Any) -> Attempt:
@@ -47,7 +47,7 @@ def test_a_time_of_the_champion_under_a_new_key_makes_that_the_scale() -> None:
     on = scale.scale_of(ROWS, notes, 2)
     assert on is not None
     assert (on.key_digest, on.accepted, on.timed) == (key_digest(LATER_KEY), 2, 1)
-    assert scaled(ROWS, notes) == [(None, scale.NOT_YET), (2.5e-3, ""), (None, scale.NOT_YET)]
+    assert scaled(ROWS, notes) == [(None, NOT_YET), (2.5e-3, ""), (None, NOT_YET)]
 
 
 def test_ratios_are_those_of_times_on_the_scale_and_recorded_ones_elsewhere() -> None:

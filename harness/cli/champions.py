@@ -11,9 +11,10 @@ from harness.cli.documents import ChampionsDocument
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, packing
 from harness.ledger.git import write
 from harness.ledger.notes import FILES
+from harness.ledger.paths import Place
 from harness.loop import champions as checking
 from harness.records import CheckedChampion
 from harness.render.champions import champions_page, champions_text
@@ -58,9 +59,10 @@ def champions(given: Namespace) -> Outcome:
 
 def _committed(top: Path, folders: list[str], page: Path | None, found: tuple[CheckedChampion, ...]) -> str:
     """Commits the notes of these contests and the page, and nothing else; says what it did."""
-    paths = [path for name in folders for path in _ledger_files(top / name)]
+    places = [Ledger.open(top / name).place for name in folders]
+    paths = [path for place in places for path in _files_of_notes(place)]
     paths += [page] if page is not None else []
-    place = Ledger.open(top / folders[0]).place
+    place = places[0]
     passing = sum(one.passes for one in found)
     message = _MESSAGE.format(passing=passing, all=len(found))
     contents = {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
@@ -70,9 +72,12 @@ def _committed(top: Path, folders: list[str], page: Path | None, found: tuple[Ch
     return f"committed {quantity(len(contents), 'file')}: {commit[:7]}"
 
 
-def _ledger_files(folder: Path) -> Iterator[Path]:
-    """The files of a contest's ledger that hold notes."""
+def _files_of_notes(place: Place) -> Iterator[Path]:
+    """The files of a contest's ledger that hold notes. A contest whose attempts are packed has its notes packed too."""
+    if place.packed_path.is_file():
+        packing.pack(place)
+        yield place.packed_path
     for name in FILES:
-        path = folder / "experiments" / name
+        path = place.experiments_directory / name
         if path.is_file() and not path.is_symlink():
             yield path

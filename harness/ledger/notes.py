@@ -5,7 +5,7 @@ files by taking the lines of both (experiments/.gitattributes says so).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -182,9 +182,3 @@ def _schema_of(line: str) -> int | None:
         return None
     schema = found.get("schema") if isinstance(found, dict) else None
     return schema if isinstance(schema, int) else None
-
-
-def of_kernel(notes: Iterable[Note], kernel_sha256: str, key_digest: str) -> Note | None:
-    """The newest note about a kernel under a timing key."""
-    found = (note for note in notes if (note.kernel_sha256, note.key_digest) == (kernel_sha256, key_digest))
-    return max(found, key=lambda note: note.after, default=None)

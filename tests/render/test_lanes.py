@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from harness.render.traces.perfetto import trace_json
 
 
 def packed(document: object) -> bytes:
-    return gzip.compress(json.dumps(document).encode(), mtime=0)
+    return gzip.compress(json.dumps(document).encode())
 
 
 def spans_of(count: int, length: float, gap: float) -> bytes:
@@ -58,21 +59,21 @@ def test_many_short_spans_are_few() -> None:
     assert len(apart.spans) == 300
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"no gzip",
-        gzip.compress(b"no JSON", mtime=0),
-        packed([]),
-        packed({"traceEvents": [{"ph": "X", "ts": "now"}]}),
-        packed({"traceEvents": [{"ph": "M", "name": "thread_name", "args": {}}]}),
-        spans_of(10, 1.0, 0.0)[:-9],
-        gzip.compress(b" " * (129 << 20), mtime=0),
-    ],
-)
-def test_what_is_no_trace_has_no_lanes(data: bytes) -> None:
-    assert lanes_of(data) == ()
+NO_TRACES: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "no gzip": lambda: b"no gzip",
+    "no JSON": lambda: gzip.compress(b"no JSON"),
+    "no document": lambda: packed([]),
+    "a time in words": lambda: packed({"traceEvents": [{"ph": "X", "ts": "now"}]}),
+    "a thread without a number": lambda: packed({"traceEvents": [{"ph": "M", "name": "thread_name", "args": {}}]}),
+    "cut off": lambda: spans_of(10, 1.0, 0.0)[:-9],
+    "too large": lambda: gzip.compress(b" " * (129 << 20), compresslevel=1),
+}
+
+
+@pytest.mark.parametrize("name", NO_TRACES)
+def test_what_is_no_trace_has_no_lanes(name: str) -> None:
+    assert lanes_of(NO_TRACES[name]()) == ()
 
 
 def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(tmp_path: Path) -> None:

@@ -68,10 +68,9 @@ def test_an_improvement_of_the_same_program_is_not_what_was_to_be_shown(outcome:
 def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> None:
     sleeping = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
     process = subprocess.Popen([sys.executable, "-c", sleeping], start_new_session=True)
-    began = time.monotonic()
     assert not validate_steps._ended(process, 1.0)
-    assert time.monotonic() - began < 30
-    assert process.poll() is not None
+    # By a signal, not because its sleep was over.
+    assert process.returncode != 0
 
 
 @pytest.mark.parametrize("limit", [1.0, 20.0])

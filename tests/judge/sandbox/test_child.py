@@ -161,16 +161,23 @@ def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.Mo
 def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
     code = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\n"
     core = str(min(os.sched_getaffinity(0)))
-    busy = f"{code}while True: pass"
-    began = time.monotonic()
+    # All wait for the last: one that had the core to itself while the others started would have had too large a share.
+    busy = f"{code}sys.stdin.readline()\nwhile True: pass"
     started = [
-        subprocess.Popen([sys.executable, "-c", text, core], stdout=subprocess.PIPE, start_new_session=True)
-        for text in (busy,) * 4
+        subprocess.Popen(
+            [sys.executable, "-c", busy, core], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        for _ in range(4)
     ]
     try:
         for child in started:
             assert child.stdout is not None
             child.stdout.readline()
+        began = time.monotonic()
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.write(b"\n")
+            child.stdin.flush()
         time.sleep(2)
         elapsed = time.monotonic() - began
         found = {one.leader: one for one in processes.below([child.pid for child in started])}

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,12 @@ import pytest
 
 # Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Bytecode of the tests is kept, also where the environment asks for none: rewriting the assertions of all files takes
+# longer than the rest of the collection. Programs that tests write and start keep none, because bytecode knows its
+# source by size and second, and two programs of one test may share both.
+sys.dont_write_bytecode = False
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,18 +35,33 @@ _LONG = (
     "problems/test_attention_tolerance", "problems/test_operators", "problems/test_probes", "problems/test_problems",
     "render/test_lines", "render/test_report_browser", "render/test_report_page", "selftest/test_selftest",
     "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_capture",
-    "workbench/test_profile_serve",
+    "workbench/test_profile_serve", "test_collection",
 )  # fmt: skip
-_HERE = Path(__file__).parent
+_LONG_FILES = frozenset(Path(__file__).parent / f"{name}.py" for name in _LONG)
 
 # Of one run of the tests, and of the processes that it starts: programs that were seen, in nobody's home.
 _CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+# Ids of all tests in the order of collection, before any is deselected.
+_IDS = pytest.StashKey[tuple[str, ...]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the long and the slow tests")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Long files are not even imported for the quick run."""
+    return True if config.getoption("quick") and collection_path in _LONG_FILES else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="ratchet-tests-")
         os.environ["XDG_CACHE_HOME"] = config.stash[_CACHE].name
+    else:
+        # What one worker has judged is unknown to the other: a result would depend on which is faster.
+        os.environ["XDG_CACHE_HOME"] += f"/{config.workerinput['workerid']}"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -52,12 +74,19 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = [name for name in _LONG if not (_HERE / f"{name}.py").is_file()]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    missing = [path for path in _LONG_FILES if not path.is_file()]
     assert not missing, f"tests/conftest.py names files that are not there: {missing}"
-    long = {_HERE / f"{name}.py" for name in _LONG}
     for item in items:
-        if item.path in long:
+        if item.path in _LONG_FILES:
             item.add_marker("long")
     # Files are handed out in this order, so that none of the long ones is left for the end.
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: item.path not in _LONG_FILES)
+    config.stash[_IDS] = tuple(item.nodeid for item in items)
+
+
+@pytest.fixture(scope="session")
+def collected_ids(pytestconfig: pytest.Config) -> tuple[str, ...]:
+    """Ids of all tests of the collected files, in the order of collection."""
+    return pytestconfig.stash[_IDS]

@@ -16,6 +16,6 @@ def test(given: Namespace) -> Outcome:
         raise RatchetError("no-tests", "the installed package has no tests; they run in a clone: ./ratchet.sh test")
     if importlib.util.find_spec("pytest") is None:
         raise RatchetError("no-pytest", "expected pytest, found none: ./ratchet.sh test installs what the tests need")
-    quick = ("-m", "not slow and not long") if given.quick else ()
+    quick = ("--quick", "-m", "not slow and not long") if given.quick else ()
     code = subprocess.call([sys.executable, "-m", "pytest", *quick, *given.options], cwd=PACKAGE.parent)
     return Outcome(text=lambda: "", exit_code=code)

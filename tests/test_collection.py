@@ -1,0 +1,62 @@
+"""Ids of tests are the same in every process: whenever, wherever and in whichever language and order of hashes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+
+# Collects the files on the command line two days and some seconds later.
+_COLLECTING = """
+import json, sys, time
+import pytest
+
+def later(clock, shift):
+    return lambda: clock() + shift
+
+time.time = later(time.time, 180_007.25)
+time.time_ns = later(time.time_ns, 180_007_250_000_000)
+
+class Written:
+    @staticmethod
+    def pytest_collection_finish(session):
+        with open(sys.argv[1], "w", encoding="utf-8") as file:
+            json.dump([item.nodeid for item in session.items], file)
+
+options = ("--collect-only", "-qq", "-n0", "-m", "", "-p", "no:cacheprovider", "-p", "no:syrupy")
+sys.exit(pytest.main(["-c", sys.argv[2], *options, *sys.argv[3:]], plugins=[Written()]))
+"""
+
+
+def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], tmp_path: Path) -> None:
+    elsewhere = tmp_path / "a folder, änother"
+    elsewhere.mkdir()
+    own = os.environ
+    files = dict.fromkeys(str(PROJECT / one.partition("::")[0]) for one in collected_ids)
+    done = subprocess.run(
+        [sys.executable, "-c", _COLLECTING, str(tmp_path / "ids"), str(PROJECT / "pyproject.toml"), *files],
+        capture_output=True,
+        text=True,
+        cwd=elsewhere,
+        timeout=600,
+        env={
+            **{name: own[name] for name in sorted(own, reverse=True) if not name.startswith("PYTEST_")},
+            # Offset of 13 h 45 min, and the encoding of files is ASCII.
+            "TZ": "TST-13:45",
+            "LC_ALL": "C",
+            "PYTHONCOERCECLOCALE": "0",
+            "PYTHONUTF8": "0",
+            "PYTHONHASHSEED": "1" if own.get("PYTHONHASHSEED") != "1" else "2",
+            "HOME": str(elsewhere),
+            "TMPDIR": str(elsewhere),
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "ids").read_text(encoding="utf-8"))
+    there = set(found)
+    assert [one for one in collected_ids if one not in there] == []
+    # A run of single tests by their ids collects fewer than their files have.
+    ids = set(collected_ids)
+    assert [one for one in found if one in ids] == list(collected_ids)

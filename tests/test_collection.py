@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,8 @@ def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], t
     # A run of single tests by their ids collects fewer than their files have.
     ids = set(collected_ids)
     assert [one for one in found if one in ids] == list(collected_ids)
+
+
+def test_no_id_names_a_folder_of_this_machine_or_an_address(collected_ids: tuple[str, ...]) -> None:
+    private = re.compile(rf"{re.escape(str(PROJECT))}| at 0x[0-9a-f]+")
+    assert [one for one in collected_ids if private.search(one)] == []

@@ -97,7 +97,9 @@ def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
     assert merge.without(ledger.repository, edited(champion, (b"A = 8", b"A = 7")), BASE, after) is None
 
 
-@pytest.mark.parametrize("path", [*sorted(KERNELS.glob("*/kernel.py")), Path(merge.__file__)], ids=str)
+@pytest.mark.parametrize(
+    "path", [*sorted(KERNELS.glob("*/kernel.py")), Path(merge.__file__)], ids=lambda path: path.parent.name
+)
 def test_a_bare_source_is_the_same_program(path: Path) -> None:
     source = path.read_bytes()
     found = bare(source)

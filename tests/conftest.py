@@ -21,22 +21,38 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Files whose tests judge whole kernels, kill processes, write many commits or start a browser: six seconds and more.
+# Files of the default run only: their tests judge whole kernels, start many processes, kill them or start a browser. A
+# single test that takes more than the rest of its file is marked `long`. These are handed out first, the longest before
+# all others.
 _LONG = (
-    "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
-    "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/test_suite", "judge/evaluate/test_contract",
-    "judge/evaluate/test_interpretation", "judge/evaluate/test_order",
-    "judge/evaluate/test_seen_programs", "judge/evaluate/test_vmem", "judge/sandbox/test_child",
-    "judge/sandbox/test_isolation", "judge/sandbox/test_warm", "judge/simulate/test_machine_variants",
-    "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
-    "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",
-    "loop/test_guard", "loop/test_helpers", "loop/test_loop", "loop/test_new_contest", "loop/test_replay",
-    "loop/test_revoke", "loop/test_revoke_loop", "loop/test_sweep",
-    "problems/test_attention_tolerance", "problems/test_operators", "problems/test_probes", "problems/test_problems",
-    "render/test_lines", "render/test_report_browser", "render/test_report_page", "selftest/test_selftest",
-    "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_capture",
-    "workbench/test_profile_serve", "test_collection",
+    "loop/test_loop", "judge/test_suite", "judge/test_gpu", "judge/test_key", "cli/test_mcp", "loop/test_replay",
+    "loop/test_undo",
+    "cli/test_bad_input", "ledger/test_fault_injection", "ledger/test_fault_moments", "loop/test_new_contest",
+    "judge/evaluate/test_contract", "judge/evaluate/test_seen_programs", "problems/test_attention_tolerance",
+    "judge/test_keys", "problems/test_operators", "judge/evaluate/test_order", "loop/test_revoke_loop",
+    "workbench/test_profile_capture", "benchmarks/test_peers", "loop/test_revoke", "loop/test_gate",
+    "judge/sandbox/test_warm", "judge/evaluate/test_quick_interpreter", "judge/sandbox/test_isolation",
+    "ledger/test_fsck", "ledger/test_recovery", "ledger/test_ledger", "problems/test_problems", "problems/test_probes",
+    "render/test_report_browser", "render/test_report_page", "cli/test_limits", "judge/evaluate/test_interpretation",
+    "cli/test_completion", "judge/evaluate/test_vmem", "loop/test_sweep", "judge/sandbox/test_child",
+    "workbench/test_hlo_modules", "loop/test_helpers", "render/test_compare_browser", "render/test_lines",
+    "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_serve", "loop/test_guard",
+    "loop/test_attack", "ledger/test_clones", "test_collection", "loop/test_bisect", "cli/test_schemas",
+    "render/test_contests_page", "loop/test_tuning_table", "judge/simulate/test_timing_tables", "loop/test_ablate",
+    "ledger/test_branch", "workbench/test_profile_memory", "judge/evaluate/test_chip_model", "loop/test_tune",
+    "cli/test_simulate_cli", "judge/simulate/test_machine_variants", "cli/test_first_use",
+    "cli/test_profile_analyses_cli", "workbench/test_profile_tools", "advice/test_whatif",
+    "judge/simulate/test_cycle_breakdown", "cli/test_strangers_folder", "render/test_plots", "loop/test_screening",
+    "judge/sandbox/test_replies", "workbench/test_capture_bytes", "render/test_traces", "render/test_lanes",
+    "cli/test_hlo_cli", "cli/test_validate", "cli/test_fuzz", "benchmarks/test_fidelity",
+    "workbench/test_profile_remote", "workbench/test_profile_agreement", "advice/test_timeline", "loop/test_driver",
 )  # fmt: skip
+# The longest files of the quick run; the first two are also among the longest of the default run.
+_FIRST = (
+    "judge/test_evidence", "selftest/test_selftest", "judge/test_floors", "judge/simulate/test_simulate",
+    "prepare/test_prepare", "workbench/test_hlo_groups", "judge/simulate/test_module", "cli/test_commands",
+)  # fmt: skip
+_PLACES = {Path(__file__).parent / f"{name}.py": place for place, name in enumerate((*_FIRST, *_LONG))}
 _LONG_FILES = frozenset(Path(__file__).parent / f"{name}.py" for name in _LONG)
 
 # Of one run of the tests, and of the processes that it starts: programs that were seen, in nobody's home.
@@ -76,13 +92,13 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = [path for path in _LONG_FILES if not path.is_file()]
+    missing = [path for path in _PLACES if not path.is_file()]
     assert not missing, f"tests/conftest.py names files that are not there: {missing}"
     for item in items:
         if item.path in _LONG_FILES:
             item.add_marker("long")
     # Files are handed out in this order, so that none of the long ones is left for the end.
-    items.sort(key=lambda item: item.path not in _LONG_FILES)
+    items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
     config.stash[_IDS] = tuple(item.nodeid for item in items)
 
 

@@ -223,6 +223,7 @@ def test_simulate_says_that_it_takes_no_contest(capsys: pytest.CaptureFixture[st
     assert "takes a directory of compiler dumps and no contest" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "code"), [(("results",), 0), (("next",), 0), (("show", "1"), 4)])
 def test_an_empty_contest_says_how_to_begin(
     words: tuple[str, ...],

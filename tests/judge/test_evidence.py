@@ -118,6 +118,7 @@ def test_every_stage_has_its_time(good: Evidence) -> None:
     assert all(stage.seconds > 0 for stage in good.stages)
 
 
+@pytest.mark.long
 def test_where_there_is_no_smaller_shape_all_that_was_drawn_is_repeated_all_the_same(contest: Path) -> None:
     once = evaluated(contest, NAIVE, work="once")
     assert once.failure is None
@@ -151,6 +152,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
     kind, edits = WRONG[name]
@@ -161,6 +163,7 @@ def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: s
     assert any(not check.passed for check in found.checks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
 def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
     found = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
@@ -168,6 +171,7 @@ def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str)
     assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
 
 
+@pytest.mark.long
 def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
     greedy = naive(
         ("[accumulator, accumulator, accumulator]", "[accumulator] * 3 + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
@@ -187,6 +191,7 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
     assert "limit 16.00M" in found.failure.message
 
 
+@pytest.mark.long
 def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
     narrow = (
         "few = weights.astype(jnp.int8)\n    weights = jnp.where((few + few).astype(jnp.float32) < 9, weights, 0)\n"
@@ -203,6 +208,7 @@ def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
     assert "i8" in found.failure.message
 
 
+@pytest.mark.long
 def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
     found = evaluated(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
     assert found.failure is not None
@@ -210,6 +216,7 @@ def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> 
     assert (found.trace, found.hlo, found.latency, found.checks) == (None, None, None, ())
 
 
+@pytest.mark.long
 def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
     slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
     found = evaluated(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
@@ -217,6 +224,7 @@ def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
     assert (found.failure.stage, found.failure.kind) == ("contract", "timeout")
 
 
+@pytest.mark.long
 def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> None:
     def refuse(trace: Trace) -> NoReturn:
         raise RatchetError("identical-candidate", trace.fingerprint)
@@ -230,6 +238,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
     assert not (contest / "profile_data" / "refused" / "scratch").exists()
 
 
+@pytest.mark.long
 def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidence) -> None:
     assert good.failure is None
     policy = replace(POLICY, measured_pairs=8)
@@ -265,6 +274,7 @@ def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidenc
     assert candidate.host_calls_per_sample >= 1
 
 
+@pytest.mark.long
 def test_a_paired_benchmark_needs_both_programs(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="found none"):
         paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
@@ -295,7 +305,8 @@ def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
     assert found.latency.seconds is not None
 
 
-@pytest.mark.parametrize("name", ["v4", "v5p"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", [pytest.param("v4", marks=pytest.mark.slow), "v5p"])
 def test_a_good_kernel_passes_on_chips_of_two_cores(contest: Path, name: str) -> None:
     found = evaluated(contest, NAIVE, work=name, problem=MEDIUM, on_chip=chip(name))
     assert found.failure is None
@@ -303,6 +314,7 @@ def test_a_good_kernel_passes_on_chips_of_two_cores(contest: Path, name: str) ->
     assert found.latency.seconds is not None
 
 
+@pytest.mark.long
 def test_what_is_checked_is_what_was_compiled_whatever_changes_after_the_trace(contest: Path) -> None:
     found = evaluated(contest, CHANGING, work="changing", problem=MEDIUM)
     assert found.failure is not None

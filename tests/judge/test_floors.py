@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -83,16 +84,30 @@ def part(name: str) -> str:
     return ".".join(rest[:2] if rest[:1] == ["judge"] else rest[:1])
 
 
-def imports(path: Path, known: set[str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Most files are looked at by several tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path) -> tuple[tuple[str, str], ...]:
+    """Modules that the file imports, each with the name taken from it ("": the module itself)."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} is a relative import"
             assert node.module is not None
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in known else node.module
+            found += [(node.module, alias.name) for alias in node.names]
+    return tuple(found)
+
+
+def imports(path: Path, known: set[str]) -> Iterator[str]:
+    for home, name in imported(path):
+        whole = f"{home}.{name}"
+        yield whole if whole in known else home
 
 
 MODULES = {module(path): path for path in source_files()}
@@ -132,6 +147,14 @@ def test_the_floors_can_be_broken() -> None:
     assert violations("cli", "newcomer") == "newcomer has no floor"
 
 
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """Functions, classes and variables of a file."""
+    nodes = list(ast.walk(parsed(path)))
+    named = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return frozenset(named | {node.id for node in nodes if isinstance(node, ast.Name)} | {"__file__"})
+
+
 def is_there(name: str) -> bool:
     """Whether a text names a file, a module, or something that a module defines."""
     if "/" in name:
@@ -141,10 +164,7 @@ def is_there(name: str) -> bool:
     home, _, last = name.rpartition(".")
     if home not in MODULES:
         return is_there(home)
-    nodes = list(ast.walk(ast.parse(MODULES[home].read_text())))
-    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    defined |= {node.id for node in nodes if isinstance(node, ast.Name)} | {"__file__"}
-    return last in defined
+    return last in defined(MODULES[home])
 
 
 def test_modules_and_files_that_texts_name_are_there() -> None:
@@ -162,7 +182,9 @@ def test_modules_and_files_that_texts_name_are_there() -> None:
     assert is_there("harness.judge.evaluate.timing.device_timing.measure")
 
 
-@pytest.mark.parametrize("folder", ["harness", "benchmarks", "tests"])
+@pytest.mark.parametrize(
+    "folder", ["harness", *(pytest.param(name, marks=pytest.mark.long) for name in ("benchmarks", "tests"))]
+)
 def test_nothing_imports_in_a_circle(folder: str) -> None:
     paths = source_files() if folder == "harness" else sorted((PROJECT / folder).rglob("*.py"))
     names = {module(path) if folder == "harness" else path.stem: path for path in paths}
@@ -187,6 +209,7 @@ def test_render_is_called_by_the_command_line_only() -> None:
 # --- What the key covers -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     covered = {path.relative_to(PACKAGE).as_posix() for path in key.judge_files()}
     judge = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("judge").rglob("*.py")}

@@ -183,6 +183,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.long
 @NEEDS_LANDLOCK
 @pytest.mark.parametrize("words", [*READING, *(pytest.param(words, marks=pytest.mark.slow) for words in JUDGING)])
 def test_no_reading_verb_runs_a_contest(words: str, own: tuple[Path, Path]) -> None:

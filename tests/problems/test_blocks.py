@@ -122,6 +122,7 @@ LEAKS: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
+@pytest.mark.long
 def test_rows_that_leak_are_never_missed() -> None:
     """At the shortest of reduced shapes, where blocks are a third of the rows."""
     problem = Attention(sequence=256, head_dim=64)

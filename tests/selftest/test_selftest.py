@@ -38,6 +38,7 @@ def test_every_row_of_the_list_is_planted() -> None:
     assert max(Counter(one.name for one in EVERYTHING).values()) == 1
 
 
+@pytest.mark.long
 def test_planted_files_are_no_part_of_the_judge(tmp_path: Path) -> None:
     scaffold(tmp_path / "contest", "attention", ())
     files = [path.as_posix() for path in contests.load(tmp_path / "contest").judge_files()]
@@ -89,12 +90,14 @@ def test_names_are_checked() -> None:
         planted.named(EVERYTHING, ("nobody",))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.planted.name)
 def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
     found = judgement(caller.ask())
     assert found.refusal in caller.planted.expected, found
 
 
+@pytest.mark.long
 def test_a_handful_of_planted_kernels() -> None:
     found = tried(*HANDFUL)
     assert {one.planted.name: str(one.caught_by) for one in found} == {
@@ -125,6 +128,7 @@ def survivor(guard: Guard, folder: Path) -> Tried:
     return one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guard", [one for one in GUARDS if one.name in CHEAP], ids=lambda guard: guard.name)
 def test_without_a_guard_its_candidate_survives(guard: Guard, tmp_path: Path) -> None:
     one = survivor(guard, tmp_path)
@@ -141,6 +145,7 @@ def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) 
     assert survivor(guard, tmp_path).judgement.outcome == "accept"
 
 
+@pytest.mark.long
 def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
     package = judge_without(GUARDS[0], tmp_path)
     (package / "judge" / "verdict" / "decision.py").write_text("raise SystemExit('broken')\n")
@@ -150,6 +155,7 @@ def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
     assert not one.is_right
 
 
+@pytest.mark.long
 def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["selftest", "--only", "hair_faster", "--json"]) == 0
     (record,) = json.loads(capsys.readouterr().out)["tried"]

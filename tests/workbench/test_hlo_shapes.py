@@ -47,6 +47,7 @@ def shapes() -> st.SearchStrategy[Shape]:
     )
 
 
+@pytest.mark.long
 @given(shapes())
 @settings(max_examples=150, deadline=None)
 def test_what_is_printed_reads_as_the_same_here_and_in_xla(found: Shape) -> None:

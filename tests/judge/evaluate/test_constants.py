@@ -165,6 +165,7 @@ except Rejected as refused:
 """
 
 
+@pytest.mark.long
 def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> None:
     """Whatever it is that changes: here the constants are left where they are."""
     (tmp_path / "kernel.py").write_text(CHANGING)

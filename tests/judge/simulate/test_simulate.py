@@ -89,6 +89,7 @@ def test_what_only_moves_memory_takes_most_of_the_bandwidth(case: str, passes: i
 COUNTS = np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32)
 
 
+@pytest.mark.long
 def test_a_grid_that_xla_computes_from_an_operand_runs_as_often_as_the_operand_says(tmp_path: Path) -> None:
     """A table that XLA scatters and sums, and a number of steps that is a scalar taken from a vector register."""
     bundles = []
@@ -378,6 +379,7 @@ def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path
     assert reason in result.unknown[0]
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 100_000), st.integers(0, 40), st.sampled_from(["", "s1", "%p1_p1", ", 7", "(", "}", ";;"]))
 def test_no_damage_to_the_text_raises(place: int, length: int, insert: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Bytecode of the tests is kept, also where the environment asks for none: rewriting the assertions of all files takes
-# longer than the rest of the collection. Programs that tests write and start keep none, because bytecode knows its
-# source by size and second, and two programs of one test may share both.
+# longer than the rest of the collection. Modules that tests write have none, because bytecode knows its source by size
+# and second, and two modules of one test may share both.
 sys.dont_write_bytecode = False
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
@@ -100,6 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Files are handed out in this order, so that none of the long ones is left for the end.
     items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
     config.stash[_IDS] = tuple(item.nodeid for item in items)
+
+
+def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = True
 
 
 @pytest.fixture(scope="session")

@@ -187,7 +187,7 @@ class Plot(Verb):
         parser.add_argument("--all", action="store_true", help="one picture over every contest in DIR and below")
         parser.add_argument(
             "--key", default=None, metavar="KEY",
-            help="the comparability key (default: the champion's); results lists them",
+            help="the timing key (default: the champion's); results lists them",
         )  # fmt: skip
 
 

@@ -253,7 +253,7 @@ class Status(Verb):
 class Rescale(Verb):
     name = "rescale"
     group = "loop"
-    line = "time recorded kernels again, so that the table has one scale"
+    line = "time recorded kernels again, on one scale"
     example = "rescale"
     description = (
         "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "

@@ -1,1 +1,1 @@
-"""What decides: sandbox, evaluation, simulator and verdict; all of it is in the comparability key."""
+"""What decides: sandbox, evaluation, simulator and verdict; the two keys hash what times and checks follow from."""

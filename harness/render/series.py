@@ -128,7 +128,7 @@ class Roof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The attempts under one comparability key; only they may share an axis.
+    """The attempts under one timing key; only they may share an axis.
 
     `difference` says what changed against the group before it, empty for the first.
     `minimum_intensity` is that of perfect reuse, in FLOP/B.
@@ -189,7 +189,7 @@ def source_label(source: Source, chip_name: str) -> str:
 
 
 def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
-    """`entries` by comparability key, in the order in which the keys first appear."""
+    """`entries` by timing key, in the order in which the keys first appear."""
     by_key: dict[str, list[Entry]] = {}
     revoked = {entry.row.number for entry in entries if entry.is_revoked}
     for entry in entries:

@@ -84,7 +84,7 @@ def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
 
 
 def test_times_of_another_key_have_no_ratio() -> None:
-    (program,) = compare(side(3), side(4), "", "another comparability key").programs
+    (program,) = compare(side(3), side(4), "", "another timing key").programs
     assert program.source is None
     assert program.time_ratio is None
 
@@ -110,7 +110,7 @@ def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFi
 
 def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
-    assert "times are not comparable: another comparability key" in capsys.readouterr().out
+    assert "times are not comparable: another timing key" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -109,7 +109,7 @@ def test_a_machine_with_another_compiler_is_left_out(contest: Contest, cluster: 
         told = screened(contest, kernels(contest)[:12], places)
     assert len(latencies(told)) == 12
     assert len(said) == 1
-    assert "one of 4 places is left out: it screens under another comparability key (libtpu" in said[0]
+    assert "one of 4 places is left out: it screens under another timing key (libtpu" in said[0]
     assert "-> 0.0.1)" in said[0]
 
 

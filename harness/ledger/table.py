@@ -13,8 +13,8 @@ Line = ScaledRow | Recheck | Note
 Changed = Literal["judge", "compiler", "machine"]
 # The part that each field of a key belongs to; source and chip end a run instead.
 _PARTS: dict[str, Changed] = {
-    "judge": "judge", "problem": "judge", "jax": "compiler", "jaxlib": "compiler", "libtpu": "compiler",
-    "machine": "machine",
+    "judge": "judge", "timing": "judge", "checks": "judge", "problem": "judge", "jax": "compiler",
+    "jaxlib": "compiler", "libtpu": "compiler", "machine": "machine",
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_digest
 from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
+from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
@@ -162,10 +163,10 @@ def _screened(
     on = options.on
     if contest.chip.platform == "tpu":
         source, on = "simulated", "simulated"
-    rows, _ = ledger.rows()
+    table = scaled(ledger)
+    rows = tuple(one.then for one in table.rows)
     key = contest.key(measuring.source(contest.chip, options.on))
-    champion = ledger.champion()
-    title = search_state.title_row(rows, champion.number if champion else None)
+    title = search_state.title_row([one.row for one in table.rows], table.number)
     # On a device two times of different hours say nothing about each other.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
     champion_row = title if is_comparable else None

@@ -22,7 +22,7 @@ _EFFECTS: Mapping[str, Effect] = {
          "audit", "doctor", "fsck", "xprof"),
         "reads",
     ),
-    **dict.fromkeys(("judge", "experiment", "sweep", "tune", "table", "attack", "replay"), "writes"),
+    **dict.fromkeys(("judge", "experiment", "sweep", "tune", "table", "attack", "replay", "rescale"), "writes"),
     # They replace the text of kernel.py.
     **dict.fromkeys(("checkout", "undo", "revoke"), "overwrites"),
 }  # fmt: skip

@@ -241,10 +241,10 @@ def _note_words(note: Note) -> str:
 
 def _sentences(shown: Shown) -> Iterator[str]:
     yield from unknown_words(shown.rows, shown.again, has_then=shown.has_then)
-    if shown.gain:
-        yield gain_words(shown.gain)
     if shown.calibration and (said := calibration_line(shown.calibration)):
         yield said
+    if shown.gain:
+        yield gain_words(shown.gain)
 
 
 def unknown_words(rows: Sequence[ScaledRow], again: str, *, has_then: bool = True) -> Iterator[str]:

@@ -335,8 +335,8 @@ def _difference(before: Row, after: Row) -> str:
 
 
 def changed_fields(before: Key, after: Key) -> Iterator[tuple[str, str, str]]:
-    """Each field in which two keys differ, with both values."""
+    """Each field in which two keys differ, with both values; of the hashes of the judge's code `judge` stands for all."""
     for field in fields(Key):
         old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new:
+        if old != new and field.name not in ("timing", "checks"):
             yield field.name, old, new

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.amounts import quantity
 from harness.contest import Contest, load
 from harness.errors import RatchetError
 from harness.judge.key import checks_digest, key_digest
@@ -41,7 +42,7 @@ def sentence(one: CheckedChampion) -> str:
     if one.note is None:
         return f"{one.folder}: not checked: {one.why_not}"
     said = "passes" if one.passes else f"fails: {one.note.failure_kind}: {one.note.reason}"
-    timed = f"; {one.timed} kernels timed again" if one.timed else ""
+    timed = f"; {quantity(one.timed, 'kernel')} timed again" if one.timed else ""
     return f"{one.folder}: attempt {one.attempt} {said}{timed}"
 
 

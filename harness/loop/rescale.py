@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from harness.advice import report as reporting
+from harness.amounts import quantity
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.key import checks_digest, key_digest
@@ -155,8 +156,8 @@ def sentences(found: Rescaled, left: Sequence[Row] = ()) -> tuple[str, ...]:
     """What a rescale came to, in words."""
     timed = [note for note in found.notes if note.seconds is not None]
     failed = [note for note in found.notes if note.seconds is None]
-    said = [f"{len(timed)} recorded kernel{'s' if len(timed) != 1 else ''} timed again under key {found.key_digest}"]
+    said = [f"{quantity(len(timed), 'recorded kernel')} timed again under key {found.key_digest}"]
     said += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
     if left:
-        said.append(f"{len(left)} more attempts that were not accepted have none: ./ratchet.sh rescale --all")
+        said.append(f"{quantity(len(left), 'rejected kernel')} without a time under it: ./ratchet.sh rescale --all")
     return (*said, *found.skipped)

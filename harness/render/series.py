@@ -335,7 +335,7 @@ def _difference(before: Row, after: Row) -> str:
 
 
 def changed_fields(before: Key, after: Key) -> Iterator[tuple[str, str, str]]:
-    """Each field in which two keys differ, with both values; of the hashes of the judge's code `judge` stands for all."""
+    """Each field in which two keys differ, with both values; `judge` stands for all hashes of the judge's code."""
     for field in fields(Key):
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new and field.name not in ("timing", "checks"):

@@ -25,14 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # single test that takes more than the rest of its file is marked `long`. These are handed out first, the longest before
 # all others.
 _LONG = (
-    "loop/test_loop", "judge/test_suite", "judge/test_gpu", "judge/test_key", "cli/test_mcp", "loop/test_replay",
+    "loop/test_loop", "loop/test_rescale", "judge/test_suite", "judge/test_gpu", "judge/test_key", "cli/test_mcp", "loop/test_replay",
     "loop/test_undo",
     "cli/test_bad_input", "ledger/test_fault_injection", "ledger/test_fault_moments", "loop/test_new_contest",
     "judge/evaluate/test_contract", "judge/evaluate/test_seen_programs", "problems/test_attention_tolerance",
     "judge/test_keys", "problems/test_operators", "judge/evaluate/test_order", "loop/test_revoke_loop",
     "workbench/test_profile_capture", "benchmarks/test_peers", "loop/test_revoke", "loop/test_gate",
     "judge/sandbox/test_warm", "judge/evaluate/test_quick_interpreter", "judge/sandbox/test_isolation",
-    "ledger/test_fsck", "ledger/test_recovery", "ledger/test_ledger", "problems/test_problems", "problems/test_probes",
+    "ledger/test_fsck", "ledger/test_notes", "ledger/test_packed", "ledger/test_recovery", "ledger/test_ledger", "problems/test_problems", "problems/test_probes",
     "render/test_report_browser", "render/test_report_page", "cli/test_limits", "judge/evaluate/test_interpretation",
     "cli/test_completion", "judge/evaluate/test_vmem", "loop/test_sweep", "judge/sandbox/test_child",
     "workbench/test_hlo_modules", "loop/test_helpers", "render/test_compare_browser", "render/test_lines",

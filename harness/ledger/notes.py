@@ -4,8 +4,10 @@ Either place alone is enough: readers take the union. Lines are added, none is c
 files by taking the lines of both (experiments/.gitattributes says so).
 """
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -68,8 +70,14 @@ def decode(line: str, where: str) -> Note:
 
 
 def encode(note: Note) -> str:
-    """A note as one line of JSON, without a newline."""
-    return msgspec.json.encode(_Line(schema=SCHEMA, note=note)).decode()
+    """A note as one line of JSON, without a newline; fields that say nothing (None, empty, 0 checks) are left out."""
+    said = {name: value for name, value in msgspec.to_builtins(note).items() if not _says_nothing(name, value)}
+    return msgspec.json.encode({"schema": SCHEMA, "note": said}).decode()
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    field = Note.__dataclass_fields__[name]
+    return field.default is not dataclasses.MISSING and value in (field.default, [])
 
 
 def keep(place: Place, notes: Sequence[Note]) -> None:

@@ -80,6 +80,7 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "id": entry.id,
         "n": row.number,
         "group": row.key_digest,
+        "recorded": (entry.then or row).key_digest,
         "kind": row.kind,
         "outcome": row.outcome,
         "verdict": verdict(entry),

@@ -99,10 +99,9 @@ function timeWords(before, after) {
   const [old, now] = [before, after].map((detail) => rowsById.get(detail.id));
   const time = (row) => (row.values.seconds === null ? row.verdict : `${row.texts.seconds} ms`);
   const label = groupsById.get(now.group).label;
-  if (old.group === now.group) return `${time(old)} → ${time(now)}, ${moved(old.values.seconds, now.values.seconds) || "not comparable"} [${label}]`;
-  const [was, is] = [old, now].map((row) => (story.shares[row.id] || [null])[0]);
-  const joined = was && is ? ` Joined over all keys the change is ${moved(was, is)}.` : "";
-  return `Not compared: attempt ${old.n} was judged under key ${old.group} (${time(old)}, ${groupsById.get(old.group).label}), attempt ${now.n} under ${now.group} (${time(now)}, ${label}).${joined}`;
+  const then = old.recorded === now.recorded ? "" : `. The figures below were recorded under two keys, ${old.recorded} and ${now.recorded}: times and cycles among them are not comparable`;
+  if (old.group === now.group) return `${time(old)} → ${time(now)}, ${moved(old.values.seconds, now.values.seconds) || "not comparable"} [${label}]${then}`;
+  return `Not compared: attempt ${old.n} was judged under key ${old.group} (${time(old)}, ${groupsById.get(old.group).label}), attempt ${now.n} under ${now.group} (${time(now)}, ${label}).`;
 }
 
 function comparison(before, after) {

@@ -31,7 +31,7 @@ let showsAll = !isLong;
 const unfolded = new Set();
 
 // Rows in the order of their numbers, each run of checks as one row until it is opened.
-function folded(rows, columns, isWhole) {
+function foldedRows(rows, columns, isWhole) {
   if (!isWhole) return rows.map((row) => rowOf(row, columns, row.id === shownIds[0]));
   const made = [];
   let before = "";
@@ -74,7 +74,7 @@ function drawTable() {
       ? [make("tr", { role: "row", class: "group" }, make("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title,
         make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · not comparable with the key before: ${group.difference}` : ""}`)))]
       : [];
-    return [make("tbody", { role: "rowgroup" }, ...head, ...folded(own, columns, isWhole))];
+    return [make("tbody", { role: "rowgroup" }, ...head, ...foldedRows(own, columns, isWhole))];
   }).flat();
   showRows(table, headOf(table, columns, order, drawTable), bodies);
   byId("more").hidden = room > 0 || shownIds.length <= MOST_ROWS;

@@ -149,7 +149,7 @@ class Fsck(Verb):
 class Pack(Verb):
     name = "pack"
     group = "machine"
-    line = "put the attempts of experiments/ into one small file"
+    line = "put the files of attempts into one small file"
     example = "pack"
     description = (
         "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints how "

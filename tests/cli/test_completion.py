@@ -104,11 +104,12 @@ def test_a_strangers_folder_neither_keeps_a_shell_waiting_nor_prints_to_it(tmp_p
     assert asked(folder, "ratchet sweep --set ") == ""
     kernel.unlink()
     shutil.copy(RMSNORM / "kernel.py", kernel)
-    record = folder / "experiments" / "0001-baseline.json"
-    data, hypothesis = record.read_text(encoding="utf-8"), '"hypothesis": "baseline"'
-    assert hypothesis in data
+    record = folder / "attempts.jsonl"
+    # Its kind, outcome and failure, then its hypothesis.
+    data, row = record.read_text(encoding="utf-8"), '1,"baseline","accept","",'
+    assert f'{row}"baseline"' in data
     hostile = json.dumps("\x1b[31m\v$(id)\v\u202e")
-    record.write_text(data.replace(hypothesis, f'"hypothesis": {hostile}'), encoding="utf-8")
+    record.write_text(data.replace(f'{row}"baseline"', row + hostile), encoding="utf-8")
     git(tmp_path, "init", "--quiet")
     identify(tmp_path)
     git(tmp_path, "add", "--all")

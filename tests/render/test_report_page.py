@@ -256,7 +256,7 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
     path = next(clone.experiments_directory.glob("0003-*"))
     whole_file = path.read_bytes()
     # Its row can be read, and what comes after is of another version.
-    path.write_bytes(whole_file.replace(b'"contest": "root"', b'"contest": 5'))
+    path.write_bytes(whole_file.replace(b'"contest":"root"', b'"contest":5'))
     git(clone.root, "commit", "-qam", "damaged by hand")
     assert main(["report", "-C", str(clone.root)]) == 0
     page = (clone.root / "profile_data" / "report.html").read_text(encoding="utf-8")

@@ -19,7 +19,8 @@ def remove_leftovers(place: Place) -> None:
 
 def leftovers(place: Place) -> tuple[Path, ...]:
     """What a killed process may have left, of names that only the ratchet gives: nothing of it is needed any more."""
-    half_written = [files.temporary_of(path) for path in (journal.path(place), place.kernel_path, place.packed_path)]
+    written = (journal.path(place), place.kernel_path, place.packed_path, place.packed_path.with_name(".gitattributes"))
+    half_written = [files.temporary_of(path) for path in written]
     half_written += [files.temporary_of(place.experiments_directory / name) for name in notes.FILES]
     # A helper of the candidate's.
     half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")

@@ -339,6 +339,7 @@ def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contes
         assert sorted(texts) == expected
         Ledger.open(copy).recovered()
         pack(place)
+        assert not [*copy.rglob("*.ratchet-new")]
         assert sorted(records(Ledger.open(copy))) == expected
         assert packed.notes_lines(place) == [NOTE]
         assert not place.experiments_directory.exists()

@@ -10,6 +10,7 @@ from planted import naive
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement
+from harness.ledger import Ledger
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
 from harness.loop import guard, screening
@@ -74,6 +75,15 @@ def test_an_edited_judge_and_ledger_are_put_back_and_what_was_there_is_kept(cont
     kept = {path.read_text() for path in (contest / ".git" / "ratchet" / "set-aside").iterdir()}
     assert kept == {"SEQUENCE = 1\n", "forged"}
     assert put_right(contest, before).failure() is None
+
+
+def test_a_packed_ledger_is_put_back(contest: Path) -> None:
+    packed = contest / "attempts.jsonl"
+    packed.write_text("honest")
+    before = guard.begin(Ledger.open(contest), contests.load(contest))
+    packed.write_text("forged")
+    assert "attempts.jsonl was changed" in put_right(contest, before).sentences[0]
+    assert packed.read_text() == "honest"
 
 
 def test_what_makes_git_run_programs_is_put_back_before_git_is_asked(contest: Path) -> None:

@@ -216,14 +216,15 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
     if unchanged and champion:
-        noted = options.record and _keep_note(run, champion, evidence)
+        noted = options.record and _keep_note(run, watch, champion, evidence)
+        ledger.log_notes()
         lost = champion_fails(champion, evidence)
         return Judged(
             attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost, noted=noted
         )
     if facing and facing.fresh and champion and run.key.source == "simulated":
         # In the file before the attempt is recorded, so that an accept commits it.
-        _keep_note(run, champion, facing.evidence)
+        _keep_note(run, watch, champion, facing.evidence)
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
         result, row, found.kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
@@ -234,8 +235,8 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
     )
 
 
-def _keep_note(run: Run, champion: Attempt, evidence: Evidence) -> bool:
-    """Keeps what came of checking the champion under this attempt's keys; False where the machine may be to blame."""
+def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
+    """Keeps in the file what came of checking the champion again; False where the machine may be to blame."""
     if evidence.failure is not None and may_pass_next_time(evidence.failure):
         run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
         return False
@@ -243,7 +244,7 @@ def _keep_note(run: Run, champion: Attempt, evidence: Evidence) -> bool:
         evidence, run.contest, run.key, champion.number, champion.kernel_sha256, run.number - 1, is_checked=True
     )
     run.ledger.keep_notes([note])
-    run.ledger.log_notes()
+    guard.wrote_notes(run.ledger, watch)
     return True
 
 

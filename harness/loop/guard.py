@@ -18,7 +18,7 @@ from harness import files
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, notes
 from harness.ledger.git import index, write
 from harness.ledger.git.refs import refs
 from harness.records import Failure
@@ -67,10 +67,18 @@ def begin(ledger: Ledger, contest: Contest) -> Watch:
     packed = ledger.place.packed_path
     records = (
         (ledger.experiments_directory, "*.json"),
+        *((ledger.experiments_directory, name) for name in notes.FILES),
         (packed.parent, packed.name),
         (ledger.place.state_directory, "*.json"),
     )
     return watch(ledger.repository, judge, records, ledger.log_ref)
+
+
+def wrote_notes(ledger: Ledger, before: Watch) -> None:
+    """Takes the ledger's notes as they are now for untouched: the ratchet itself has written some."""
+    for path in (ledger.experiments_directory / name for name in notes.FILES):
+        if (found := _content(path)) is not None:
+            before.contents[path] = found
 
 
 def end(ledger: Ledger, before: Watch, name: str, *, is_confined: bool) -> Tampering:

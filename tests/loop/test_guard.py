@@ -244,3 +244,19 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
     isolation = judged.attempt.evidence.isolation
     assert isolation is not None
     assert (isolation.landlock is not None) == is_confined
+
+
+def test_a_forged_note_is_taken_away_and_one_of_the_ratchet_itself_stays(contest: Path) -> None:
+    ledger = Ledger.open(contest)
+    notes = ledger.experiments_directory / "notes.jsonl"
+    before = guard.begin(ledger, contests.load(contest))
+    notes.write_text("forged\n")
+    found = guard.end(ledger, before, "0002", is_confined=True)
+    assert not notes.exists()
+    assert "notes.jsonl" in found.sentences[0]
+    notes.write_text("of the ratchet itself\n")
+    before = guard.begin(ledger, contests.load(contest))
+    notes.write_text("of the ratchet itself\nand one more\n")
+    guard.wrote_notes(ledger, before)
+    assert guard.end(ledger, before, "0002", is_confined=True).sentences == ()
+    assert notes.read_text().endswith("and one more\n")

@@ -175,7 +175,7 @@ class Plot(Verb):
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
     description = (
-        "Writes progress, roofline and where the time goes as pictures, for the attempts under one key. With --all it "
+        "Writes progress, roofline and where the time goes as pictures, on the champion's scale. With --all it "
         "is one picture, gallery.png, over every contest in DIR and below."
     )
     is_watched = True
@@ -187,7 +187,7 @@ class Plot(Verb):
         parser.add_argument("--all", action="store_true", help="one picture over every contest in DIR and below")
         parser.add_argument(
             "--key", default=None, metavar="KEY",
-            help="the timing key (default: the champion's); results lists them",
+            help="times as they were recorded under this timing key; results --json names them",
         )  # fmt: skip
 
 

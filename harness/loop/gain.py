@@ -42,9 +42,9 @@ def gain(table: ScaledTable) -> Gain | None:
 
 
 def _is_same(first: Row, champion: Row) -> bool:
-    """True if two attempts have one text, or texts that are traced to one program."""
+    """True if two attempts have one text, or texts that are traced to one program and take the same time."""
     is_traced_alike = first.fingerprint != "" and first.fingerprint == champion.fingerprint
-    return first.kernel_sha256 == champion.kernel_sha256 or is_traced_alike
+    return first.kernel_sha256 == champion.kernel_sha256 or (is_traced_alike and first.seconds == champion.seconds)
 
 
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:

@@ -1,0 +1,117 @@
+"""Page, pictures and show on the scale of the table: whole way, folded checks, what was recorded beside it."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browsing import launched, opened
+from evidence_examples import KEY, evidence
+from ledger_fixtures import NAIVE, new_repository, run_attempt
+from pages import overview
+from screen_examples import timed
+
+from harness.cli import main
+from harness.cli import report as verbs
+from harness.ledger import Ledger, notes
+from harness.ledger.table import scaled
+from harness.records import Champion, Verdict
+from harness.render.series import groups, opening
+
+NEWEST = replace(KEY, judge="refitted twice")
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """A baseline, a win, a loss, and two checks of the champion under later keys; nothing is timed again."""
+    contest = new_repository(tmp_path_factory.mktemp("scale") / "contest")
+    found = Ledger.open(contest)
+    run_attempt(found, hypothesis="baseline", evidence=evidence(8e-3))
+    (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
+    won = Verdict(outcome="accept", reasons=("less",), time_ratio=0.25)
+    first = Champion(attempt=1, commit="", score=None, seconds=8e-3)
+    run_attempt(found, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first)
+    (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"64"))
+    second = Champion(attempt=2, commit="", score=None, seconds=2e-3)
+    run_attempt(found, "reject", hypothesis="smaller", evidence=evidence(4e-3), champion=second)
+    (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
+    for key in (replace(KEY, judge="refitted"), NEWEST):
+        again = Verdict(outcome="accept", reasons=("the same",))
+        run_attempt(
+            found,
+            hypothesis="again",
+            evidence=evidence(3e-3),
+            key=key,
+            kind="rebaseline",
+            champion=second,
+            verdict=again,
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def rescaled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """The same in a folder of its own, its baseline timed again."""
+    target = tmp_path_factory.mktemp("rescaled") / "contest"
+    shutil.copytree(ledger.root, target)
+    found = Ledger.open(target)
+    notes.keep(found.place, [timed(found.rows()[0][0], NEWEST, 12e-3, after=5)])
+    return found
+
+
+def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: Path) -> None:
+    assert main(["report", "-C", str(rescaled.root), "--out", str(tmp_path / "page.html")]) == 0
+    shown = overview((tmp_path / "page.html").read_text(encoding="utf-8"))
+    (group,) = shown["groups"]
+    assert [(step["n"], step["s"]) for step in group["steps"]][:2] == [(1, 12e-3), (2, 3e-3)]
+    assert shown["gain"].startswith("12.000 -> 3.000 ms [simulated v5e], 4.00 times, in 3 attempts, 2 accepted")
+    assert [bool(row["recheck"]) for row in shown["rows"]] == [False, False, False, True, True]
+    assert shown["rows"][3]["recheck"].startswith("4-5* judge changed 2 times, champion checked again")
+    assert [row["values"]["seconds"] for row in shown["rows"]] == [12e-3, 3e-3, None, 3e-3, 3e-3]
+    # What was recorded under another key has no uncertainty here, and its rate is that of the time on the scale.
+    assert shown["rows"][0]["pm"] is None
+    assert shown["rows"][2]["says"] == "rejected: not timed on this scale"
+    assert shown["notes"] == ["1 attempt is not timed on this scale: ./ratchet.sh rescale --all times it"]
+    rates = [row["flops"] for row in shown["rows"][:2]]
+    assert rates[1] / rates[0] == pytest.approx(4)
+
+
+def test_no_chart_opens_on_one_point_while_another_key_has_more(ledger: Ledger, tmp_path: Path) -> None:
+    entries, champion = verbs._entries(ledger, scaled(ledger), tmp_path, tmp_path)
+    found = groups(entries)
+    assert len(found) == 3
+    assert champion == "5"
+    first = opening(found, champion)
+    assert first is found[0]
+    assert first.timed == 3
+
+
+def test_a_run_of_checks_is_a_row_that_opens(rescaled: Ledger, tmp_path: Path) -> None:
+    assert main(["report", "-C", str(rescaled.root), "--out", str(tmp_path / "page.html")]) == 0
+    with launched() as browser, opened(browser, (tmp_path / "page.html").as_uri()) as page:
+        assert page.locator("#table tr[data-id]").count() == 3
+        assert page.locator("#progress .points path.point").count() == 2 * 2 + 1
+        page.click("#table tr.fold button")
+        assert page.locator("#table tr[data-id]").count() == 5
+        page.click("#row-4 a")
+        page.wait_for_selector("#attempt[open] h3")
+
+
+def test_show_says_what_an_attempt_takes_today(rescaled: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "1", "-C", str(rescaled.root)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "On today's scale: 12.00 ms [simulated v5e], key " in text
+    assert "; 8.00 ms recorded then" in text
+    assert main(["show", "3", "-C", str(rescaled.root)]) == 0
+    assert "On today's scale: not timed on this scale; 4.00 ms recorded then" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert main(["show", "5", "-C", str(rescaled.root)]) == 0
+    assert "On today's scale" not in capsys.readouterr().out
+
+
+def test_plot_draws_the_scale_and_a_key_of_then(rescaled: Ledger, tmp_path: Path) -> None:
+    assert main(["plot", "-C", str(rescaled.root), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "progress.png").is_file()
+    old = scaled(rescaled).rows[0].then.key_digest
+    assert main(["plot", "-C", str(rescaled.root), "--out", str(tmp_path), "--key", old[:8]]) == 0

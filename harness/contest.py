@@ -79,7 +79,8 @@ class Contest:
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         tables = {member.name: _timing_tables(member.problem) for member in members}
         path = self.directory / "prepare.py"
-        return keys.key(path, self.problem.statement(), tables, self.chip.name, source)
+        is_confined = any(isinstance(member.problem, confined.Confined) for member in members)
+        return keys.key(path, self.problem.statement(), tables, self.chip.name, source, is_confined=is_confined)
 
 
 def _timing_tables(problem: Problem) -> Any:

@@ -34,12 +34,12 @@ def results(given: Namespace) -> Outcome:
     wanted = table.Wanted(
         is_accepted=given.accepted, is_best=given.best, since=_since(given.since, ledger, found), text=given.grep
     )
-    lines = table.chosen(found, table.lines(found, unfolded=given.all), wanted)[-(given.limit or len(found.rows)) :]
+    lines = table.newest(table.chosen(found, table.lines(found, unfolded=given.all), wanted), given.limit)
     progress = gain(found)
     rows = tuple(one for one in found.rows if any(one is other for line in lines for other in _rows(line)))
     document = ResultsDocument(
         scale=found.scale,
-        rows=rows[-(given.limit or len(found.rows)) :],
+        rows=rows[-given.limit :] if given.limit else rows,
         champion=found.number,
         gain=progress,
         notes=found.notes,

@@ -60,8 +60,11 @@ _OF_JUDGE = (
     "harness.judge.simulate.machine_variants",
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
-    *(f"harness.problems.{home}" for home in OPERATORS.values()),
 )
+_OPERATORS = tuple(f"harness.problems.{home}" for home in OPERATORS.values())
+# What asks a prepare.py that has to be run for its problem, and the ways to import that no import statement shows.
+_OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
+_MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
 # Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
 # that is forked will need, and the package of problems gives its modules' names one address.
 _NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.problems")
@@ -69,14 +72,23 @@ _NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox
 _NOT_TIMED = ("title", "expected")
 
 
-def key(prepare: Path, statement: Statement, timing_inputs: Any, chip_name: str, source: Source) -> Key:
+def key(
+    prepare: Path,
+    statement: Statement,
+    timing_inputs: Any,
+    chip_name: str,
+    source: Source,
+    *,
+    is_confined: bool = False,
+) -> Key:
     """The keys of evidence taken now, of the problem that `prepare` states.
 
-    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
+    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table. A
+    prepare.py that is no data but has to be run `is_confined`.
     """
     here, graph = environment(), _graph()
     timed = [*_closure(graph, _entries_of_timing(source)), *_of_chip(chip_name)]
-    checking = [*_closure(graph, _entries_of_checks(prepare)), *_of_chip(chip_name)]
+    checking = [*_closure(graph, _entries_of_checks(prepare, is_confined)), *_of_chip(chip_name)]
     own = _code_digest(prepare.read_bytes())
     return Key(
         judge=_hash([own, _codes(graph, _judge_modules(graph))]),
@@ -198,8 +210,14 @@ def _entries_of_timing(source: Source) -> tuple[str, ...]:
     return _OF_TIMING if source == "simulated" else (*_OF_TIMING, *_OF_MEASURING)
 
 
-def _entries_of_checks(prepare: Path) -> tuple[str, ...]:
-    return (*_OF_CHECKS, *_imports(prepare.read_bytes(), is_contest=True))
+def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, ...]:
+    source = prepare.read_bytes()
+    found = (*_OF_CHECKS, *_imports(source, is_contest=True))
+    if not is_confined:
+        return found
+    # A prepare.py that is run may take an operator from the package by any means: then all of them count.
+    by_any_means = "harness.problems" in found or any(word in source for word in _MEANS)
+    return (*found, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
 
 def _of_chip(name: str) -> tuple[str, ...]:
@@ -207,7 +225,7 @@ def _of_chip(name: str) -> tuple[str, ...]:
 
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
-    found = _closure(graph, (*_OF_JUDGE, *_every_chip()), not_followed=("harness",))
+    found = _closure(graph, (*_OF_JUDGE, *_OPERATORS, *_every_chip()), not_followed=("harness",))
     # The files of packages too: what stands there is run, although it computes nothing.
     return tuple(sorted({*found, *(package for name in found for package in _packages(name))}))
 
@@ -268,7 +286,7 @@ def _kept_graph(of_bytes: str) -> _Graph:
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(kept.read_bytes(), type=dict[str, _Module])
     found: dict[str, _Module] = {}
-    todo = [*_OF_JUDGE, *_every_chip()]
+    todo = [*_OF_JUDGE, *_OPERATORS, *_every_chip()]
     while todo:
         name = todo.pop()
         module = None if name in found else _read(name)
@@ -326,6 +344,9 @@ def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
         if isinstance(child, ast.If):
             test = ast.unparse(child.test)
             if test == "TYPE_CHECKING" or (is_contest and test == "__name__ == '__main__'"):
+                for other in child.orelse:
+                    yield other
+                    yield from _run(other, is_contest)
                 continue
         yield child
         yield from _run(child, is_contest)

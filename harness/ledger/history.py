@@ -232,7 +232,7 @@ def last_number(place: Place) -> int:
         if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
             highest = number
             break
-    return max(highest, _last_packed_number(place))
+    return max(highest, _last_packed_number(place), notes.last_number(place))
 
 
 def _last_packed_number(place: Place) -> int:

@@ -6,23 +6,26 @@ files by taking the lines of both (experiments/.gitattributes says so).
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from harness import files, limits
 from harness.errors import RatchetError
-from harness.ledger import experiments, git, packed
+from harness.ledger import git, packed
 from harness.ledger.codec import SCHEMA, RecordError
 from harness.ledger.git import write
 from harness.ledger.paths import Place
-from harness.records import Note
+from harness.records import Key, Note
 
 FILE_NAME = "notes.jsonl"
 ATTRIBUTES_NAME = ".gitattributes"
 FILES = (FILE_NAME, ATTRIBUTES_NAME)
-ATTRIBUTES = f"{FILE_NAME} merge=union\n"
+# A checkout that ends lines as Windows does would make another line of each.
+ATTRIBUTES = f"{FILE_NAME} merge=union text eol=lf\n"
 # A log commit of notes has this trailer and no row.
 TRAILER = "Ratchet-Notes"
 # Each lost race means that somebody else moved the log at that very moment.
@@ -58,8 +61,8 @@ def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
 def decode(line: str, where: str) -> Note:
     """The note in a line. Raises RecordError that names `where` and what is wrong."""
     try:
-        return msgspec.json.decode(line.encode("utf-8", "surrogatepass"), type=_Line).note
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        found = msgspec.json.decode(line.encode(), type=_Line).note
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         schema = _schema_of(line)
         if schema is not None and schema > SCHEMA:
             raise RecordError(
@@ -67,6 +70,10 @@ def decode(line: str, where: str) -> Note:
                 f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
             ) from error
         raise RecordError("corrupt-record", f"{where} is not a note of the ratchet: {error}") from error
+    times = (found.seconds, *(seconds for _, seconds in found.members))
+    if any(seconds is not None and not 0 < seconds < math.inf for seconds in times):
+        raise RecordError("corrupt-record", f"{where}: expected times above 0 s, got {times}")
+    return found
 
 
 def encode(note: Note) -> str:
@@ -92,7 +99,7 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
     attributes = path.with_name(ATTRIBUTES_NAME)
     if not attributes.exists():
         files.write_atomically(attributes, ATTRIBUTES.encode())
-    files.write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+    files.write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
 
 
 def log_pending(place: Place) -> None:
@@ -125,6 +132,34 @@ def log_pending(place: Place) -> None:
         "ref-moved",
         f"{place.log_ref} moved {_RACES} times while notes were added; they are in {place.experiments}/{FILE_NAME}",
     )
+
+
+def outcome_of_checks(notes: Sequence[Note], attempt: int, kernel_sha256: str, key: Key) -> bool | None:
+    """True if the kernel of an attempt passed whenever it was checked under these keys; None if it never was."""
+    about = [
+        note
+        for note in notes
+        if note.kind == "checked"
+        and (note.attempt, note.kernel_sha256) == (attempt, kernel_sha256)
+        and note.key.counts_for(key)
+    ]
+    return all(note.passes for note in about) if about else None
+
+
+def last_number(place: Place) -> int:
+    """The number of the last attempt there was when the newest notes of the log were taken; 0 without any.
+
+    In a log that was fetched in part they may be all that tells of it.
+    """
+    tip = git.commit_of(place.repository, place.log_ref)
+    commits = git.log(place.repository, (tip,), limit=1, first_parent=True, containing=f"{TRAILER}: ") if tip else ()
+    highest = 0
+    for commit in commits:
+        if is_notes(commit.message):
+            for line in _split(git.file_at(place.repository, commit.id, FILE_NAME) or b""):
+                with suppress(RecordError):
+                    highest = max(highest, decode(line, "").after)
+    return highest
 
 
 def is_notes(message: str) -> bool:
@@ -175,12 +210,16 @@ def _lines_at_head(place: Place) -> list[str]:
 
 
 def _file_lines(place: Place) -> list[str]:
-    return _split(experiments.bytes_of(place.experiments_directory / FILE_NAME) or b"")
+    try:
+        return _split(limits.read(place.experiments_directory / FILE_NAME, limits.LEDGER))
+    except OSError:
+        return []
 
 
 def _split(data: bytes) -> list[str]:
     limits.note(len(data))
-    return [line for line in data.decode("utf-8", "surrogateescape").split("\n") if line.strip()]
+    lines = data.decode("utf-8", "surrogateescape").split("\n")
+    return [line.rstrip("\r") for line in lines if line.strip()]
 
 
 def _schema_of(line: str) -> int | None:

@@ -9,6 +9,8 @@ from harness.records import NOT_YET, Note, Row, Scale, ScaledRow
 def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
     """The newest timing key under which the champion's kernel has a time from its own source on its own chip.
 
+    The newest of notes is the one that was taken last; those from before the champion's last row do not count.
+
     None where no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
     """
     titles = [row for row in rows if row.is_title]
@@ -19,11 +21,11 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
     for row in rows:
         if _is_of(row, own) and row.seconds is not None and row.outcome == "accept" and row.number >= place:
             place, found, key = row.number, row.key_digest, row.key
-    for note in notes:
+    for note in sorted(notes, key=lambda note: note.when):
         is_own = (note.kernel_sha256, note.key.source, note.key.chip) == (own.kernel_sha256, own.source, own.chip)
         if is_own and note.seconds is not None and note.after >= place:
-            place, found, key = note.after, note.key_digest, note.key
-    accepted = {row.kernel_sha256 for row in titles}
+            found, key = note.key_digest, note.key
+    accepted = {row.kernel_sha256 for row in titles if (row.source, row.chip) == (own.source, own.chip)}
     return Scale(
         key_digest=found,
         key=key,

@@ -108,6 +108,13 @@ def chosen(table: ScaledTable, found: Sequence[Line], wanted: Wanted) -> tuple[L
     return tuple(line for line in found if _is_wanted(line, wanted, best))
 
 
+def newest(found: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
+    """The last `limit` lines of attempts (None: all), with the notes among them, which are none."""
+    attempts = [place for place, line in enumerate(found) if not isinstance(line, Note)]
+    first = attempts[-limit] if limit is not None and limit < len(attempts) else 0
+    return tuple(found[first:])
+
+
 def bests(table: ScaledTable) -> tuple[int, ...]:
     """The accepted attempts, by number, that set a new best time on the scale."""
     least: float | None = None

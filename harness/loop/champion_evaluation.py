@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.key import checks_digest, key_difference, key_digest
+from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
+from harness.ledger.notes import outcome_of_checks
 from harness.loop import draw_text, resimulate
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, Say, evaluate, of_champion
 from harness.records import Attempt, Evidence, Key, Policy, Row
@@ -50,9 +51,9 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     Where it is evaluated now, it is checked wholly as well; what comes of it is a note on the champion.
     """
     commit = run.ledger.champion_commit() or ""
-    is_checked = _is_checked(run, champion)
-    known = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=is_checked)
-    if known:
+    passes = _passes(run, champion)
+    known = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
+    if known and passes is not False:
         return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
@@ -71,14 +72,12 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
 
-def _is_checked(run: Run, champion: Attempt) -> bool:
-    """Whether a note says that the champion passes under this attempt's checks key."""
-    checks = checks_digest(run.key)
+def _passes(run: Run, champion: Attempt) -> bool | None:
+    """Whether notes say that the champion passes under this attempt's keys; None if they say nothing."""
     notes, skipped = run.ledger.notes()
     for sentence in skipped:
         run.say(sentence)
-    about = [note for note in notes if (note.kernel_sha256, note.checks_digest) == (champion.kernel_sha256, checks)]
-    return bool(about) and about[-1].passes
+    return outcome_of_checks(notes, champion.number, champion.kernel_sha256, run.key)
 
 
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:

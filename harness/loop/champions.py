@@ -6,8 +6,8 @@ from pathlib import Path
 from harness.amounts import quantity
 from harness.contest import Contest, load
 from harness.errors import RatchetError
-from harness.judge.key import checks_digest, key_digest
 from harness.ledger import Ledger
+from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
 from harness.loop.evaluate import Options, Progress, Say, evaluate, may_pass_next_time
 from harness.loop.search_state import floor_of
@@ -49,17 +49,19 @@ def sentence(one: CheckedChampion) -> str:
 def _checked(
     name: str, folder: Path, progress: Progress, say: Say, *, everything: bool, again: bool
 ) -> CheckedChampion:
+    ledger = Ledger.open(folder)
+    if ledger.champion() is None:
+        return CheckedChampion(folder=name, is_due=False, why_not="no attempt was accepted yet")
     contest = load(folder)
     if contest.chip.platform != "tpu":
-        return CheckedChampion(folder=name, why_not=f"{contest.chip.name} is not simulated")
-    ledger = Ledger.open(folder)
+        return CheckedChampion(folder=name, is_due=False, why_not=f"{contest.chip.name} is not simulated")
     with ledger.lock("champions"):
         for line in ledger.recover():
             say(line)
         preconditions.refuse_dirty_judge(contest)
         champion = ledger.champion()
         if champion is None:
-            return CheckedChampion(folder=name, why_not="no attempt was accepted yet")
+            return CheckedChampion(folder=name, is_due=False, why_not="no attempt was accepted yet")
         note = None if again else _known(ledger, contest, champion)
         if note is None:
             note, why_not = _note(ledger, contest, champion, name, progress)
@@ -82,10 +84,11 @@ def _checked(
 
 def _known(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
     """The note that says that the champion passes under both keys of now, if there is one."""
-    key = contest.key("simulated")
-    wanted = (champion.kernel_sha256, key_digest(key), checks_digest(key))
-    notes = [one for one in ledger.notes()[0] if (one.kernel_sha256, one.key_digest, one.checks_digest) == wanted]
-    return notes[-1] if notes and notes[-1].passes else None
+    key, notes = contest.key("simulated"), ledger.notes()[0]
+    if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
+        return None
+    about = (note for note in notes if note.passes and note.kernel_sha256 == champion.kernel_sha256)
+    return max((note for note in about if note.key.counts_for(key)), key=lambda note: note.when)
 
 
 def _note(

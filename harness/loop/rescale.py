@@ -7,7 +7,7 @@ is interrupted or killed loses the kernel at work and no other.
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harness.advice import report as reporting
@@ -60,6 +60,7 @@ def rescale_locked(
     key = contest.key("simulated")
     todo = pending(ledger, contest, key, everything=everything, tries_again=tries_again)
     after = ledger.next_number() - 1
+    before = [note for note in ledger.notes()[0] if note.key_digest == key_digest(key)]
     notes, skipped = [], []
     with _logged(ledger):
         for number, row in enumerate(todo, 1):
@@ -76,7 +77,9 @@ def rescale_locked(
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue
             note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
-            ledger.keep_notes([note])
+            # A kernel that fails as it did before is said to, and is no news.
+            if not any(replace(note, when=known.when, after=known.after, key=known.key) == known for known in before):
+                ledger.keep_notes([note])
             notes.append(note)
     return Rescaled(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
 

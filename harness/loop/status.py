@@ -8,6 +8,7 @@ from harness.contest import Contest
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, git, scale
 from harness.ledger.git.refs import ref_on_remotes
+from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, search_state
 from harness.records import TITLE_MOVES, Key, LogState, Note, Row, Status
 
@@ -58,9 +59,10 @@ def _on_keys(
     """What the next attempt finds out again, and which accepted kernels have no time on today's scale."""
     if champion is None or champion.source != key.source:
         return
-    about = [note for note in notes if note.kernel_sha256 == champion.kernel_sha256 and note.passes]
-    keys = [*(note.key for note in about), *([champion.key] if champion.key else [])]
-    if not any(known.counts_for(key) for known in keys):
+    passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
+    if passes is False:
+        yield "a note says that the champion fails under the keys of now: ./ratchet.sh revoke judges it again"
+    elif passes is None and not (champion.key and champion.key.counts_for(key)):
         yield "the champion was not checked under the keys of now: the next attempt checks it again first"
     own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
     count = len(tuple(scale.untimed(own, notes, key_digest(key), only_accepted=True)))

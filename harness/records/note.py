@@ -46,8 +46,9 @@ class Note:
 
     @property
     def passes(self) -> bool:
-        """True if a champion was checked and nothing failed."""
-        return self.kind == "checked" and not self.failure_kind
+        """True if a champion was checked, nothing failed, and it says that every check that was run passed."""
+        is_whole = bool(self.checks_digest) and 0 < self.checks == self.checks_passed
+        return self.kind == "checked" and is_whole and not self.failure_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +85,11 @@ class CheckedChampion:
     """The champion of the contest in `folder` (from the top) and what came of checking it.
 
     `floor_seconds` is the least time the chip needs for the problem. `why_not` is a sentence where nothing was found
-    out: no champion, no simulator, or a failure that may be this machine's.
+    out; only where `is_due` is False, for want of a champion or of a simulator, is that as it should be.
     """
 
     folder: str
+    is_due: bool = True
     title: str = ""
     chip: str = ""
     attempt: int | None = None

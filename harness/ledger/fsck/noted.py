@@ -22,20 +22,32 @@ def notes_hold(place: Place, everything: Sequence[Known]) -> Iterator[Finding]:
     found, skipped = notes.read(place)
     for sentence in skipped:
         yield finding("bad-note", place.experiments, sentence.removeprefix("skipped: "), f"{_REMEDY}; {fetch(place)}")
+    last = max((known.attempt.number for known in everything), default=0)
     kernels = {(known.attempt.number, known.attempt.kernel_sha256): known for known in everything}
-    times: dict[tuple[str, str], Note] = {}
+    times = {
+        (known.row.kernel_sha256, known.row.key_digest): (known.row.seconds, known.where)
+        for known in everything
+        if known.row.source == "simulated" and known.row.seconds is not None and known.row.outcome != "failed"
+    }
+    checked: dict[tuple[str, str, str], bool] = {}
     for note in found:
         where = f"note on attempt {note.attempt} of {note.when}"
         known = kernels.get((note.attempt, note.kernel_sha256))
         if known is None:
             yield finding("note-kernel", where, "no attempt of that number recorded that kernel.py", fetch(place))
             continue
-        for said in (*_wrong_keys(note), *_wrong_figures(note, known)):
+        for said in (*_wrong_keys(note), *_wrong_checks(note, last), *_wrong_figures(note, known)):
             yield finding("note-edited", where, said, _REMEDY)
-        before = times.setdefault((note.kernel_sha256, note.key_digest), note) if note.seconds is not None else note
-        if note.key.source == "simulated" and not _equal(before.seconds, note.seconds):
-            said = f"it says {note.seconds} s, another of {before.when} under the same key {before.seconds} s"
-            yield finding("note-edited", where, said, _REMEDY)
+        if note.key.source == "simulated" and note.seconds is not None:
+            seconds, other = times.setdefault((note.kernel_sha256, note.key_digest), (note.seconds, where))
+            if not _equal(seconds, note.seconds):
+                said = f"it says {note.seconds} s, under the same key {other} says {seconds} s"
+                yield finding("note-edited", where, said, _REMEDY)
+        if note.kind == "checked":
+            under = (note.kernel_sha256, note.key_digest, note.checks_digest)
+            if checked.setdefault(under, note.passes) != note.passes:
+                said = "the champion both passed and failed under these keys: the next attempt checks it again"
+                yield finding("note-disagrees", where, said, f"./ratchet.sh revoke judges attempt {note.attempt} again")
 
 
 def _wrong_keys(note: Note) -> Iterator[str]:
@@ -45,9 +57,18 @@ def _wrong_keys(note: Note) -> Iterator[str]:
         yield f"its checks key is {checks_digest(note.key)}, it says {note.checks_digest}"
 
 
+def _wrong_checks(note: Note, last: int) -> Iterator[str]:
+    if note.after > last:
+        yield f"it was taken after attempt {note.after}, and there are {last}"
+    if note.kind == "checked" and not note.failure_kind and not note.passes:
+        yield f"it says that nothing failed, and {note.checks_passed} of {note.checks} checks passed"
+
+
 def _wrong_figures(note: Note, known: Known) -> Iterator[str]:
     """Figures that do not follow from the time, where the problem is still the one that the attempt recorded."""
     statement = known.attempt.evidence.problem
+    if (note.util or 0.0) > 1 or (note.gap_fraction or 0.0) < 0:
+        yield f"its time is impossible: util {note.util}, gap {note.gap_fraction}"
     if note.seconds is None or statement.members or problem_digest(statement) != note.key.problem:
         return
     try:

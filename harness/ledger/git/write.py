@@ -75,9 +75,12 @@ def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: s
         raise
 
 
-def commit_files(repository: Repo, files: Mapping[str, bytes], message: str, private_index: Path) -> str | None:
-    """Commits these files, by their paths from the top, on the branch that is checked out; None if HEAD has them all.
+def commit_files(
+    repository: Repo, files: Mapping[str, bytes], message: str, private_index: Path
+) -> tuple[str, int] | None:
+    """Commits these files, by their paths from the top, on the branch that is checked out.
 
+    Returns the commit and how many files it changes, None if HEAD has them all.
     Nothing else that is staged or changed goes with them, and the user's index agrees at these paths afterwards.
     Raises RatchetError `ref-moved` where somebody else committed meanwhile, and what `require_committable` raises.
     """
@@ -91,7 +94,7 @@ def commit_files(repository: Repo, files: Mapping[str, bytes], message: str, pri
     commit = write_commit(repository, tree, (head,), message, sign=git.is_set(repository, "commit.gpgsign", False))
     move_ref(repository, branch, commit, head, f"ratchet: {message.splitlines()[0]}")
     set_index_entries(repository, changes)
-    return commit
+    return commit, len(changes)
 
 
 def require_signing(repository: Repo) -> None:

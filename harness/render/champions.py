@@ -11,9 +11,9 @@ _TITLES = ("contest", "chip", "time", "x floor", "checks", "checked")
 _HEAD = """\
 # Champions
 
-Every contest's champion, checked again by `./ratchet.sh champions --page FILE --commit`. Times are simulated{versions};
-`x floor` is the time over the least that the chip needs for the useful work (FLOPs at peak, each array moved once).
-Checks are those that passed of those that were run.
+Every contest's champion, checked again by `./ratchet.sh champions --page FILE --commit`. Times are simulated
+{versions}. `x floor` is the time over the least that the chip needs for the useful work (FLOPs at peak, each array
+moved once). Checks are those that passed of those that were run.
 """
 
 
@@ -21,7 +21,7 @@ def champions_page(found: Sequence[CheckedChampion]) -> str:
     """The page: a table with a row for each champion, and sentences on those that fail or could not be checked."""
     titles = ("contest", "problem", *_TITLES[1:])
     rows = [[f"`{one.folder}`", one.title, *_cells(one)[1:]] for one in found if one.note is not None]
-    lines = [_HEAD.format(versions=_versions(found)), f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    lines = [_HEAD.format(versions=_versions(found).strip()), "", f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     lines += [f"| {' | '.join(clean(cell) for cell in row)} |" for row in rows]
     said = [f"- {sentence}" for one in found if (sentence := _complaint(one))]
     return joined([*lines, *(["", *said] if said else [])]) + "\n"

@@ -21,7 +21,8 @@ def champions_page(found: Sequence[CheckedChampion]) -> str:
     """The page: a table with a row for each champion, and sentences on those that fail or could not be checked."""
     titles = ("contest", "problem", *_TITLES[1:])
     rows = [[f"`{one.folder}`", one.title, *_cells(one)[1:]] for one in found if one.note is not None]
-    lines = [_HEAD.format(versions=_versions(found).strip()), "", f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    head = _HEAD.format(versions=_versions(found).strip())
+    lines = [head, "", f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     lines += [f"| {' | '.join(clean(cell) for cell in row)} |" for row in rows]
     said = [f"- {sentence}" for one in found if (sentence := _complaint(one))]
     return joined([*lines, *(["", *said] if said else [])]) + "\n"

@@ -180,7 +180,7 @@ def test_fsck_finds_two_times_of_one_kernel_on_one_scale(ledger: Ledger) -> None
     other = note(ledger.attempt(1), 4e-3, when="2026-01-03T00:00:00+00:00", key=made.key)
     with ledger.lock():
         ledger.keep_notes([replace(other, key=made.key, key_digest=made.key_digest)])
-    assert any("another of" in one.what for one in audit(ledger).findings)
+    assert any("under the same key" in one.what for one in audit(ledger).findings)
 
 
 def test_notes_that_nobody_can_log_are_said_to_lie_in_the_file(ledger: Ledger) -> None:

@@ -43,7 +43,7 @@ READING = {
     "xprof_overlap", "xprof_overview", "xprof_report", "xprof_roofline", "xprof_scopes", "xprof_steps",
     "xprof_trace_url", "xprof_utilization", "xprof_waste",
 }  # fmt: skip
-WRITING = {"evaluate", "run_experiment", "sweep", "tune", "table", "attack", "replay"}
+WRITING = {"evaluate", "run_experiment", "sweep", "tune", "table", "attack", "replay", "rescale"}
 OVERWRITING = {"checkout", "undo", "revoke"}
 # What each reading tool needs to answer in the contest of these tests.
 NEEDED: dict[str, dict[str, Any]] = {

@@ -318,6 +318,8 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
     assert finding.remedy.endswith(f"experiments/{name}'") or "0003-" in finding.remedy
 
 
+# Another test of this worker may have imported JAX, which warns of every fork; the child here uses none of it.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
     four_attempts(ledger)
     (ledger.experiments_directory / "notes.jsonl").write_text(f"{NOTE}\n")

@@ -23,8 +23,8 @@ def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.Comp
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
-    return found
+    found = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
+    return [one["row"] for one in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> 
     faster = (contest / "kernel.py").read_text()
     shown = ratchet(contest, "show", "3").stdout
     assert "+BQ = 256" in shown
-    newest = json.loads(ratchet(contest, "results", "--json").stdout)["rows"][-1]["number"]
+    newest = json.loads(ratchet(contest, "results", "--json").stdout)["rows"][-1]["row"]["number"]
     assert ratchet(contest, "show").stdout == ratchet(contest, "show", str(newest)).stdout
     ratchet(contest, "checkout", "3")
     assert (contest / "kernel.py").read_text() == judged.naive.replace("BQ = 128", "BQ = 256")

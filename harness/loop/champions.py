@@ -33,7 +33,8 @@ def check(
         except RatchetError as error:
             one = CheckedChampion(folder=name, why_not=f"{error} [{error.kind}]")
         found.append(one)
-        say(sentence(one))
+        if one.is_due:
+            say(sentence(one))
     return tuple(found)
 
 

@@ -242,7 +242,7 @@ DOCUMENTS = {
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
     "judge": Document(9, JudgeDocument),
-    "results": Document(4, ResultsDocument),
+    "results": Document(5, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
     "status": Document(4, Status),
     "next": Document(3, SearchState),

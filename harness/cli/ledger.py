@@ -16,12 +16,15 @@ from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, bulk_read, table
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
-from harness.records import Evidence, Note, Recheck, Row, ScaledRow
+from harness.records import Evidence, Note, Row, ScaledRow
 from harness.render.layout import Files, source_lines
 from harness.render.results import Shown, results_table
 from harness.render.results_csv import results_csv
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
+
+# A screen of 30 lines less the table's head and the sentences below it.
+_MOST_LINES = 24
 
 
 def results(given: Namespace) -> Outcome:
@@ -35,6 +38,8 @@ def results(given: Namespace) -> Outcome:
         is_accepted=given.accepted, is_best=given.best, since=_since(given.since, ledger, found), text=given.grep
     )
     lines = table.newest(table.chosen(found, table.lines(found, unfolded=given.all), wanted), given.limit)
+    if not (wanted.is_narrow or given.all or given.limit):
+        lines = table.shortened(lines, _MOST_LINES)
     progress = gain(found)
     rows = tuple(one for one in found.rows if any(one is other for line in lines for other in _rows(line)))
     document = ResultsDocument(
@@ -83,10 +88,10 @@ def _since(text: str | None, ledger: Ledger, found: table.ScaledTable) -> int | 
     return next((number for day, number in days if day >= text), max(numbers) + 1)
 
 
-def _rows(line: ScaledRow | Recheck | Note) -> tuple[ScaledRow, ...]:
+def _rows(line: table.Line) -> tuple[ScaledRow, ...]:
     if isinstance(line, ScaledRow):
         return (line,)
-    return line.rows if isinstance(line, Recheck) else ()
+    return () if isinstance(line, Note) else line.rows
 
 
 def _filters(given: Namespace) -> str:

@@ -7,9 +7,9 @@ from typing import Literal
 
 from harness.ledger.ledger import Ledger
 from harness.ledger.scale import on_scale, scale_of
-from harness.records import Attempt, Key, Note, Recheck, Row, Scale, ScaledRow
+from harness.records import Attempt, Key, Losses, Note, Recheck, Row, Scale, ScaledRow
 
-Line = ScaledRow | Recheck | Note
+Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]
 # The part that each field of a key belongs to; source and chip end a run instead.
 _PARTS: dict[str, Changed] = {
@@ -115,6 +115,43 @@ def newest(found: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
     return tuple(found[first:])
 
 
+def shortened(found: Sequence[Line], most: int) -> tuple[Line, ...]:
+    """The same lines, with attempts in a row that were not accepted as one line each until at most `most` are left.
+
+    The oldest are folded first. More are left if there is nothing more to fold.
+    """
+    kept: list[Line] = []
+    surplus = len(found) - most
+    for run in _runs(found):
+        if surplus > 0 and isinstance(run, Losses):
+            surplus -= len(run.lines) - 1
+            kept.append(run)
+        else:
+            kept += run.lines if isinstance(run, Losses) else (run,)
+    return tuple(kept)
+
+
+def _runs(found: Sequence[Line]) -> Iterator[Line]:
+    """The lines, with consecutive attempts that were not accepted and the checks between them joined."""
+    run: list[ScaledRow | Recheck] = []
+    for line in found:
+        is_lost = isinstance(line, ScaledRow) and line.row.outcome != "accept"
+        if is_lost or (run and isinstance(line, Recheck) and line.rows):
+            assert isinstance(line, ScaledRow | Recheck)
+            run.append(line)
+            continue
+        yield from _joined(run)
+        run = []
+        yield line
+    yield from _joined(run)
+
+
+def _joined(run: Sequence[ScaledRow | Recheck]) -> Iterator[Line]:
+    last = max((place for place, line in enumerate(run) if isinstance(line, ScaledRow)), default=-1)
+    yield from (Losses(lines=tuple(run[: last + 1])),) if last > 0 else run[: last + 1]
+    yield from run[last + 1 :]
+
+
 def bests(table: ScaledTable) -> tuple[int, ...]:
     """The accepted attempts, by number, that set a new best time on the scale."""
     least: float | None = None
@@ -133,6 +170,8 @@ def _is_wanted(line: Line, wanted: Wanted, best: Container[int]) -> bool:
     if isinstance(line, Recheck):
         # None of its attempts brought a change to be accepted.
         return not wanted.is_accepted and any(_is_wanted(one, wanted, best) for one in _parts(line))
+    if isinstance(line, Losses):
+        return any(_is_wanted(one, wanted, best) for one in line.lines)
     if isinstance(line, Note):
         return not (wanted.is_accepted or wanted.is_best or wanted.text) and line.after >= (wanted.since or 0)
     row = line.row

@@ -61,7 +61,7 @@ from harness.records.report import (
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Redrawn, Replay
 from harness.records.revocation import Rejudged, Revocation
-from harness.records.story import Gain, Recheck
+from harness.records.story import Gain, Losses, Recheck
 from harness.records.sweep import Refused, Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import (

@@ -33,19 +33,47 @@ class Recheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Consecutive attempts that were not accepted, with the checks of the champion between them.
+
+    Stands for their lines where a table would be long; the first and the last of them are attempts.
+    """
+
+    lines: tuple[ScaledRow | Recheck, ...]
+
+    @property
+    def attempts(self) -> tuple[ScaledRow, ...]:
+        """Those of its lines that are attempts."""
+        return tuple(line for line in self.lines if isinstance(line, ScaledRow))
+
+    @property
+    def rechecks(self) -> tuple[Recheck, ...]:
+        """Those of its lines that check the champion."""
+        return tuple(line for line in self.lines if isinstance(line, Recheck))
+
+    @property
+    def rows(self) -> tuple[ScaledRow, ...]:
+        """Every row of its lines, in their order."""
+        parts = ((line,) if isinstance(line, ScaledRow) else line.rows for line in self.lines)
+        return tuple(row for rows in parts for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """The way from the first accepted kernel to the champion's on one scale.
 
-    `attempts` counts neither rebaselines nor undos and revokes; `accepted` of them were accepted. `first` is the oldest
-    accepted attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share` is
-    the champion's share of the matrix units' peak if it is bound by compute, of the HBM bandwidth if by memory; None
-    where no record tells it.
+    `attempts` counts neither rebaselines nor undos and revokes; `accepted` of them were accepted and still count,
+    `revoked` were accepted and do not: they were revoked, or are not on the branch. `first` is the oldest accepted
+    attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share` is the
+    champion's share of the matrix units' peak if it is bound by compute, of the HBM bandwidth if by memory; None where
+    no record tells it.
     """
 
     source: Source
     chip: str
     attempts: int
     accepted: int
+    revoked: int = 0
     champion: int | None = None
     champion_seconds: float | None = None
     first: int | None = None

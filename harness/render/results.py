@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.amounts import quantity
 from harness.hardware import chip
-from harness.records import NOT_YET, Calibration, Gain, Note, Recheck, Row, Scale, ScaledRow
+from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
 from harness.render.grid import grid, widths_of
 from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
 from harness.render.review import calibration_line
@@ -17,6 +17,7 @@ from harness.units import change, count, milliseconds, percent
 _GAP = 1
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _NOTHING = "-"
+_VERDICTS_TOLD = {"reject": "rejected"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
 
@@ -30,7 +31,7 @@ class Shown:
     """
 
     rows: Sequence[ScaledRow]
-    lines: Sequence[ScaledRow | Recheck | Note]
+    lines: Sequence[ScaledRow | Recheck | Losses | Note]
     champion: int | None = None
     gain: Gain | None = None
     calibration: Calibration | None = None
@@ -187,18 +188,32 @@ def _with_groups(head: list[str], body: list[str], shown: Shown, width: int) -> 
             named = told if rows[0].key_digest in told else f"{told}, key {rows[0].key_digest}"
             out += wrap(f"-- {named}: not comparable with the rows above --", width)
         before = rows[-1] if rows else before
-        out.append(next(cells) if isinstance(line, ScaledRow) else cut(_checked(line, shown.champion), width))
+        out.append(next(cells) if isinstance(line, ScaledRow) else cut(_folded(line, shown.champion), width))
     return out
 
 
-def _rows(line: ScaledRow | Recheck | Note) -> tuple[Row, ...]:
+def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:
     if isinstance(line, ScaledRow):
         return (line.row,)
-    return tuple(one.row for one in line.rows) if isinstance(line, Recheck) else ()
+    return () if isinstance(line, Note) else tuple(one.row for one in line.rows)
 
 
-def _checked(line: Recheck | Note, champion: int | None) -> str:
+def _folded(line: Recheck | Losses | Note, champion: int | None) -> str:
+    if isinstance(line, Losses):
+        return losses_words(line)
     return recheck_words(line, champion) if isinstance(line, Recheck) else _note_words(line)
+
+
+def losses_words(run: Losses) -> str:
+    """Which attempts were not accepted, by verdict, and the best change of theirs."""
+    verdicts = Counter(_verdict(one.row, ()) for one in run.attempts)
+    counts = [f"{number} {_VERDICTS_TOLD.get(verdict, verdict)}" for verdict, number in verdicts.items()]
+    ratios = [one.row.time_ratio for one in run.attempts if one.row.time_ratio is not None]
+    best = f", best {change(min(ratios))}" if ratios else ""
+    checks = sum(len(one.rows) for one in run.rechecks)
+    checked = f"; champion checked again {quantity(checks, 'time')}" if checks else ""
+    numbers = f"{run.attempts[0].row.number}-{run.attempts[-1].row.number}"
+    return f"{numbers} {', '.join(counts)}{best}{checked} (--all lists them)"
 
 
 def recheck_words(run: Recheck, champion: int | None) -> str:
@@ -302,7 +317,7 @@ def peak_words(gain: Gain) -> str:
     if gain.peak_share is None:
         return ""
     unit = "MXU's" if chip(gain.chip).kind == "TPU" else "tensor cores'"
-    return f"{percent(gain.peak_share)} of the {'HBM bandwidth' if gain.bound_by == 'memory' else f'{unit} peak'}"
+    return f"{percent(gain.peak_share)} of {'HBM bandwidth' if gain.bound_by == 'memory' else f'the {unit} peak'}"
 
 
 def _origin(row: Row) -> str:

@@ -34,16 +34,24 @@ def test_no_table_is_wider_than_100_columns(contest: Path, capsys: pytest.Captur
         assert max(map(cell_len, lines)) <= 100
 
 
-def test_the_root_contest_is_told_in_30_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
+def test_every_contest_is_told_in_30_lines(
+    contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As a person calls it: the folder's name is in the command that a sentence names.
     monkeypatch.chdir(ROOT)
-    assert main(["results"]) == 0
-    text = capsys.readouterr().out
-    assert len(text.splitlines()) <= 30
+    assert main(["results", *(["-C", f"examples/{contest.name}"] if contest != ROOT else [])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 30
+    assert "attempt" in lines[-1], "the story is the last line, whole"
+    assert " ms [simulated v" in lines[-1]
+
+
+def test_the_root_contest_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys)
     assert "24-46" in text
     assert "23 attempts, 8 accepted" in text
+    assert "--all lists them" not in text, "each attempt has a line"
 
 
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:

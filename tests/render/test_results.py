@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from screen_examples import is_tidy, line, scaled_table, shown, story, table, timed
 
 from harness.judge.key import key_digest
-from harness.ledger.table import Wanted, bests, chosen, lines
+from harness.ledger.table import Wanted, bests, chosen, lines, shortened
 from harness.loop.gain import gain
-from harness.records import Recheck, Row
-from harness.render.results import gain_words, recheck_words, results_table
+from harness.records import Losses, Recheck, Row, ScaledRow
+from harness.render.results import gain_words, losses_words, recheck_words, results_table
 from harness.render.results_csv import results_csv
 
 ROWS, NOTES = story()
@@ -85,6 +85,39 @@ def test_checks_of_an_unchanged_champion_are_one_line() -> None:
     assert "after 8 champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
         shown(ROWS, 8, NOTES, has_all=True), width=100
     )
+
+
+def test_losses_are_folded_where_the_table_is_long() -> None:
+    def lost(number: int, **changes: object) -> Row:
+        return line(number, "in vain", **{"outcome": "reject", "time_ratio": 1.25, **changes})
+
+    rows = [*ROWS[:4], line(5, "won"), lost(6), lost(7, outcome="inconclusive", seconds=2.1384e-3), lost(8)]
+    # The champion is checked between two losses, and once more after them.
+    rows += [replace(again(9, 7), kernel_sha256="kernel 5"), lost(10), replace(again(11, 8), kernel_sha256="kernel 5")]
+    rows += [line(12, "won"), lost(13)]
+    every = lines(scaled_table(rows, 12))
+    assert shortened(every, len(every)) == every
+    older = shortened(every, len(every) - 1)
+    assert [type(one) for one in older[:4]] == [ScaledRow, ScaledRow, Losses, ScaledRow], "the oldest first"
+    assert older[3:] == every[4:]
+    folded = shortened(every, 1)
+    kinds = [ScaledRow, ScaledRow, Losses, ScaledRow, Losses, Recheck, ScaledRow, ScaledRow]
+    assert [type(one) for one in folded] == kinds, "a loss alone stays"
+    words = [losses_words(one) for one in folded if isinstance(one, Losses)]
+    assert words == [
+        "3-4 1 rejected, 1 failed, best +11.1% (--all lists them)",
+        "6-10 3 rejected, 1 unclear, best -1.0%; champion checked again 1 time (--all lists them)",
+    ]
+    assert isinstance(folded[4], Losses)
+    assert [one.row.number for one in folded[4].rows] == [6, 7, 8, 9, 10], "none is lost"
+
+
+def test_revoked_accepts_are_not_counted_as_accepted() -> None:
+    revoke = line(4, "r", kind="revoke", revokes=(3,), holder=1, kernel_sha256="kernel 1")
+    found = gain(scaled_table([ROWS[0], ROWS[1], line(3, "c"), revoke], 1))
+    assert found is not None
+    assert (found.attempts, found.accepted, found.revoked) == (3, 2, 1)
+    assert "in 3 attempts, 2 accepted" in gain_words(replace(found, first_seconds=9e-3, first=2))
 
 
 def test_a_changed_kernel_or_an_attempt_between_ends_a_run() -> None:

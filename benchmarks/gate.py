@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -26,8 +26,7 @@ from tabulate import tabulate
 from harness import contest as contests
 from harness.judge.evaluate.evaluation import environment
 from harness.loop import scaffold
-from harness.loop.evaluate import Options, evaluate
-from harness.records import Policy
+from harness.loop.evaluate import evaluate, request
 from harness.records.gate import Gate
 
 ROOT = Path(__file__).parents[1]
@@ -126,9 +125,7 @@ def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, floa
     contest = contests.load(base)
 
     def time(text: str) -> float:
-        found = evaluate(
-            contest, text.encode(), Options(on="simulated"), Policy(), lambda *_: None, work="dose", checked=False
-        )
+        found = evaluate(replace(request(contest, text.encode(), "dose", on="simulated"), checked=False))
         seconds = found.latency.seconds if found.latency else None
         assert seconds is not None, found.failure
         return seconds

@@ -10,6 +10,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tabulate import tabulate
@@ -17,8 +18,7 @@ from tabulate import tabulate
 from harness import contest as contests
 from harness.dumps.llo import read_module
 from harness.judge.simulate.module import run_module
-from harness.loop.evaluate import Options, evaluate
-from harness.records import Policy
+from harness.loop.evaluate import evaluate, request
 
 ROOT = Path(__file__).parent.parent
 CONTESTS = (
@@ -38,7 +38,7 @@ def compiled(directory: Path, target: Path) -> Path:
             (target / name).write_bytes((directory / name).read_bytes())
         contest = contests.load(target)
         kernel = contest.kernel_path.read_bytes()
-        evidence = evaluate(contest, kernel, Options(), Policy(), lambda *_: None, work="speed", checked=False)
+        evidence = evaluate(replace(request(contest, kernel, "speed"), checked=False))
         if evidence.failure is not None:
             raise SystemExit(f"{directory}: {evidence.failure.message}")
     return dumps

@@ -21,17 +21,18 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tabulate import tabulate
 
 from harness import contest as contests
+from harness.judge.evaluate.request import Listener
 from harness.judge.sandbox import environment
 from harness.loop import scaffold
-from harness.loop.evaluate import Options, evaluate
+from harness.loop.evaluate import evaluate, request
 from harness.loop.settings import rewrite
-from harness.records import Evidence, Policy
+from harness.records import Evidence
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
@@ -141,9 +142,9 @@ def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool
     began = time.perf_counter()
     with Sampler() as sampler:
         evidence = evaluate(
-            contest, kernel, Options(), Policy(), lambda stage, state, seconds: None, work=work,
-            is_slower=(lambda found: found.latency is not None) if rejected else None, is_anew=True,
-        )  # fmt: skip
+            replace(request(contest, kernel, work), programs=None),
+            Listener(is_slower=(lambda found: found.latency is not None) if rejected else None),
+        )
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds

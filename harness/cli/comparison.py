@@ -12,12 +12,13 @@ from harness.cli.judged import judged
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate.request import Listener
 from harness.judge.key import key_difference
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.ledger.diff import unified
-from harness.loop.evaluate import Options, evaluate
-from harness.records import Key, Policy
+from harness.loop.evaluate import evaluate, request
+from harness.records import Key
 from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
@@ -57,7 +58,7 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
         locking.held(data / "diff.lock", "diff"),
         Progress(quiet=given.quiet or given.json) as progress,
     ):
-        evidence = evaluate(contest, kernel, Options(), Policy(), progress, work=f"diff-{place}")
+        evidence = evaluate(request(contest, kernel, f"diff-{place}"), Listener(progress=progress))
     side = Side(name=str(path), kernel=kernel, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
 

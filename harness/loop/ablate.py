@@ -10,9 +10,10 @@ from harness.advice import report as reporting
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import Chip
+from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import compare_simulated, members, roofline
 from harness.ledger import lock as locking
-from harness.loop.evaluate import Progress, may_pass_next_time
+from harness.loop.evaluate import may_pass_next_time
 from harness.loop.pieces import Piece, Pieces, companions
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Policy

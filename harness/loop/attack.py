@@ -13,11 +13,10 @@ from harness import files, limits
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge import simulate
-from harness.judge.evaluate.plan import Plan
+from harness.judge.evaluate.request import Plan, Request
 from harness.ledger import lock as locking
 from harness.loop import attack_search
 from harness.problems import Member
-from harness.records import Policy
 from harness.records.attack import Attack, Found
 
 _SCHEMA = 1
@@ -52,7 +51,7 @@ def attack(
     began = time.monotonic()
     with locking.held(folder / "attack.lock", "attack"):
         tried, worst = attack_search.search(
-            _plan(contest, member), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell
+            _plan(contest, member, kernel), seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
@@ -80,16 +79,17 @@ def repeat(contest: Contest, member: Member, kernel: bytes, path: Path) -> Attac
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
     with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
-        found = attack_search.repeat(_plan(contest, member), kernel, kept.found)
+        found = attack_search.repeat(_plan(contest, member, kernel), kept.found)
     return Attack(
         problem=title, kernel_sha256=hashlib.sha256(kernel).hexdigest(), seed=found.seed, tried=1,
         seconds=time.monotonic() - began, worst=found, file=str(path),
     )  # fmt: skip
 
 
-def _plan(contest: Contest, member: Member) -> Plan:
-    return Plan(
-        contest=contest.directory, problem=member.problem, chip=contest.chip,
-        policy=Policy(), work=contest.directory / "profile_data" / "attack" / "work", simulate=simulate.run,
-        source="simulated", deep=False, timed=False, function=member.function,
+def _plan(contest: Contest, member: Member, kernel: bytes) -> Plan:
+    work = contest.directory / "profile_data" / "attack" / "work"
+    asked = Request(
+        directory=contest.directory, kernel=kernel, problem=contest.problem, chip=contest.chip, work=work,
+        simulate=simulate.run, timed=False,
     )  # fmt: skip
+    return Plan(request=asked, member=member, source="simulated", work=work)

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.plan import Plan
+from harness.judge.evaluate.request import Plan
 from harness.judge.sandbox import environment as environments
 from harness.judge.sandbox import handover
 from harness.judge.sandbox.child import Children
@@ -51,15 +51,15 @@ Tell = Callable[[int, Found], None]
 class Target:
     """The exported programs of one kernel.py, ready to be checked on any input."""
 
-    def __init__(self, plan: Plan, children: Children, kernel: bytes) -> None:
+    def __init__(self, plan: Plan, children: Children) -> None:
         self._plan = plan
         self._children = children
-        evaluation.prepare(plan, kernel)
+        evaluation.prepare(plan)
         candidate = self._start("candidate")
         platform = plan.chip.platform
         request = TraceRequest(
             problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)),
-            function=plan.function,
+            function=plan.member.function,
         )  # fmt: skip
         self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
         traced = self._ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply, plan.policy.trace_seconds)
@@ -105,7 +105,7 @@ class Target:
         return self._children.start(
             name, modules[name], plan.directory_of(name), environments.on_cpu(),
             confinement=reach(
-                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.contest / "profile_data",
+                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data,
                 on_device=False,
             ),
         )  # fmt: skip
@@ -119,9 +119,7 @@ class Target:
         return reply
 
 
-def search(
-    plan: Plan, kernel: bytes, *, seconds: float, seed: int, first: bool, tell: Tell
-) -> tuple[int, Found | None]:
+def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, Found | None]:
     """How many inputs were tried within `seconds`, and the worst of them; `tell` hears of each that is worse.
 
     Equal seeds try equal inputs, as many as the time allows, or up to the `first` that fails. Raises RatchetError
@@ -135,7 +133,7 @@ def search(
         )
     began = time.monotonic()
     tried: list[Found] = []
-    with _target(plan, kernel) as target:
+    with _target(plan) as target:
         for shape, family, drawn in _tries(space, target.shapes, tried, np.random.default_rng(seed)):
             if time.monotonic() - began > seconds:
                 break
@@ -148,9 +146,9 @@ def search(
     return len(tried), max(tried, key=_badness, default=None)
 
 
-def repeat(plan: Plan, kernel: bytes, found: Found) -> Found:
+def repeat(plan: Plan, found: Found) -> Found:
     """What the kernel makes of the very input of `found`. Raises RatchetError `another-shape`."""
-    with _target(plan, kernel) as target:
+    with _target(plan) as target:
         if found.shape not in target.shapes:
             raise RatchetError(
                 "another-shape", f"expected the kernel to be traced for the {found.shape} shape, it is not"
@@ -161,14 +159,14 @@ def repeat(plan: Plan, kernel: bytes, found: Found) -> Found:
 class _target:
     """The Target as a context: no process and no file of it is left behind."""
 
-    def __init__(self, plan: Plan, kernel: bytes) -> None:
-        self._plan, self._kernel = plan, kernel
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._children = Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined)
 
     def __enter__(self) -> Target:
         self._children.__enter__()
         try:
-            return Target(self._plan, self._children, self._kernel)
+            return Target(self._plan, self._children)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise

@@ -11,6 +11,7 @@ from harness.advice import report as reporting
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.request import Listener, Progress
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.key import key_difference, problem_digest
@@ -21,16 +22,7 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, rescale, resimulate, search_state
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import (
-    MAY_PASS_NEXT_TIME,
-    Alternative,
-    Options,
-    Progress,
-    Say,
-    evaluate,
-    may_pass_next_time,
-    sha256,
-)
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say, evaluate, may_pass_next_time, sha256
 from harness.loop.settings import rewritten
 from harness.records import (
     Attempt,
@@ -263,9 +255,13 @@ def _decided(
     def is_slower(found: Evidence) -> bool:
         return facing is not None and judging.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
+    asked = replace(run.request(kernel, f"{run.number:04d}"), timed=facing is None)
     evidence = evaluate(
-        run.contest, kernel, run.options, run.policy, run.progress, work=f"{run.number:04d}", timed=facing is None,
-        is_slower=is_slower if facing and not run.options.all_checks else None, after_trace=refuse_identical,
+        asked,
+        Listener(
+            progress=run.progress, after_trace=refuse_identical,
+            is_slower=is_slower if facing and not run.options.all_checks else None,
+        ),
     )  # fmt: skip
     paired = None
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)

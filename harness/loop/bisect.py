@@ -15,11 +15,12 @@ from harness import candidate_text
 from harness.advice.comparison import Side, compare
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger import lock as locking
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, may_pass_next_time, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, may_pass_next_time, sha256
 from harness.loop.gate import kernel_at
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Row

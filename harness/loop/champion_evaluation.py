@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.judge.evaluate.request import Listener, Progress, Request, named
 from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import draw_text, resimulate
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, Say, evaluate, of_champion
+from harness.loop.evaluate import CHAMPION, MAY_PASS_NEXT_TIME, Options, Say, evaluate, request
 from harness.records import Attempt, Evidence, Key, Policy, Row
 
 
@@ -32,6 +33,11 @@ class Run:
     @property
     def digest(self) -> str:
         return key_digest(self.key)
+
+    def request(self, kernel: bytes, work: str) -> Request:
+        """The request for one evaluation within the attempt, as its options have it."""
+        asked = request(self.contest, kernel, work, on=self.options.on)
+        return replace(asked, deep=self.options.deep, policy=self.policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +64,8 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
-    evidence = evaluate(
-        run.contest, kernel, run.options, run.policy, of_champion(run.progress), work=_work(run), timed=False
-    )
+    asked = replace(run.request(kernel, _work(run)), timed=False)
+    evidence = evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
@@ -84,10 +89,8 @@ def defender(run: Run, facing: Opponent) -> resimulate.Defender:
     """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
 
     def again() -> None:
-        evaluate(
-            run.contest, facing.kernel, run.options, run.policy, of_champion(run.progress), work=_work(run),
-            timed=False, checked=False,
-        )  # fmt: skip
+        asked = replace(run.request(facing.kernel, _work(run)), timed=False, checked=False)
+        evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
 
     works = (_work(run), f"{facing.attempt.number:04d}")
     return resimulate.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)

@@ -6,12 +6,13 @@ from pathlib import Path
 from harness.amounts import quantity
 from harness.contest import Contest, load
 from harness.errors import RatchetError
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.ledger import Ledger
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
-from harness.loop.evaluate import Options, Progress, Say, evaluate, may_pass_next_time
+from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
 from harness.loop.search_state import floor_of
-from harness.records import Attempt, CheckedChampion, Note, Policy
+from harness.records import Attempt, CheckedChampion, Note
 
 # The folder below profile_data for what is found out about the champion.
 WORK = "champion"
@@ -96,13 +97,8 @@ def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
     """The note on the champion, kept; None and why where its failure may be this machine's."""
-
-    def tell(stage: str, state: str, taken: float) -> None:
-        progress(f"{name} {stage}", state, taken)
-
-    evidence = evaluate(
-        contest, ledger.champion_kernel(), Options(on="simulated"), Policy(), tell, work=WORK,
-    )  # fmt: skip
+    asked = request(contest, ledger.champion_kernel(), WORK, on="simulated")
+    evidence = evaluate(asked, Listener(progress=named(name, progress)))
     if evidence.failure is not None and may_pass_next_time(evidence.failure):
         return None, f"{evidence.failure.kind}: {evidence.failure.message}; it may be this machine"
     after = ledger.next_number() - 1

@@ -1,4 +1,4 @@
-"""What one evaluation of a kernel.py needs and gives: the options, and everything found out about the bytes."""
+"""The request for an evaluation of a contest's kernel, the options of an attempt, and failures that may pass."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from harness import files
 from harness.contest import Contest
 from harness.judge import simulate
-from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.key import key_digest
-from harness.records import Draw, Evidence, Failure, Policy, Source, Sweep, Trace
+from harness.records import Evidence, Failure, Source, Sweep
 from harness.workbench.profiles import pruning
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
@@ -21,10 +22,14 @@ _PROGRAM_ERRORS = tuple(
     for error in (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
 )
 
+_NOBODY = Listener()
+
 # How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
 
-Progress = Callable[[str, str, float], None]
+# What a champion's stages are called while a candidate is judged.
+CHAMPION = "champion"
+
 Say = Callable[[str], None]
 
 
@@ -65,54 +70,23 @@ class Options:
     alternatives: tuple[Alternative, ...] = ()
 
 
-def of_champion(progress: Progress) -> Progress:
-    """What tells of the champion's stages while a candidate is on trial."""
-    return lambda stage, state, taken: progress(f"champion {stage}", state, taken)
+def request(contest: Contest, kernel: bytes, work: str, *, on: str | None = None) -> Request:
+    """The request for all that can be found out about `kernel`, the text of a candidate.
 
-
-def evaluate(
-    contest: Contest,
-    kernel: bytes,
-    options: Options,
-    policy: Policy,
-    progress: Progress,
-    *,
-    work: str,
-    timed: bool = True,
-    checked: bool = True,
-    draws: tuple[Draw, ...] = (),
-    is_slower: Callable[[Evidence], bool] | None = None,
-    is_anew: bool = False,
-    after_trace: Callable[[Trace], None] = lambda trace: None,
-) -> Evidence:
-    """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
-
-    Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: whether it is right is not asked.
-    `draws` are those of an earlier evaluation: they are repeated, beside fresh ones. Of whom `is_slower` says so, once
-    there is a simulated latency, the full shape is not checked. A program that was compiled and simulated before under
-    the same key is not again, unless all `is_anew`.
+    Files go to `profile_data/<work>`. A program that was compiled and simulated before under the same key is not again.
+    Raises RatchetError `bad-problem` where prepare.py's own problem does not keep what every problem must keep.
     """
     contest.require_conforming()
-    profile_data = contest.directory / "profile_data"
-    with pruning.in_use(profile_data):
-        return measuring.evaluate(
-            contest.directory,
-            kernel,
-            contest.problem,
-            contest.chip,
-            policy,
-            work_directory=profile_data / work,
-            simulate=simulate.run,
-            on=options.on,
-            deep=options.deep,
-            timed=timed,
-            checked=checked,
-            draws=draws,
-            is_slower=is_slower,
-            programs=None if is_anew else _programs(contest),
-            after_trace=after_trace,
-            progress=progress,
-        )
+    return Request(
+        directory=contest.directory, kernel=kernel, problem=contest.problem, chip=contest.chip,
+        work=contest.directory / "profile_data" / work, simulate=simulate.run, on=on, programs=_programs(contest),
+    )  # fmt: skip
+
+
+def evaluate(asked: Request, listener: Listener = _NOBODY) -> Evidence:
+    """The evidence about a candidate, as `judge.evaluate` gives it; nothing is pruned from profile_data meanwhile."""
+    with pruning.in_use(asked.profile_data):
+        return evaluation.evaluate(asked, listener)
 
 
 def _programs(contest: Contest) -> SeenPrograms | None:

@@ -1,14 +1,15 @@
 """kernel.py as it stands, judged, and what that found kept for those who ask again: nothing of it is recorded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from harness import files
 from harness.contest import Contest
+from harness.judge.evaluate.request import Listener, Progress
 from harness.ledger import lock as locking
-from harness.loop.evaluate import Options, Progress, evaluate, sha256
+from harness.loop.evaluate import Options, evaluate, request, sha256
 from harness.loop.settings import rewritten
 from harness.records import Evidence, Key, Policy
 
@@ -36,7 +37,8 @@ def judge(contest: Contest, options: Options, policy: Policy, progress: Progress
         if _path(contest).exists():
             files.remove(_path(contest))
         kernel = rewritten(contest.kernel(), options.settings)
-        evidence = evaluate(contest, kernel, options, policy, progress, work=WORK)
+        asked = replace(request(contest, kernel, WORK, on=options.on), deep=options.deep, policy=policy)
+        evidence = evaluate(asked, Listener(progress=progress))
         found = _Found(kernel_sha256=sha256(kernel), key=_key(contest), evidence=evidence)
         files.write_atomically(_path(contest), msgspec.json.encode(found))
         return evidence

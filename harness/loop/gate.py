@@ -15,10 +15,11 @@ from harness import contest as contests
 from harness.advice.comparison import Side, compare
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import Options, Progress, evaluate, may_pass_next_time, sha256
-from harness.records import Evidence, Policy
+from harness.loop.evaluate import evaluate, may_pass_next_time, request, sha256
+from harness.records import Evidence
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
 from harness.units import percent
@@ -199,15 +200,10 @@ def _side(
     contest: Contest, commit: str, kernel: bytes, label: str, work: str, progress: Progress, *, is_base: bool = False
 ) -> Side:
     """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
-
-    def told(stage: str, state: str, taken: float) -> None:
-        progress(f"{label}: {stage}", state, taken)
-
     # What is simulated is the same on every machine; for other chips there is no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
-    evidence = evaluate(
-        contest, kernel, Options(on=on), Policy(), told, work=work, is_slower=(lambda _: True) if is_base else None
-    )
+    listener = Listener(progress=named(f"{label}:", progress), is_slower=(lambda _: True) if is_base else None)
+    evidence = evaluate(request(contest, kernel, work, on=on), listener)
     return Side(name=commit[:12], kernel=kernel, evidence=evidence)
 
 

@@ -11,10 +11,10 @@ from git import Repo
 from harness import contest as contests
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.evaluate.plan import Progress
+from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.git import write
-from harness.loop import existing, scaffold, trial
+from harness.loop import existing, scaffold, trace_text
 from harness.loop.settings import names, rewrite
 from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.units import seconds
@@ -80,7 +80,7 @@ def _require_own_folder(directory: Path) -> None:
 
 def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
     """What is wrong with the template's own kernel.py where constants of the problem were changed."""
-    failure = trial.trace_failure(contest, contest.kernel(), progress)
+    failure = trace_text.trace_failure(contest, contest.kernel(), progress)
     if failure is None:
         return ()
     return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)
@@ -96,11 +96,11 @@ def _around(
     traced: list[tuple[existing.Variant, Failure]] = []
     for variant in existing.variants(target, statement, settings):
         kernel = _set(variant.kernel, settings, problem)
-        failure = trial.trace_failure(contest, kernel, progress)
+        failure = trace_text.trace_failure(contest, kernel, progress)
         if failure is not None:
             refused.append(failure)
             continue
-        evidence = trial.evidence(contest, kernel, progress)
+        evidence = trace_text.evidence(contest, kernel, progress)
         name = f"{target.module}:{target.function}"
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None

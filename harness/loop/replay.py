@@ -5,13 +5,14 @@ from dataclasses import fields, replace
 from harness.advice import report as reporting
 from harness.contest import Contest, load
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.loop import draw_text, resimulate
-from harness.loop.evaluate import ON_SOURCE, Options, Progress, evaluate, of_champion
+from harness.loop.evaluate import CHAMPION, ON_SOURCE, evaluate, request
 from harness.records import (
     Attempt,
     Check,
@@ -47,16 +48,14 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     contest = load(contest.directory, attempt.evidence.chip)
     policy, on = Policy(), ON_SOURCE[attempt.key.source]
     key = contest.key(measuring.source(contest.chip, on))
-    options = Options(on=on)
     work = f"replay/{number:04d}"
     data = contest.directory / "profile_data"
     # In this order: what failed then is checked first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
     # What is evaluated first is read again at the end.
     with locking.held(data / "replay.lock", f"replay {number}"), pruning.in_use(data):
-        evidence = evaluate(
-            contest, kernel, options, policy, progress, work=work, draws=draws, is_anew=True,
-        )  # fmt: skip
+        asked = replace(request(contest, kernel, work, on=on), draws=draws, programs=None)
+        evidence = evaluate(asked, Listener(progress=progress))
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
         resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
@@ -131,9 +130,8 @@ def _opponent(
     if attempt.key.counts_for(key):
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
-    kernel, options = ledger.kernel(champion.attempt), Options(on="simulated")
-    work = _champions_work(attempt)
-    return evaluate(contest, kernel, options, policy, of_champion(progress), work=work, is_anew=True)
+    asked = request(contest, ledger.kernel(champion.attempt), _champions_work(attempt), on="simulated")
+    return evaluate(replace(asked, programs=None), Listener(progress=named(CHAMPION, progress)))
 
 
 def _defender(
@@ -150,10 +148,8 @@ def _defender(
     kernel, work = ledger.kernel(attempt.champion.attempt), _champions_work(attempt)
 
     def again() -> None:
-        evaluate(
-            contest, kernel, Options(on="simulated"), policy, of_champion(progress),
-            work=work, checked=False, is_anew=True,
-        )  # fmt: skip
+        asked = replace(request(contest, kernel, work, on="simulated"), checked=False, programs=None)
+        evaluate(asked, Listener(progress=named(CHAMPION, progress)))
 
     return resimulate.Defender(
         evidence=opponent, kernel=kernel, works=(work, f"{attempt.champion.attempt:04d}"), again=again,

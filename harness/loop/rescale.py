@@ -14,11 +14,12 @@ from harness.advice import report as reporting
 from harness.amounts import quantity
 from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import checks_digest, key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, scale
-from harness.loop.evaluate import Options, Progress, Say, evaluate, may_pass_next_time
-from harness.records import Evidence, Key, Note, Policy, Row
+from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
+from harness.records import Evidence, Key, Note, Row
 
 # The folder below profile_data that a kernel's dumps lie in while it is timed.
 WORK = "rescale"
@@ -133,17 +134,13 @@ def note_of(
     )
 
 
-def _timed(contest: Contest, kernel: bytes, row: Row, named: str, progress: Progress) -> Evidence:
+def _timed(contest: Contest, kernel: bytes, row: Row, name: str, progress: Progress) -> Evidence:
     """The evidence about a kernel's time; its dumps are removed again."""
-    work = f"{WORK}/{row.number:04d}"
-
-    def tell(stage: str, state: str, taken: float) -> None:
-        progress(f"{named}: {stage}", state, taken)
-
+    asked = replace(request(contest, kernel, f"{WORK}/{row.number:04d}", on="simulated"), checked=False)
     try:
-        return evaluate(contest, kernel, Options(on="simulated"), Policy(), tell, work=work, checked=False)
+        return evaluate(asked, Listener(progress=named(f"{name}:", progress)))
     finally:
-        shutil.rmtree(contest.directory / "profile_data" / work, ignore_errors=True)
+        shutil.rmtree(asked.work, ignore_errors=True)
 
 
 @contextmanager

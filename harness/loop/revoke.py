@@ -11,13 +11,14 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import key_difference, key_digest, problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions
 from harness.loop.draw_text import failing
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Options, Progress, Say, evaluate, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Say, evaluate, request, sha256
 from harness.records import (
     Attempt,
     Champion,
@@ -52,12 +53,12 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Court:
+class _Recheck:
     """What stays the same while the attempts are judged again; `force` believes failures that may be the machine's."""
 
     ledger: Ledger
     contest: Contest
-    options: Options
+    on: str | None
     policy: Policy
     progress: Progress
     key: Key
@@ -67,7 +68,7 @@ class _Court:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
+class _RecheckResult:
     """One attempt under the present judge."""
 
     attempt: Attempt
@@ -138,16 +139,16 @@ def revoke(
         for sentence in skipped:
             say(sentence)
         known = (*draws, *_recorded_failures(ledger, champion, rows))
-        court = _court(ledger, champion, policy, progress, known, force=force)
+        recheck = _court(ledger, champion, policy, progress, known, force=force)
         started = _now()
         tried: list[Rejudged] = []
-        first = _judged(court, champion, kernel, tried)
+        first = _judged(recheck, champion, kernel, tried)
         if first.verdict.outcome != "failed":
-            return _title_stays(court, first)
+            return _title_stays(recheck, first)
         say(f"attempt {champion.number}, the champion, fails: {_words(first.failure)}")
         tried.append(_rejudged(first))
-        holder = _next_holder(court, champion, tried, say)
-        attempt = _attempt(court, reason, first, holder, tuple(tried), started)
+        holder = _next_holder(recheck, champion, tried, say)
+        attempt = _attempt(recheck, reason, first, holder, tuple(tried), started)
         messages = record(ledger, attempt, (holder or first).kernel)
         return Revoked(
             outcome="revoked" if holder else "no champion",
@@ -174,14 +175,14 @@ def _court(
     draws: tuple[Draw, ...],
     *,
     force: bool,
-) -> _Court:
+) -> _Recheck:
     # `prepare.py` names one chip; the champion may be that of another.
     contest = contests.load(ledger.kernel_path.parent, champion.evidence.chip)
     on = ON_SOURCE[champion.key.source]
-    return _Court(
+    return _Recheck(
         ledger=ledger,
         contest=contest,
-        options=Options(on=on),
+        on=on,
         policy=policy,
         progress=progress,
         key=contest.key(measuring.source(contest.chip, on)),
@@ -191,28 +192,29 @@ def _court(
     )
 
 
-def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Rejudged]) -> _Trial:
+def _judged(recheck: _Recheck, attempt: Attempt, kernel: bytes, tried: Sequence[Rejudged]) -> _RecheckResult:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
-    watch = guard.begin(court.ledger, court.contest)
+    watch = guard.begin(recheck.ledger, recheck.contest)
     try:
+        asked = request(recheck.contest, kernel, f"revoke/{attempt.number:04d}", on=recheck.on)
         evidence = evaluate(
-            court.contest, kernel, court.options, court.policy, _progress(court, attempt),
-            work=f"revoke/{attempt.number:04d}", draws=court.draws, after_trace=_unless_tried(tried),
-        )  # fmt: skip
+            replace(asked, policy=recheck.policy, draws=recheck.draws),
+            Listener(progress=named(f"{attempt.number}", recheck.progress), after_trace=_unless_tried(tried)),
+        )
     finally:
-        name = f"{court.number:04d}-revoke"
-        tampering = guard.end(court.ledger, watch, name, is_confined=court.policy.is_confined)
+        name = f"{recheck.number:04d}-revoke"
+        tampering = guard.end(recheck.ledger, watch, name, is_confined=recheck.policy.is_confined)
     evidence = disturbed(evidence, tampering.failure())
-    verdict = judging.decide(evidence, None, None, court.policy, court.contest.chip)
-    trial = _Trial(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
-    if verdict.failure is not None and verdict.failure.kind in MAY_PASS_NEXT_TIME and not court.force:
+    verdict = judging.decide(evidence, None, None, recheck.policy, recheck.contest.chip)
+    result = _RecheckResult(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
+    if verdict.failure is not None and verdict.failure.kind in MAY_PASS_NEXT_TIME and not recheck.force:
         raise RatchetError(
             "undecided",
             f"attempt {attempt.number} ended with {_words(verdict.failure)}. That may be this machine's fault and not "
             "the kernel's, so nothing was recorded. Run it again while nothing else is at work; --force takes it as a "
             "failure of the kernel",
         )
-    return trial
+    return result
 
 
 def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
@@ -225,22 +227,15 @@ def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
     return refuse
 
 
-def _progress(court: _Court, attempt: Attempt) -> Progress:
-    def told(stage: str, state: str, taken: float) -> None:
-        court.progress(f"{attempt.number} {stage}", state, taken)
-
-    return told
-
-
-def _next_holder(court: _Court, champion: Attempt, tried: list[Rejudged], say: Say) -> _Trial | None:
+def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], say: Say) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
-    for before in court.ledger.accepted_before(champion.number):
+    for before in recheck.ledger.accepted_before(champion.number):
         same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
         if same is not None:
             tried.append(_same(before, same))
             continue
         try:
-            kernel = court.ledger.kernel(before.number)
+            kernel = recheck.ledger.kernel(before.number)
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
             tried.append(
@@ -248,15 +243,15 @@ def _next_holder(court: _Court, champion: Attempt, tried: list[Rejudged], say: S
             )
             continue
         try:
-            trial = _judged(court, before, kernel, tried)
+            result = _judged(recheck, before, kernel, tried)
         except _SameProgramError as found:
             tried.append(_same(before, found.other))
             say(f"attempt {before.number} is the program of attempt {found.other.attempt}")
             continue
-        tried.append(_rejudged(trial))
-        if trial.failure is None:
-            return trial
-        say(f"attempt {before.number} fails: {_words(trial.failure)}")
+        tried.append(_rejudged(result))
+        if result.failure is None:
+            return result
+        say(f"attempt {before.number} fails: {_words(result.failure)}")
     return None
 
 
@@ -269,38 +264,43 @@ def _same(before: Attempt, other: Rejudged) -> Rejudged:
     )
 
 
-def _rejudged(trial: _Trial) -> Rejudged:
+def _rejudged(result: _RecheckResult) -> Rejudged:
     return Rejudged(
-        attempt=trial.attempt.number,
-        kernel_sha256=trial.attempt.kernel_sha256,
-        fingerprint=trial.evidence.trace.fingerprint if trial.evidence.trace else "",
-        failure=trial.failure,
+        attempt=result.attempt.number,
+        kernel_sha256=result.attempt.kernel_sha256,
+        fingerprint=result.evidence.trace.fingerprint if result.evidence.trace else "",
+        failure=result.failure,
     )
 
 
-def _title_stays(court: _Court, trial: _Trial) -> Revoked:
+def _title_stays(recheck: _Recheck, result: _RecheckResult) -> Revoked:
     """The champion passes, or nobody can tell: how far its time is from what it was."""
-    champion = trial.attempt
-    before, now = champion.evidence.latency, trial.evidence.latency
+    champion = result.attempt
+    before, now = champion.evidence.latency, result.evidence.latency
     ratio, drift = None, ""
     timed = (problem_digest(champion.evidence.problem), champion.key.chip, champion.key.source)
-    comparable = timed == (court.key.problem, court.key.chip, court.key.source)
+    comparable = timed == (recheck.key.problem, recheck.key.chip, recheck.key.source)
     if comparable and before and now and before.seconds and now.seconds:
         ratio = now.seconds / before.seconds
         drift = f": {seconds(now.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
-    under = "" if champion.key.counts_for(court.key) else f" under {key_difference(champion.key, court.key)}"
-    is_passed = trial.verdict.outcome == "accept"
+    under = "" if champion.key.counts_for(recheck.key) else f" under {key_difference(champion.key, recheck.key)}"
+    is_passed = result.verdict.outcome == "accept"
     word = "passes" if is_passed else "neither passes nor fails"
     return Revoked(
         outcome="passes" if is_passed else "undecided",
         champion=champion.number,
-        reasons=(f"attempt {champion.number}, the champion, {word}{under}{drift}", *trial.verdict.reasons),
+        reasons=(f"attempt {champion.number}, the champion, {word}{under}{drift}", *result.verdict.reasons),
         time_ratio=ratio,
     )
 
 
 def _attempt(
-    court: _Court, reason: str, first: _Trial, holder: _Trial | None, tried: tuple[Rejudged, ...], started: str
+    recheck: _Recheck,
+    reason: str,
+    first: _RecheckResult,
+    holder: _RecheckResult | None,
+    tried: tuple[Rejudged, ...],
+    started: str,
 ) -> Attempt:
     """The record: evidence and kernel of the attempt that holds the title now, or of the failed champion."""
     champion, shown = first.attempt, holder or first
@@ -317,15 +317,15 @@ def _attempt(
     failed = tuple(_sentence(one) for one in tried if one.failure is not None)
     own = () if holder is None else holder.verdict.reasons
     return Attempt(
-        number=court.number,
-        contest=court.ledger.name,
+        number=recheck.number,
+        contest=recheck.ledger.name,
         hypothesis=f"revoke attempt {champion.number}: {reason or _words(first.failure)}",
         started=started,
         finished=_now(),
-        judged_against=git.head_commit(court.ledger.repository),
+        judged_against=git.head_commit(recheck.ledger.repository),
         kernel_sha256=sha256(shown.kernel),
-        key=court.key,
-        policy=court.policy,
+        key=recheck.key,
+        policy=recheck.policy,
         evidence=shown.evidence,
         verdict=Verdict(
             outcome="accept" if holder else "failed",
@@ -333,7 +333,7 @@ def _attempt(
             failure=None if holder else first.failure,
         ),
         champion=Champion(
-            attempt=champion.number, commit=court.ledger.champion_commit() or "", score=None, seconds=None
+            attempt=champion.number, commit=recheck.ledger.champion_commit() or "", score=None, seconds=None
         ),
         champion_evidence=first.evidence if holder else None,
         diff=diff.unified(first.kernel, shown.kernel),

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -29,7 +29,7 @@ from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
 from harness.judge.sandbox.environment import cores, environment
-from harness.loop.evaluate import Options, evaluate
+from harness.loop import evaluate as evaluating
 from harness.records import Evidence, Failure, Key, Policy
 
 # A compiler takes one to three GB.
@@ -321,15 +321,8 @@ def _answer(request: Request) -> Answer:
         here = contest.key("simulated")
         if here != request.key:
             raise RatchetError("other-key", f"it screens under {key_difference(request.key, here)}")
-        evidence = evaluate(
-            contest,
-            request.kernel,
-            Options(on=request.on),
-            request.policy,
-            lambda stage, state, seconds: None,
-            work=request.work,
-            checked=request.checked,
-        )
+        whole = evaluating.request(contest, request.kernel, request.work, on=request.on)
+        evidence = evaluating.evaluate(replace(whole, policy=request.policy, checked=request.checked))
     except RatchetError as error:
         return Answer(evidence=None, error_kind=error.kind, error=str(error))
     return Answer(evidence=evidence)

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.request import Progress
 from harness.judge.key import key_digest
 from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say
 from harness.loop.screening import Places
 from harness.loop.search import Search, Standing
 from harness.loop.search_space import Grid, Setting, words

@@ -1,12 +1,14 @@
 """Texts of kernel.py judged now, by the present judge and prepare.py, each once; no attempt is recorded."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.verdict import roofline
-from harness.loop.evaluate import Options, Progress, evaluate, sha256
-from harness.records import Evidence, Policy
+from harness.loop.evaluate import evaluate, request, sha256
+from harness.records import Evidence
 
 
 class TextJudge:
@@ -34,14 +36,9 @@ class TextJudge:
         """That on one text, which is called `name`; `checked` and `is_slower` as for `evaluate`."""
         found = self._found.get((kernel, checked))
         if found is None:
-
-            def told(stage: str, state: str, taken: float) -> None:
-                self._progress(f"{name}: {stage}", state, taken)
-
-            found = self._found[kernel, checked] = evaluate(
-                self._contest, kernel, Options(on="simulated"), Policy(), told,
-                work=self.work(name, kernel), checked=checked, is_slower=is_slower,
-            )  # fmt: skip
+            asked = replace(request(self._contest, kernel, self.work(name, kernel), on="simulated"), checked=checked)
+            listener = Listener(progress=named(f"{name}:", self._progress), is_slower=is_slower)
+            found = self._found[kernel, checked] = evaluate(asked, listener)
         return found
 
     def work(self, name: str, kernel: bytes) -> str:

@@ -13,7 +13,7 @@ from harness.advice import diagnose
 from harness.advice.edits import Tried, is_made_by
 from harness.advice.report import report
 from harness.loop import edits
-from harness.loop.evaluate import Options, evaluate
+from harness.loop.evaluate import evaluate, request
 from harness.records import Edit, Policy
 from harness.render.hints import gain_text
 
@@ -73,7 +73,7 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     """BQ 128 -> 512 brings nearly half; the constants are found by what they make of the blocks."""
     contest = contests.load(committed_contest(tmp_path / "contest"))
     kernel = contest.kernel().replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n"
-    base = evaluate(contest, kernel, Options(), Policy(), lambda stage, state, taken: None, work="judge", checked=False)
+    base = evaluate(replace(request(contest, kernel, "judge"), checked=False))
     asked = (QUERIES, replace(KEYS, size=128, new=512))
     found = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, taken: None)
     made = {one.constant: (one.edits, one.time_ratio or 0.0) for one in found}

@@ -12,6 +12,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.problems import Attention, Problem
 from harness.problems.space import DRAWN
@@ -34,9 +35,18 @@ def evaluated(
     on_chip: Chip = V5E,
 ) -> Evidence:
     return evaluation.evaluate(
-        contest, kernel.encode(), problem, on_chip, policy, work_directory=contest / "profile_data" / work,
-        simulate=simulate.run, on=on, draws=draws,
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=kernel.encode(),
+            problem=problem,
+            chip=on_chip,
+            policy=policy,
+            work=contest / "profile_data" / work,
+            simulate=simulate.run,
+            on=on,
+            draws=draws,
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -231,9 +241,17 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
 
     with pytest.raises(RatchetError) as refused:
         evaluation.evaluate(
-            contest, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=contest / "profile_data" / "refused",
-            simulate=simulate.run, after_trace=refuse,
-        )  # fmt: skip
+            Request(
+                directory=contest,
+                kernel=NAIVE.encode(),
+                problem=SMALL,
+                chip=V5E,
+                policy=POLICY,
+                work=contest / "profile_data" / "refused",
+                simulate=simulate.run,
+            ),
+            Listener(after_trace=refuse),
+        )
     assert refused.value.kind == "identical-candidate"
     assert not (contest / "profile_data" / "refused" / "scratch").exists()
 

@@ -21,6 +21,7 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.timing import device, profiling
 from harness.judge.evaluate.trace import kernels
 from harness.judge.evaluate.trace.fingerprint import fingerprint
@@ -82,9 +83,18 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(contest: Path, source: str, work: str) -> Evidence:
     """The evidence of everything but the timing."""
     return evaluation.evaluate(
-        contest, source.encode(), load(contest).problem, H100, POLICY, work_directory=contest / "profile_data" / work,
-        simulate=simulate.run, on="cpu", timed=False,
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=source.encode(),
+            problem=load(contest).problem,
+            chip=H100,
+            policy=POLICY,
+            work=contest / "profile_data" / work,
+            simulate=simulate.run,
+            on="cpu",
+            timed=False,
+        )
+    )
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from harness.errors import RatchetError
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.verdict import decision
 from harness.problems import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
@@ -40,10 +41,19 @@ def judged(
         return against is not None and decision.is_slower(found, against, POLICY, V5E)
 
     found = evaluation.evaluate(
-        contest, kernel.encode(), suite, V5E, POLICY, work_directory=contest / "profile_data" / "0001",
-        simulate=simulate.run, is_slower=is_slower if against else None, progress=progress, on=on,
-        programs=SeenPrograms(directory=contest / "programs", judge="a judge"),
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=kernel.encode(),
+            problem=suite,
+            chip=V5E,
+            policy=POLICY,
+            work=contest / "profile_data" / "0001",
+            simulate=simulate.run,
+            on=on,
+            programs=SeenPrograms(directory=contest / "programs", judge="a judge"),
+        ),
+        Listener(is_slower=is_slower if against else None, progress=progress),
+    )
     return found, begun
 
 
@@ -181,9 +191,18 @@ def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> No
 def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, good: Evidence) -> None:
     heard: list[Trace] = []
     evaluation.evaluate(
-        contest, naive().encode(), SUITE, V5E, POLICY, work_directory=contest / "profile_data" / "0002",
-        simulate=simulate.run, checked=False, after_trace=heard.append,
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=naive().encode(),
+            problem=SUITE,
+            chip=V5E,
+            policy=POLICY,
+            work=contest / "profile_data" / "0002",
+            simulate=simulate.run,
+            checked=False,
+        ),
+        Listener(after_trace=heard.append),
+    )
     assert [trace.fingerprint for trace in heard] == [good.trace.fingerprint if good.trace else ""]
 
 

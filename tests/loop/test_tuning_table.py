@@ -16,7 +16,7 @@ from harness.cli import main
 from harness.cli.table import _write, overview
 from harness.cli.table_page import page_of
 from harness.errors import RatchetError, UsageError
-from harness.loop import screening, search_space, trial
+from harness.loop import screening, search_space, trace_text
 from harness.loop.search import Study, WholeGrid
 from harness.loop.settings import rewritten
 from harness.loop.tuning_table import fill, formats, shapes
@@ -249,7 +249,8 @@ def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
     (folder,) = (tmp_path / "work").iterdir()
     contest = contests.load(folder)
     assert (
-        trial.trace_failure(contest, rewritten(contest.kernel(), tuned.fallback(parameters)), lambda *_: None) is None
+        trace_text.trace_failure(contest, rewritten(contest.kernel(), tuned.fallback(parameters)), lambda *_: None)
+        is None
     )
     grid = tuned.space(parameters)
     allowed = search_space.allowed(grid, tuned.conditions)

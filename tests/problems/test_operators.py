@@ -18,6 +18,7 @@ from harness import contest as contests
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate.evaluation import evaluate
+from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
 from harness.judge.sandbox.messages import Rejected
 from harness.judge.simulate import run
@@ -250,7 +251,17 @@ def test_tables_that_cannot_be_are_refused_before_anything_is_compiled(
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtype: str, tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match=rf"kernel on v5e can load, got x: {dtype}, y: {dtype}") as caught:
-        evaluate(tmp_path, b"", of_dtype(dtype), chip("v5e"), Policy(), work_directory=tmp_path / "work", simulate=run)
+        evaluate(
+            Request(
+                directory=tmp_path,
+                kernel=b"",
+                problem=of_dtype(dtype),
+                chip=chip("v5e"),
+                policy=Policy(),
+                work=tmp_path / "work",
+                simulate=run,
+            )
+        )
     assert caught.value.kind == "dtype-not-on-chip"
     assert not (tmp_path / "work").exists()
 

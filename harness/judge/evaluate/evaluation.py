@@ -4,7 +4,6 @@ import errno
 import hashlib
 import pickle
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.judge.evaluate.compile.seen_programs import SeenPrograms
-from harness.judge.evaluate.pipeline import Evaluation
-from harness.judge.evaluate.plan import Plan, Progress, Simulate
-from harness.judge.evaluate.stages import STAGES, left_out
-from harness.judge.evaluate.suite import evaluate_suite, members_progress
+from harness.judge.evaluate.request import Listener, Plan, Request, named
+from harness.judge.evaluate.state import State
+from harness.judge.evaluate.suite import evaluate_suite
 from harness.judge.evaluate.timing.device import source
+from harness.judge.evaluate.walk import Evaluation
 from harness.judge.sandbox import confinement, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
@@ -27,56 +25,32 @@ from harness.judge.sandbox.messages import CompileReply
 from harness.judge.sandbox.strip_paths import strip_paths
 from harness.problems import Defined, Member, Problem, Suite, require_conforming
 from harness.problems.timing import Stated
-from harness.records import Draw, Evidence, Policy, Trace
+from harness.records import Evidence, Policy
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 
 # Beside the dumps stands the hash of the kernel.py that they were made from.
 _STAMP = "kernel.sha256"
+_NOBODY = Listener()
 
 
-def evaluate(
-    contest: Path,
-    kernel: bytes,
-    problem: Problem | Suite,
-    chip: Chip,
-    policy: Policy,
-    *,
-    work_directory: Path,
-    simulate: Simulate,
-    on: str | None = None,
-    deep: bool = False,
-    timed: bool = True,
-    checked: bool = True,
-    draws: tuple[Draw, ...] = (),
-    is_slower: Callable[[Evidence], bool] | None = None,
-    programs: SeenPrograms | None = None,
-    after_trace: Callable[[Trace], None] = lambda trace: None,
-    progress: Progress = lambda stage, state, seconds: None,
-) -> Evidence:
-    """The evidence about `kernel`, the text of a candidate; `failure` in it says what ended the evaluation early.
+def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
+    """The evidence about a candidate; `failure` in it says what ended the evaluation early.
 
-    Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
-    run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
-    and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
-    yet: a paired benchmark will take it. Not `checked`: no output is compared with anything, so no verdict can
-    come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as
-    far as there is a program of their shape. Where `is_slower` says so of evidence with a simulated latency, the full
-    shape is not checked, and the evidence names what was left out (`unchecked`). What is among `programs` is not
-    compiled and simulated again, and what is not is put there, if children are confined.
-    `simulate(dump_directory, chip, deadline_seconds=...)` has to be a function at the top of a module. `after_trace`
-    may raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind. The members of a
-    suite are evaluated each in a folder of its name below `work_directory`; `after_trace` and `is_slower` are asked
-    about the whole.
+    Writes programs, dumps and Mosaic text to `request.work` (what is there from an earlier run is replaced), the HLO
+    text there and to `profile_data/kernel.hlo.txt` of the contest, and on a device a profile to `profile_data`. The
+    members of a suite are evaluated each in a folder of its name below `request.work`. Whatever is raised, Ctrl-C too,
+    no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
     not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`),
     `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
     UsageError `unknown-device`.
     """
+    chip, policy, problem, work = request.chip, request.policy, request.problem, request.work
     if policy.is_confined:
         warm.up()
-    where = source(chip, on)
+    where = source(chip, request.on)
     if chip.platform == "tpu" and environment().libtpu is None:
         raise RatchetError(
             "no-libtpu",
@@ -90,16 +64,12 @@ def evaluate(
             f"a suite is judged by simulated times, not by {where} ones: --on simulated judges it; a device times a "
             "contest of one of its members",
         )
+    if not _is_out_of_reach(policy):
+        request = replace(request, programs=None)
+    if not request.checked:
+        listener = replace(listener, is_slower=None)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-    plans = tuple(
-        Plan(
-            contest=contest, problem=member.problem, chip=chip, policy=policy, work=work_directory / member.name,
-            simulate=simulate, source=where, deep=deep, timed=timed, checked=checked, function=member.function,
-            draws=draws, is_slower=is_slower if checked and suite is None else None,
-            programs=programs if _is_out_of_reach(policy) else None,
-        )
-        for member in members
-    )  # fmt: skip
+    plans = tuple(Plan(request=request, member=member, source=where, work=work / member.name) for member in members)
     for plan in plans:
         if isinstance(plan.problem, Defined):
             require_conforming(plan.problem)
@@ -107,33 +77,33 @@ def evaluate(
     stated = [problems.timing_inputs(plan.problem) for plan in plans]
     try:
         for plan, timings in zip(plans, stated, strict=True):
-            prepare(plan, kernel)
+            prepare(plan)
             timing_tables.write(plan.dumps, _by_position(plan.problem, timings))
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             if suite is None:
-                evaluations = [Evaluation(plans[0], children, progress, after_trace)]
-                found = evaluations[0].run(STAGES, left_out)
+                evaluations = [Evaluation(plans[0], children, listener)]
+                found = evaluations[0].run()
             else:
                 # What finds the dumps of an attempt looks here first.
-                stamp(work_directory, kernel)
+                stamp(work, request.kernel)
                 evaluations = [
-                    Evaluation(plan, children, members_progress(member.name, progress), lambda trace: None)
-                    for member, plan in zip(members, plans, strict=True)
+                    Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
+                    for plan in plans
                 ]
-                found = evaluate_suite(suite, evaluations, is_slower if checked else None, after_trace)
+                found = evaluate_suite(suite, evaluations, listener)
         for evaluation in evaluations:
-            _keep(evaluation.plan, evaluation, evaluation.found)
+            _keep(evaluation.plan, evaluation.state)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        said = f"no space left while writing to {work_directory}; make room and run again"
+        said = f"no space left while writing to {work}; make room and run again"
         raise RatchetError("no-space", said) from error
     finally:
         for plan in plans:
             shutil.rmtree(plan.scratch, ignore_errors=True)
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
-    return _stripped(found, contest)
+    return _stripped(found, request.directory)
 
 
 def _stripped(found: Evidence, contest: Path) -> Evidence:
@@ -172,16 +142,17 @@ def _is_out_of_reach(policy: Policy) -> bool:
     return confinement.offered(policy.is_confined).landlock is not None
 
 
-def _keep(plan: Plan, evaluation: Evaluation, found: Evidence) -> None:
+def _keep(plan: Plan, state: State) -> None:
     """Keeps what compiler and simulator found; not where there is no latency, which may be for want of time."""
-    if plan.programs is None or evaluation.seen is not None:
+    programs, found = plan.request.programs, state.evidence
+    if programs is None or state.seen is not None:
         return
     if found.hlo is None or found.mosaic is None or found.simulation is None:
         return
     if None in (found.simulation.seconds, *(run.seconds for run in found.simulation.runs)):
         return
     compiled = CompileReply(hlo=found.hlo, mosaic=found.mosaic)
-    plan.programs.keep(evaluation.program_keys[0], plan.work, compiled, found.simulation)
+    programs.keep(state.program_keys[0], plan.work, compiled, found.simulation)
 
 
 def is_of(work: Path, kernel: bytes) -> bool:
@@ -201,13 +172,13 @@ def _digest(kernel: bytes) -> str:
     return hashlib.sha256(kernel).hexdigest()
 
 
-def prepare(plan: Plan, kernel: bytes) -> None:
+def prepare(plan: Plan) -> None:
     """Empty folders for the children, kernel.py and its helpers in the candidate's, and the problem for all of them."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
         path.mkdir(parents=True)
-    for name, data in candidate_text.files_of(kernel).items():
+    for name, data in candidate_text.files_of(plan.request.kernel).items():
         (plan.directory_of("candidate") / name).write_bytes(data)
-    stamp(plan.work, kernel)
+    stamp(plan.work, plan.request.kernel)
     plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,21 @@ from harness.judge.evaluate.draws import (
     unforeseen_fill,
     unforeseen_number,
 )
-from harness.judge.evaluate.pipeline import Evaluation, Stage
-from harness.judge.evaluate.steps import COMPILE, DEVICE, FULL, REDUCED, SIMULATE, TRACE, Known, Product
+from harness.judge.evaluate.request import Plan
+from harness.judge.evaluate.state import (
+    COMPILE,
+    DEVICE,
+    FULL,
+    REDUCED,
+    SIMULATE,
+    TRACE,
+    Answer,
+    Known,
+    Product,
+    Stage,
+    State,
+    Taken,
+)
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import handover
@@ -23,7 +36,6 @@ from harness.judge.sandbox.messages import (
     ArtifactCheckRequest,
     CheckReply,
     CheckRequest,
-    CompileReply,
     CompileRequest,
     ExportRequest,
     InterpretRequest,
@@ -37,17 +49,14 @@ from harness.judge.sandbox.messages import (
     TraceReply,
     TraceRequest,
 )
-from harness.judge.sandbox.reach import work_not_done
+from harness.judge.sandbox.reach import not_interpreted, work_not_done
 from harness.problems.space import DRAWN
-from harness.records import Failure, Policy, Simulation
-from harness.records import Stage as FailureStage
+from harness.records import Failure, Latency, Policy, Simulation
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
 # How many times the limit of other checks an interpretation of the contest's own shape may take.
 _FULL_INTERPRETATION = 4
-
-Products = Iterator[Product]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,110 +76,114 @@ class Outputs:
     is_second: bool
 
 
-def _nothing(evaluation: Evaluation, asked: Any, reply: Any) -> Products:
-    yield from ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The compiler's schedule in `dumps`; `simulation` is there where that very program was simulated before."""
+
+    dumps: Path
+    simulation: Simulation | None
 
 
-def _taken(evaluation: Evaluation, name: str, kept: Path, stage: FailureStage) -> bool:
-    """Whether the program `name` is out of the candidate's reach, at `kept`; else that is the candidate's failure."""
-    failure = handover.taken(evaluation.plan.written(name), kept, stage)
-    if failure is not None:
-        evaluation.fail(failure)
-    return failure is None
+def _nothing(plan: Plan, state: State, answer: Answer) -> Taken:
+    return state, ()
 
 
 # --- The trace, and the chip's program ---------------------------------------------------------
 
 
-def _trace(evaluation: Evaluation, _: object) -> Iterator[TraceRequest]:
-    plan = evaluation.plan
+def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
     artifact = str(plan.written(plan.chip.platform))
     yield TraceRequest(
-        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.function
-    )  # fmt: skip
+        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.member.function
+    )
 
 
-def _traced(evaluation: Evaluation, asked: TraceRequest, reply: TraceReply) -> Products:
-    plan = evaluation.plan
-    if not _taken(evaluation, plan.chip.platform, plan.artifact(plan.chip.platform), "static"):
-        return
-    evaluation.add(trace=reply.trace, claims=reply.claims, warnings=(*evaluation.found.warnings, *reply.warnings))
-    evaluation.traced(reply)
-    if plan.chip.topology is not None:
-        yield Product("chip program", plan.chip.topology)
-    if plan.checked:
-        yield Product("trace", reply)
+def _traced(plan: Plan, state: State, answer: Answer) -> Taken:
+    reply: TraceReply = answer.reply
+    platform = plan.chip.platform
+    failure = handover.taken(plan.written(platform), plan.artifact(platform), "static")
+    if failure is not None:
+        return state.failing(answer.rank, failure), ()
+    state = replace(state, trace=reply, program_keys=plan.program_keys())
+    state = state.adding(trace=reply.trace, claims=reply.claims).warning(*reply.warnings)
+    products = (Product("chip program", plan.chip.topology),) if plan.chip.topology is not None else ()
+    return state, (*products, Product("trace", reply)) if plan.request.checked else products
 
 
-def _trace_smaller(evaluation: Evaluation, _: object) -> Iterator[ShapesRequest]:
+def _trace_smaller(plan: Plan, state: State, _: object) -> Iterator[ShapesRequest]:
     yield ShapesRequest()
 
 
-def _shaped(evaluation: Evaluation, asked: object, reply: ShapesReply) -> Products:
-    evaluation.shaped(reply)
-    yield Product("shapes", reply)
+def _shaped(plan: Plan, state: State, answer: Answer) -> Taken:
+    reply: ShapesReply = answer.reply
+    return replace(state, shapes=reply).warning(*reply.warnings), (Product("shapes", reply),)
 
 
-def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest | Known]:
-    plan = evaluation.plan
+def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest | Known]:
     texts = [plan.work / "kernel.hlo.txt"]
-    if plan.checked:
+    if plan.request.checked:
         # Several may be screened at a time, and the last one judged is what a person looks for there.
-        texts.append(plan.contest / "profile_data" / "kernel.hlo.txt")
+        texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
         artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
         hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
     )  # fmt: skip
-    if evaluation.reply.exceeds_vmem:
+    exceeds_vmem = _trace_of(state).exceeds_vmem
+    if exceeds_vmem:
         # libtpu says so as well, after seconds to minutes.
-        yield Known(request, Failure(stage="compile", kind="vmem-exceeded", message=evaluation.reply.exceeds_vmem))
+        yield Known(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
         return
-    evaluation.seen = _seen(evaluation)
-    if evaluation.seen is None:
+    seen = _seen(plan, state)
+    if seen is None:
         yield request
         return
     for text in texts[1:]:
         shutil.copyfile(texts[0], text)
-    yield Known(request, evaluation.seen.compiled)
+    yield Known(request, seen)
 
 
-def _seen(evaluation: Evaluation) -> Seen | None:
+def _seen(plan: Plan, state: State) -> Seen | None:
     """What is known of the exported program, with its files where the compiler writes them."""
-    plan = evaluation.plan
-    if plan.programs is None:
+    programs = plan.request.programs
+    if programs is None:
         return None
-    evaluation.program_keys = plan.program_keys()
-    for key in evaluation.program_keys:
-        if seen := plan.programs.restored(key, plan.work):
-            return seen
-    return None
+    return next((seen for key in state.program_keys if (seen := programs.restored(key, plan.work))), None)
 
 
-def _compiled(evaluation: Evaluation, asked: CompileRequest, reply: CompileReply) -> Products:
-    plan = evaluation.plan
-    shown = plan.dumps.relative_to(plan.contest) if plan.dumps.is_relative_to(plan.contest) else plan.dumps
-    evaluation.add(hlo=reply.hlo, mosaic=reply.mosaic, dump_directory=shown.as_posix())
-    yield Product("schedule", plan.dumps)
+def _compiled(plan: Plan, state: State, answer: Answer) -> Taken:
+    seen = answer.reply if isinstance(answer.reply, Seen) else None
+    reply = answer.reply if seen is None else seen.compiled
+    directory = plan.request.directory
+    shown = plan.dumps.relative_to(directory) if plan.dumps.is_relative_to(directory) else plan.dumps
+    state = replace(state, seen=seen).adding(hlo=reply.hlo, mosaic=reply.mosaic, dump_directory=shown.as_posix())
+    return state, (Product("schedule", Schedule(dumps=plan.dumps, simulation=seen.simulation if seen else None)),)
 
 
-def _simulate(evaluation: Evaluation, dumps: Path) -> Iterator[SimulateRequest | Known]:
-    plan, seen = evaluation.plan, evaluation.seen
+def _simulate(plan: Plan, state: State, schedule: Schedule) -> Iterator[SimulateRequest | Known]:
+    simulate = plan.request.simulate
     request = SimulateRequest(
-        module=plan.simulate.__module__, function=plan.simulate.__qualname__, dump_directory=str(dumps),
-        chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.checked,
+        module=simulate.__module__, function=simulate.__qualname__, dump_directory=str(schedule.dumps), chip=plan.chip,
+        deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.checked,
     )  # fmt: skip
-    yield request if seen is None else Known(request, seen.simulation)
+    yield request if schedule.simulation is None else Known(request, schedule.simulation)
 
 
-def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation) -> Products:
-    evaluation.add(simulation=reply)
-    for failure in work_not_done(reply, evaluation.plan.problem.statement().work.matmul_flops):
-        evaluation.fail(failure)
-    if evaluation.plan.source == "simulated":
-        evaluation.add(latency=latency.simulated(reply))
-        evaluation.timed()
-    yield from ()
+def _simulated(plan: Plan, state: State, answer: Answer) -> Taken:
+    reply: Simulation = answer.reply
+    state = state.adding(simulation=reply)
+    state = state.failing(answer.rank, *work_not_done(reply, plan.problem.statement().work.matmul_flops))
+    return state.adding(latency=latency.simulated(reply)) if plan.source == "simulated" else state, ()
+
+
+def _without_simulation(plan: Plan, state: State, answer: Answer) -> State:
+    """The simulator's trouble is not the candidate's: its latency is unknown, and says why."""
+    failure: Failure = answer.reply
+    reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
+    state = state.warning(reason)
+    if plan.source != "simulated":
+        return state
+    return state.adding(latency=Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=(reason,)))
 
 
 # --- Correctness -------------------------------------------------------------------------------
@@ -178,75 +191,77 @@ def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation
 # again: a drawn family's recipe follows from its seed.
 
 
-def _export_full(evaluation: Evaluation, reply: ShapesReply) -> Iterator[ExportRequest]:
-    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")), fill=unforeseen_fill("full"))
+def _export_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
+    yield ExportRequest(artifact=str(plan.written("cpu")), fill=unforeseen_fill("full"))
 
 
-def _export_reduced(evaluation: Evaluation, reply: ShapesReply) -> Iterator[ExportRequest]:
-    artifact = str(evaluation.plan.written("reduced"))
+def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
+    artifact = str(plan.written("reduced"))
     yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
 
-def _exported(evaluation: Evaluation, asked: ExportRequest, reply: object) -> Products:
-    plan = evaluation.plan
+def _exported(plan: Plan, state: State, answer: Answer) -> Taken:
+    asked: ExportRequest = answer.request
     is_full = asked.shape == "full"
     kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
-    if _taken(evaluation, "cpu" if is_full else asked.shape, kept, "correctness"):
-        program = Program(path=kept, shape=asked.shape)
-        yield Product("full program" if is_full else "reduced program", program)
+    failure = handover.taken(plan.written("cpu" if is_full else asked.shape), kept, "correctness")
+    if failure is not None:
+        return state.failing(answer.rank, failure), ()
+    program = Program(path=kept, shape=asked.shape)
+    return state, (Product("full program" if is_full else "reduced program", program),)
 
 
-def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[ArtifactCheckRequest]:
-    plan, trace = evaluation.plan, evaluation.found.trace
-    assert trace is not None
+def _check_artifacts(plan: Plan, state: State, program: Program) -> Iterator[ArtifactCheckRequest]:
+    trace = _trace_of(state).trace
     yield ArtifactCheckRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=str(program.path), trace=trace)
 
 
-def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
-    pickled, artifact = str(evaluation.plan.pickled_problem), str(program.path)
-    yield from _repeated(evaluation, program, None)
-    for family in _families_at_full(evaluation):
+def _check_full(plan: Plan, state: State, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+    pickled, artifact = str(plan.pickled_problem), str(program.path)
+    yield from _repeated(plan, state, program, None)
+    for family in _families_at_full(plan, state):
         drawn = seed()
         yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)
     # With the seed of the last check, whose outputs are at hand to compare with.
     yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True)
 
 
-def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
+def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
     """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
-    families = evaluation.plan.problem.families(full=True)
-    return families[1:] if evaluation.shapes.interpret_full and len(families) > 1 else families
+    families = plan.problem.families(full=True)
+    return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
-def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_reduced(plan: Plan, state: State, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
-    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    reduced = evaluation.shapes.reduced
+    pickled, artifact = str(plan.pickled_problem), str(program.path)
+    shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
-    if evaluation.shapes.has_second and not evaluation.shapes.difference and not has_tables:
+    if shapes.has_second and not shapes.difference and not has_tables:
         # The interpreter checks the others, at the second shape, and the composite has all their values. But it has one
         # kind of table only, and at the second shape a kernel may take another path than at the full one.
         families = tuple(filter(_is_drawn, families)) or families
-    yield from _repeated(evaluation, program, reduced)
+    yield from _repeated(plan, state, program, shapes.reduced)
     for family in families:
-        yield CheckRequest(problem=pickled, reduced=reduced, family=family, seed=seed(), artifact=artifact)
-    yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
+        yield CheckRequest(problem=pickled, reduced=shapes.reduced, family=family, seed=seed(), artifact=artifact)
+    yield ProbeRequest(problem=pickled, reduced=shapes.reduced, seed=seed(), artifact=artifact, full=False)
 
 
 def _is_drawn(family: str) -> bool:
     return family.startswith(DRAWN)
 
 
-def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
+def _repeated(plan: Plan, state: State, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
     """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here.
 
     They come before fresh ones: what failed then shows first.
     """
-    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced)
-    if evaluation.shapes.reduced is not None and (program.shape == "full" or evaluation.shapes.has_second):
-        draws += repeatable(plan.draws, plan.problem, "interpret", reduced=reduced)
+    pickled, artifact = str(plan.pickled_problem), str(program.path)
+    shapes = _shapes_of(state)
+    draws = repeatable(plan.request.draws, plan.problem, mode_of(reduced), reduced=reduced)
+    if shapes.reduced is not None and (program.shape == "full" or shapes.has_second):
+        draws += repeatable(plan.request.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
         if draw.is_probe:
             yield ProbeRequest(
@@ -258,15 +273,14 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
             )  # fmt: skip
 
 
-def _interpret(evaluation: Evaluation, reply: ShapesReply) -> Iterator[InterpretRequest]:
-    plan = evaluation.plan
+def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
     shape: TracedShape = "second" if reply.has_second else "reduced"
     # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
-    draws = repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
+    draws = repeatable(plan.request.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
         # Earlier judges ran a CPU reference program there.
-        draws += repeatable(plan.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
+        draws += repeatable(plan.request.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
     for place, draw in enumerate(draws):
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
@@ -278,69 +292,85 @@ def _interpret(evaluation: Evaluation, reply: ShapesReply) -> Iterator[Interpret
             yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
 
 
-def _interpret_full(evaluation: Evaluation, reply: ShapesReply) -> Iterator[InterpretRequest]:
+def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
     """Last, because it takes longest: 200 s for 16384 keys on an idle machine.
 
     One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
     reference program of this shape has NaN there.
     """
     if reply.interpret_full:
-        family = evaluation.plan.problem.families(full=True)[0]
-        outputs = str(evaluation.plan.outputs_of(f"{family}-full"))
+        family = plan.problem.families(full=True)[0]
+        outputs = str(plan.outputs_of(f"{family}-full"))
         yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())
 
 
-def _interpreted(evaluation: Evaluation, asked: InterpretRequest, reply: object) -> Products:
+def _interpreted(plan: Plan, state: State, answer: Answer) -> Taken:
+    asked: InterpretRequest = answer.request
     is_full = asked.shape == "full"
-    reduced = None if is_full else evaluation.shapes.reduced
+    reduced = None if is_full else _shapes_of(state).reduced
     outputs = Outputs(asked=asked, reduced=reduced, is_second=asked.shape == "second")
-    yield Product("full outputs" if is_full else "outputs", outputs)
+    return state, (Product("full outputs" if is_full else "outputs", outputs),)
 
 
-def _compare(evaluation: Evaluation, outputs: Outputs) -> Iterator[CheckRequest]:
+def _without_interpretation(plan: Plan, state: State, answer: Answer) -> State:
+    return state.failing(answer.rank, not_interpreted(answer.reply, _shapes_of(state).difference))
+
+
+def _compare(plan: Plan, state: State, outputs: Outputs) -> Iterator[CheckRequest]:
     asked = outputs.asked
     yield CheckRequest(
-        problem=str(evaluation.plan.pickled_problem), reduced=outputs.reduced, family=asked.family, seed=asked.seed,
+        problem=str(plan.pickled_problem), reduced=outputs.reduced, family=asked.family, seed=asked.seed,
         outputs=asked.outputs, is_second=outputs.is_second,
     )  # fmt: skip
 
 
-def _checked(evaluation: Evaluation, asked: object, reply: CheckReply | ProbeReply) -> Products:
+def _checked(plan: Plan, state: State, answer: Answer) -> Taken:
+    return _with_checks(state, answer, answer.reply), ()
+
+
+def _with_checks(state: State, answer: Answer, reply: CheckReply | ProbeReply) -> State:
     checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
-    evaluation.checked(checks)
-    if reply.failure is not None:
-        evaluation.fail(reply.failure)
-    yield from ()
+    return state.checked(answer.rank, checks).failing(answer.rank, *([reply.failure] if reply.failure else []))
 
 
 # --- A device ----------------------------------------------------------------------------------
 
 
-def _measure(evaluation: Evaluation, device: str) -> Iterator[Any]:
-    plan = evaluation.plan
+def _measure(plan: Plan, state: State, device: str) -> Iterator[Any]:
     yield measure_request(
-        (plan.artifact(device),), plan.pickled_problem, plan.policy, plan.contest / "profile_data", plan.work.name,
-        deep=plan.deep,
+        (plan.artifact(device),), plan.pickled_problem, plan.policy, plan.request.profile_data, plan.work.name,
+        deep=plan.request.deep,
     )  # fmt: skip
 
 
-def _measured(evaluation: Evaluation, asked: object, reply: MeasureReply) -> Products:
-    assert evaluation.plan.source != "simulated"
+def _measured(plan: Plan, state: State, answer: Answer) -> Taken:
+    assert plan.source != "simulated"
+    reply: MeasureReply = answer.reply
     samples = reply.samples[0]
-    evaluation.add(samples=samples, latency=latency.measured(samples, evaluation.plan.source))
-    yield from _checked(evaluation, asked, reply.check)
+    state = state.adding(samples=samples, latency=latency.measured(samples, plan.source))
+    return _with_checks(state, answer, reply.check), ()
+
+
+def _trace_of(state: State) -> TraceReply:
+    assert state.trace is not None, "asked for after the trace only"
+    return state.trace
+
+
+def _shapes_of(state: State) -> ShapesReply:
+    assert state.shapes is not None, "asked for after the trace of smaller shapes only"
+    return state.shapes
 
 
 def _of_checks(policy: Policy) -> float:
     return policy.correctness_seconds
 
 
-def left_out(evaluation: Evaluation) -> tuple[str, ...]:
+def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     """The checks at the full shape, by the names that their records would have."""
-    problem = evaluation.plan.problem
-    families = [f"{family} (full)" for family in _families_at_full(evaluation)]
+    problem = plan.problem
+    families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
-    interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if evaluation.shapes.interpret_full else []
+    interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if _shapes_of(state).interpret_full else []
     return (*families, *probes, *interpreted)
 
 
@@ -354,7 +384,8 @@ STAGES = (
     Stage("compile", rank=(COMPILE,), needs="chip program", child="compiler", failing="compile", requests=_compile,
           take=_compiled, seconds=lambda policy: policy.compile_seconds),
     Stage("simulate", rank=(SIMULATE,), needs="schedule", child="simulator", failing="latency", requests=_simulate,
-          take=_simulated, seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
+          take=_simulated, seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS,
+          fail=_without_simulation),
     Stage("reduced shapes", rank=(REDUCED, 1), needs="shapes", child="candidate", failing="correctness",
           requests=_export_reduced, take=_exported, seconds=_of_checks),
     Stage("correctness", rank=(REDUCED, 2), needs="shapes", child="candidate", failing="correctness",
@@ -363,7 +394,7 @@ STAGES = (
           take=_interpreted, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 0), needs="shapes", child="candidate", failing="correctness",
           requests=_interpret_full, take=_interpreted,
-          seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds),
+          seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds, fail=_without_interpretation),
     # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
     Stage("artifact check", rank=(REDUCED, 5), needs="full program", child="compiler", failing="correctness",
           requests=_check_artifacts, take=_nothing, seconds=_of_checks),

@@ -2,52 +2,42 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.judge.evaluate.pipeline import Evaluation
-from harness.judge.evaluate.plan import Progress
-from harness.judge.evaluate.stages import STAGES, left_out
-from harness.judge.evaluate.steps import COMPARE, DEVICE, TRACE
+from harness.judge.evaluate.request import Listener
+from harness.judge.evaluate.state import COMPARE, DEVICE, TRACE
+from harness.judge.evaluate.walk import Evaluation
 from harness.problems import Suite
 from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 
 
-def evaluate_suite(
-    suite: Suite,
-    evaluations: Sequence[Evaluation],
-    is_slower: Callable[[Evidence], bool] | None,
-    after_trace: Callable[[Trace], None],
-) -> Evidence:
+def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Listener) -> Evidence:
     """The evidence about a suite, from an evaluation of each member, up to the first member that fails.
 
     First every member is traced, then every one is checked at reduced shapes, compiled and simulated, then every one
-    is checked at its full shape; where `is_slower` says so of the evidence before that, not at all.
+    is checked at its full shape. If `listener.is_slower` returns True for the evidence before that, no full shape is
+    checked.
     """
     statement = suite.statement()
 
     def taken(count: int) -> Evidence:
-        return combined(statement, [each.ended(left_out) for each in evaluations[:count]])
+        return combined(statement, [each.ended() for each in evaluations[:count]])
 
     for step in (TRACE, COMPARE, DEVICE):
-        if step == DEVICE and is_slower is not None and is_slower(taken(len(evaluations))):
+        if step == DEVICE and listener.is_slower is not None and listener.is_slower(taken(len(evaluations))):
             for each in evaluations:
                 each.stop()
             break
         for place, each in enumerate(evaluations, 1):
-            each.until(step, STAGES)
-            if each.has_failed:
+            each.until(step)
+            if each.state.failures:
                 return taken(place)
         if step == TRACE:
-            trace = _trace(statement, [each.found for each in evaluations])
+            trace = _trace(statement, [each.state.evidence for each in evaluations])
             assert trace is not None
-            after_trace(trace)
+            listener.after_trace(trace)
     return taken(len(evaluations))
-
-
-def members_progress(name: str, progress: Progress) -> Progress:
-    """What tells of the stages of one member."""
-    return lambda stage, state, seconds: progress(f"{name} {stage}", state, seconds)
 
 
 def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:

@@ -13,11 +13,12 @@ from harness import contest as contests
 from harness.amounts import quantity
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
 from harness.loop.scaffold import IGNORED, TEMPLATES
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
@@ -308,10 +309,9 @@ def _judged(
     for settings in ranked[:_JUDGED]:
         kernel = rewritten(contest.kernel(), settings)
 
-        def told(stage: str, state: str, taken: float) -> None:
-            progress(f"{where}: {stage}", state, taken)
-
-        evidence = evaluate(contest, kernel, Options(on="simulated"), Policy(), told, work="best")
+        evidence = evaluate(
+            request(contest, kernel, "best", on="simulated"), Listener(progress=named(f"{where}:", progress))
+        )
         found.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break

@@ -14,7 +14,7 @@ from harness import candidate_text
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.draws import seed
-from harness.judge.evaluate.plan import Progress
+from harness.judge.evaluate.request import Progress
 from harness.judge.sandbox import environment, handover
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child

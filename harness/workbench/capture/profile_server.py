@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
-from harness.judge.evaluate.plan import Progress
+from harness.judge.evaluate.request import Progress
 from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import Done
 from harness.workbench.capture.capturing import Exported, Kernel, exported

@@ -14,6 +14,7 @@ from planted import POLICY, V5E, naive
 
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.sandbox import confinement
 from harness.judge.verdict import decision
 from harness.problems import Attention
@@ -46,9 +47,18 @@ def judged(
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
     return evaluation.evaluate(
-        contest, kernel.encode(), MEDIUM, V5E, POLICY, work_directory=contest / "profile_data" / "0001",
-        simulate=simulate.run, is_slower=is_slower, progress=progress, draws=draws,
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=kernel.encode(),
+            problem=MEDIUM,
+            chip=V5E,
+            policy=POLICY,
+            work=contest / "profile_data" / "0001",
+            simulate=simulate.run,
+            draws=draws,
+        ),
+        Listener(is_slower=is_slower, progress=progress),
+    )
 
 
 def slowed(name: str, when: str, seconds: float) -> Progress:

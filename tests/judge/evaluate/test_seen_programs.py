@@ -15,6 +15,7 @@ from harness import files
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.sandbox import confinement
 from harness.problems import Attention
 from harness.records import Evidence, Failure, Policy
@@ -39,9 +40,19 @@ def judged(
             ended[stage] = state
 
     found = evaluation.evaluate(
-        contest, kernel.encode(), MEDIUM, V5E, policy, work_directory=contest / "profile_data" / "0001",
-        simulate=simulate.run, programs=programs, checked=checked, progress=progress,
-    )  # fmt: skip
+        Request(
+            directory=contest,
+            kernel=kernel.encode(),
+            problem=MEDIUM,
+            chip=V5E,
+            policy=policy,
+            work=contest / "profile_data" / "0001",
+            simulate=simulate.run,
+            programs=programs,
+            checked=checked,
+        ),
+        Listener(progress=progress),
+    )
     return found, ended
 
 

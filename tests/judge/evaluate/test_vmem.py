@@ -16,6 +16,7 @@ from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.trace import jaxprs, traffic, vmem
 from harness.judge.sandbox import environment
 from harness.problems import Attention
@@ -82,10 +83,18 @@ def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
     ended: dict[str, str] = {}
     kernel = TEMPLATE.read_text(encoding="utf-8").replace("BQ = 128", "BQ = 8192").replace("BKV = 256", "BKV = 512")
     evidence = evaluation.evaluate(
-        tmp_path, kernel.encode(), Attention(sequence=16384, head_dim=128), V5E, POLICY,
-        work_directory=tmp_path / "work", simulate=simulate.run, checked=False,
-        progress=lambda stage, state, _: ended.update({stage: state}),
-    )  # fmt: skip
+        Request(
+            directory=tmp_path,
+            kernel=kernel.encode(),
+            problem=Attention(sequence=16384, head_dim=128),
+            chip=V5E,
+            policy=POLICY,
+            work=tmp_path / "work",
+            simulate=simulate.run,
+            checked=False,
+        ),
+        Listener(progress=lambda stage, state, _: ended.update({stage: state})),
+    )
     assert evidence.failure is not None
     assert (evidence.failure.stage, evidence.failure.kind) == ("compile", "vmem-exceeded")
     assert "needs 16.50 MiB of VMEM at least (8.50 for its blocks, 8.00 for scratch" in evidence.failure.message

@@ -14,6 +14,7 @@ from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
 import harness
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
 from harness.judge.sandbox import confinement, handover, readable
 from harness.judge.sandbox.messages import Rejected
@@ -333,9 +334,16 @@ def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_
 def evaluated(tmp_path: Path, kernel: str) -> Failure:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     found = evaluation.evaluate(
-        tmp_path, kernel.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "0001",
-        simulate=simulate.run,
-    )  # fmt: skip
+        Request(
+            directory=tmp_path,
+            kernel=kernel.encode(),
+            problem=SMALL,
+            chip=V5E,
+            policy=POLICY,
+            work=tmp_path / "profile_data" / "0001",
+            simulate=simulate.run,
+        )
+    )
     assert found.failure is not None
     assert found.isolation is not None
     assert found.isolation.landlock == confinement.landlock_version()

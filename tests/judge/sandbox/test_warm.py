@@ -17,6 +17,7 @@ from planted import NAIVE, POLICY, SMALL, V5E
 import harness
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.request import Request
 from harness.judge.sandbox import confinement, environment, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.messages import Done
@@ -187,9 +188,16 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(warm, "fork", noted)
     evaluation.evaluate(
-        tmp_path, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "work",
-        simulate=simulate.run,
-    )  # fmt: skip
+        Request(
+            directory=tmp_path,
+            kernel=NAIVE.encode(),
+            problem=SMALL,
+            chip=V5E,
+            policy=POLICY,
+            work=tmp_path / "profile_data" / "work",
+            simulate=simulate.run,
+        )
+    )
     assert started == dict.fromkeys(("candidate", "checker", "compiler", "simulator"), True)
 
 

@@ -1,14 +1,14 @@
 """A kernel.py tried before its contest is committed: whether it traces, and whether it is right at small shapes."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.contest import Contest
 from harness.judge import simulate
-from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.plan import Progress
-from harness.records import Evidence, Failure, Policy, Trace
+from harness.judge.evaluate.evaluation import evaluate
+from harness.judge.evaluate.request import Listener, Progress, Request
+from harness.records import Evidence, Failure, Trace
 
 
 class _Traced(Exception):
@@ -23,7 +23,8 @@ def trace_failure(contest: Contest, kernel: bytes, progress: Progress) -> Failur
 
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
-            return _evaluate(Path(folder), contest, kernel, progress, checked=False, after_trace=enough).failure
+            asked = replace(_request(Path(folder), contest, kernel), checked=False)
+            return evaluate(asked, Listener(progress=progress, after_trace=enough)).failure
         except _Traced:
             return None
 
@@ -31,11 +32,12 @@ def trace_failure(contest: Contest, kernel: bytes, progress: Progress) -> Failur
 def evidence(contest: Contest, kernel: bytes, progress: Progress) -> Evidence:
     """All that is found out about `kernel` but what the contest's own shape would show. Raises as `evaluate` does."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
-        return _evaluate(Path(folder), contest, kernel, progress, is_slower=lambda found: True)
+        listener = Listener(progress=progress, is_slower=lambda evidence: True)
+        return evaluate(_request(Path(folder), contest, kernel), listener)
 
 
-def _evaluate(folder: Path, contest: Contest, kernel: bytes, progress: Progress, **how: Any) -> Evidence:
-    return evaluation.evaluate(
-        folder, kernel, contest.problem, contest.chip, Policy(), work_directory=folder / "profile_data" / "new",
-        simulate=simulate.run, on="simulated", progress=progress, **how,
+def _request(folder: Path, contest: Contest, kernel: bytes) -> Request:
+    return Request(
+        directory=folder, kernel=kernel, problem=contest.problem, chip=contest.chip,
+        work=folder / "profile_data" / "new", simulate=simulate.run, on="simulated",
     )  # fmt: skip

@@ -1,0 +1,46 @@
+"""When the stages of an evaluation began and ended."""
+
+import time
+
+from harness.judge.evaluate.request import Progress
+from harness.records import StageTime
+
+
+class StageClock:
+    """The times of stages by name; `progress` hears when one begins and how it ended. Several jobs may share a name."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._began = time.monotonic()
+        self._open: dict[str, tuple[int, float]] = {}
+        self._times: list[StageTime] = []
+
+    @property
+    def times(self) -> tuple[StageTime, ...]:
+        """The stages that have ended, in the order in which they began."""
+        return tuple(sorted(self._times, key=lambda stage: stage.start_seconds))
+
+    def begin(self, name: str) -> None:
+        """One more job of the stage is under way."""
+        running, start = self._open.get(name, (0, time.monotonic()))
+        self._open[name] = (running + 1, start)
+        if not running:
+            self._progress(name, "start", 0.0)
+
+    def close(self, name: str, state: str, *, goes_on: bool) -> None:
+        """One job of a stage is done; with the last one the stage is, unless it `goes_on`."""
+        running, start = self._open[name]
+        self._open[name] = (running - 1, start)
+        if running == 1 and not goes_on:
+            self._end(name, state)
+
+    def end_all(self, state: str) -> None:
+        """Ends every stage that is still open."""
+        for name in tuple(self._open):
+            self._end(name, state)
+
+    def _end(self, name: str, state: str) -> None:
+        _, start = self._open.pop(name)
+        seconds = time.monotonic() - start
+        self._progress(name, state, seconds)
+        self._times.append(StageTime(stage=name, start_seconds=start - self._began, seconds=seconds))

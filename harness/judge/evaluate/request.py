@@ -1,0 +1,150 @@
+"""What is asked of an evaluation: the request, its plan for each member of a suite, and who listens meanwhile."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.hardware import Chip
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.sandbox import environment
+from harness.problems import Member, Problem, Suite
+from harness.records import Draw, Evidence, Policy, Simulation, Source, Trace
+
+Progress = Callable[[str, str, float], None]
+Simulate = Callable[..., Simulation]
+
+
+def named(name: str, progress: Progress) -> Progress:
+    """A `progress` that hears of each stage behind this name."""
+    return lambda stage, state, seconds: progress(f"{name} {stage}", state, seconds)
+
+
+def _silent(stage: str, state: str, seconds: float) -> None:
+    return None
+
+
+def _any_trace(trace: Trace) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One evaluation that is asked for.
+
+    `directory` is the contest's folder, `kernel` the text of the candidate, `work` the folder for programs, dumps and
+    texts. `simulate(dump_directory, chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the
+    source of the latency (None: a device of the chip where there is one).
+
+    Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: no output is compared with anything,
+    so no verdict can come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are repeated, beside fresh
+    ones, as far as there is a program of their shape. What is among `programs` is not compiled and simulated again, and
+    what is not is put there, if children are confined; None: everything is compiled and simulated anew.
+    """
+
+    directory: Path
+    kernel: bytes
+    problem: Problem | Suite
+    chip: Chip
+    work: Path
+    simulate: Simulate
+    policy: Policy = field(default_factory=Policy)
+    on: str | None = None
+    deep: bool = False
+    timed: bool = True
+    checked: bool = True
+    draws: tuple[Draw, ...] = ()
+    programs: SeenPrograms | None = None
+
+    @property
+    def profile_data(self) -> Path:
+        """The folder of the contest's captures and dumps."""
+        return self.directory / "profile_data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears of an evaluation while it runs, and may end it.
+
+    `progress` hears of each stage, `after_trace` of the trace; the latter may raise: then nothing more happens. If
+    `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
+    names the checks that were left out (`unchecked`). Of a suite both hear about the whole.
+    """
+
+    progress: Progress = _silent
+    after_trace: Callable[[Trace], None] = _any_trace
+    is_slower: Callable[[Evidence], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A request for one problem: that of the contest, or a member of its suite; and where its files go.
+
+    `source` is where the latency comes from, as `request.on` and the machine have it.
+    """
+
+    request: Request
+    member: Member
+    source: Source
+    work: Path
+
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+        return self.member.problem
+
+    @property
+    def chip(self) -> Chip:
+        """The chip that the candidate is judged for."""
+        return self.request.chip
+
+    @property
+    def policy(self) -> Policy:
+        """The limits of each stage."""
+        return self.request.policy
+
+    @property
+    def scratch(self) -> Path:
+        """The folder that only lives as long as the children."""
+        return self.work / "scratch"
+
+    @property
+    def dumps(self) -> Path:
+        """The compiler's schedules."""
+        return self.work / "dumps"
+
+    @property
+    def pickled_problem(self) -> Path:
+        """The problem, for the children."""
+        return self.scratch / "problem.pickle"
+
+    def artifact(self, platform: str) -> Path:
+        """The exported program for `tpu`, `cuda` or `cpu`: what is compiled, checked and timed."""
+        return self.work / f"candidate.{platform}"
+
+    def written(self, name: str) -> Path:
+        """Where the candidate's process writes an exported program, before it is taken over."""
+        return self.directory_of("candidate") / f"candidate.{name}"
+
+    def outputs_of(self, family: str) -> Path:
+        """Where the candidate's process writes what its interpreted run gave."""
+        return self.directory_of("candidate") / "outputs" / family
+
+    def directory_of(self, child: str) -> Path:
+        """The working directory of a child."""
+        return self.scratch / child
+
+    def program_keys(self) -> tuple[str, ...]:
+        """The keys of the exported program in `request.programs`; call before it is compiled. Empty without programs.
+
+        The first is that of the program as it is compiled here. Where no lines are asked for, one that was compiled
+        with them serves as well: its schedule is the same.
+        """
+        programs, simulate = self.request.programs, self.request.simulate
+        if programs is None:
+            return ()
+        simulator = f"{simulate.__module__}.{simulate.__qualname__}"
+        artifact = self.artifact(self.chip.platform)
+        return tuple(
+            programs.key(artifact, environment.compiling(self.chip, with_lines=with_lines), simulator, self.dumps)
+            for with_lines in ((True,) if self.request.checked else (False, True))
+        )

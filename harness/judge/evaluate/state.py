@@ -1,0 +1,137 @@
+"""The state of an evaluation, which every answer replaces; the steps, and the form of the table of stages."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from harness.judge.evaluate.compile.seen_programs import Seen
+from harness.judge.evaluate.request import Plan
+from harness.judge.evaluate.tasks import ChildName
+from harness.judge.sandbox.messages import ShapesReply, TraceReply
+from harness.records import Check, Evidence, Failure, Policy
+from harness.records import Stage as FailureStage
+
+# What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
+Need = Literal[
+    "kernel", "trace", "shapes", "chip program", "schedule", "full program", "reduced program", "outputs",
+    "full outputs", "device",
+]  # fmt: skip
+
+# Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
+# among the stage's requests as well. What follows from a request has a higher rank than that.
+Rank = tuple[int, ...]
+# The steps, in the order in which what they find counts.
+TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
+
+_ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Something that a stage gave and others wait for, with what they have to know of it."""
+
+    need: Need
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A request whose answer is known, so that no process is asked."""
+
+    request: Any
+    reply: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a process replied to a request, and the rank of what follows from it."""
+
+    request: Any
+    reply: Any
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What is known of one candidate so far.
+
+    `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are those of the exported
+    program, `seen` what an earlier evaluation found out about this very program. `is_slower`: the candidate is too slow
+    for its full shape to matter.
+    """
+
+    evidence: Evidence
+    trace: TraceReply | None = None
+    shapes: ShapesReply | None = None
+    program_keys: tuple[str, ...] = ()
+    seen: Seen | None = None
+    checks: tuple[tuple[Rank, Check], ...] = ()
+    failures: tuple[tuple[Rank, Failure], ...] = ()
+    is_slower: bool = False
+
+    def adding(self, **fields: Any) -> "State":
+        """The same with these fields of the evidence."""
+        return replace(self, evidence=replace(self.evidence, **fields))
+
+    def warning(self, *sentences: str) -> "State":
+        """The same with these warnings behind the others."""
+        return self.adding(warnings=(*self.evidence.warnings, *sentences))
+
+    def checked(self, rank: Rank, checks: Iterable[Check]) -> "State":
+        """The same with these checks, which count if nothing before them ends the evaluation."""
+        return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
+
+    def failing(self, rank: Rank, *failures: Failure) -> "State":
+        """The same with these failures; of all failures the one of the lowest rank counts."""
+        return replace(self, failures=(*self.failures, *((rank, failure) for failure in failures)))
+
+    @property
+    def last(self) -> Rank | None:
+        """The rank that ends the evaluation, as far as is known; None while nothing does."""
+        ends = [rank for rank, _ in self.failures]
+        return min([*ends, (COMPARE,)] if self.is_slower else ends, default=None)
+
+    def ended(self, left_behind: Iterable[Failure], left_out: Callable[[], tuple[str, ...]]) -> Evidence:
+        """The evidence, once nothing more is asked.
+
+        `left_behind` are the failures of processes that outlived the evaluation. `left_out` gives the names of the
+        checks that are not run on a candidate that is too slow.
+        """
+        last = self.last
+        own = [failure for rank, failure in self.failures if rank == last]
+        first = min((*own[:1], *left_behind), key=lambda failure: _ORDER.index(failure.stage), default=None)
+        ranked = sorted(self.checks, key=lambda one: one[0])
+        return replace(
+            self.evidence,
+            failure=first,
+            checks=tuple(check for rank, check in ranked if last is None or rank <= last),
+            unchecked=left_out() if last == (COMPARE,) and first is None else (),
+        )
+
+
+# What follows from an answer: the state that replaces the one before, and what others may now be asked about.
+Taken = tuple[State, tuple[Product, ...]]
+
+
+def _fail(plan: Plan, state: State, answer: Answer) -> State:
+    return state.failing(answer.rank, answer.reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One row of the table: `requests` asks the process `child` for something, `take` makes evidence of each answer.
+
+    `name` is what people see; several rows may share one. `rank` is where it comes in the order in which failures
+    count. `failing` is the stage of a Failure where an answer is one, `fail` what follows from it, `seconds` the limit
+    of each request.
+    """
+
+    name: str
+    rank: Rank
+    needs: Need
+    child: ChildName
+    failing: FailureStage
+    requests: Callable[[Plan, State, Any], Iterable[Any]]
+    take: Callable[[Plan, State, Answer], Taken]
+    seconds: Callable[[Policy], float]
+    fail: Callable[[Plan, State, Answer], State] = _fail

@@ -2,115 +2,18 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import architecture
 import pytest
+from rooms import FLOORS, MODULES, PACKAGE, PROJECT, WALLS, imports, module, parsed, part, source_files
 
-import harness
 from harness.judge import key
 
-PACKAGE = Path(harness.__file__).parent
-PROJECT = PACKAGE.parent
-# From the ground up. A part may import what is below it, and itself.
-FLOORS = {
-    "errors": 0,
-    "units": 0,
-    "amounts": 0,
-    "chips": 0,
-    "hardware": 1,
-    "files": 1,
-    "limits": 1,
-    "links": 1,
-    "candidate_text": 1,
-    "records": 2,
-    "dumps": 3,
-    "part_words": 3,
-    "problems": 3,
-    "judge.sandbox": 4,
-    "judge.simulate": 4,
-    "judge.evaluate": 5,
-    "judge.verdict": 5,
-    "judge.key": 6,
-    "prepare": 6,
-    "contest": 7,
-    "advice": 7,
-    "workbench": 7,
-    "render": 7,
-    "ledger": 8,
-    "loop": 9,
-    "selftest": 10,
-    "cli": 11,
-    "__main__": 12,
-}
-# Walls within the floors: what a part may not import although it lies below, with the reason.
-WALLS = {
-    "workbench": {
-        "advice": "it serves people who never run the ratchet",
-        "judge.verdict": "it serves people who never run the ratchet",
-        "judge.simulate": "it shows what a profiler saw",
-    },
-    "render": {
-        "dumps": "it turns records into text",
-        "problems": "it turns records into text",
-        "judge.sandbox": "it turns records into text",
-        "judge.simulate": "it turns records into text",
-        "judge.evaluate": "it turns records into text",
-        "judge.verdict": "it turns records into text",
-        "judge.key": "it turns records into text",
-    },
-    "judge.verdict": {"judge.sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
-    "problems": {"dumps": "a problem knows no compiler"},
-}
 # Who may import JAX: what runs in children, and the kernels themselves.
 JAX_HOMES = ("harness/judge/sandbox", "harness/judge/evaluate", "harness/workbench/capture", "harness/templates")
-
-
-def source_files() -> list[Path]:
-    # Planted candidates are no part of the harness, and some of them are out to break it.
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if "candidates" not in path.parts]
-
-
-def module(path: Path) -> str:
-    parts = path.relative_to(PROJECT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def part(name: str) -> str:
-    """`judge.evaluate` of `harness.judge.evaluate.plan`, `loop` of `harness.loop.sweep`; "" of the package itself."""
-    _, *rest = name.split(".")
-    return ".".join(rest[:2] if rest[:1] == ["judge"] else rest[:1])
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Most files are looked at by several tests."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def imported(path: Path) -> tuple[tuple[str, str], ...]:
-    """Modules that the file imports, each with the name taken from it ("": the module itself)."""
-    found: list[tuple[str, str]] = []
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno} is a relative import"
-            assert node.module is not None
-            found += [(node.module, alias.name) for alias in node.names]
-    return tuple(found)
-
-
-def imports(path: Path, known: set[str]) -> Iterator[str]:
-    for home, name in imported(path):
-        whole = f"{home}.{name}"
-        yield whole if whole in known else home
-
-
-MODULES = {module(path): path for path in source_files()}
 
 
 def violations(user: str, used: str) -> str:
@@ -135,6 +38,20 @@ def test_imports_go_down(name: str) -> None:
 
 def test_every_part_has_a_floor_and_every_floor_a_part() -> None:
     assert {part(name) for name in MODULES} - {"", "judge", "templates"} == set(FLOORS)
+
+
+def test_the_page_of_the_architecture_has_the_rooms_of_today() -> None:
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    how = "python tests/support/architecture.py --write"
+    assert architecture.with_table(page) == page, how
+    assert architecture.drawing() == architecture.DRAWING.read_text(encoding="utf-8"), how
+
+
+def test_long_signatures_are_found() -> None:
+    tree = ast.parse(
+        "class A:\n    def f(self, a, b, c, d, e, f, *, g): ...\n    def h(self, a, b, c, d, e, f, g, h): ...\n"
+    )
+    assert [name for name, _ in architecture.long_signatures({"harness.a": tree})] == ["harness.a.h"]
 
 
 def test_the_floors_can_be_broken() -> None:

@@ -1,0 +1,131 @@
+"""The rooms of the harness: floors, walls with their reasons, and the imports between them, read off the source."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import harness
+
+PACKAGE = Path(harness.__file__).parent
+PROJECT = PACKAGE.parent
+# From the ground up. A part may import what is below it, and itself.
+FLOORS = {
+    "errors": 0,
+    "units": 0,
+    "amounts": 0,
+    "chips": 0,
+    "hardware": 1,
+    "files": 1,
+    "limits": 1,
+    "links": 1,
+    "candidate_text": 1,
+    "records": 2,
+    "dumps": 3,
+    "part_words": 3,
+    "problems": 3,
+    "judge.sandbox": 4,
+    "judge.simulate": 4,
+    "judge.evaluate": 5,
+    "judge.verdict": 5,
+    "judge.key": 6,
+    "prepare": 6,
+    "contest": 7,
+    "advice": 7,
+    "workbench": 7,
+    "render": 7,
+    "ledger": 8,
+    "loop": 9,
+    "selftest": 10,
+    "cli": 11,
+    "__main__": 12,
+}
+# Walls within the floors: what a part may not import although it lies below, with the reason.
+WALLS = {
+    "workbench": {
+        "advice": "it serves people who never run the ratchet",
+        "judge.verdict": "it serves people who never run the ratchet",
+        "judge.simulate": "it shows what a profiler saw",
+    },
+    "render": {
+        "dumps": "it turns records into text",
+        "problems": "it turns records into text",
+        "judge.sandbox": "it turns records into text",
+        "judge.simulate": "it turns records into text",
+        "judge.evaluate": "it turns records into text",
+        "judge.verdict": "it turns records into text",
+        "judge.key": "it turns records into text",
+    },
+    "judge.verdict": {"judge.sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
+    "problems": {"dumps": "a problem knows no compiler"},
+}
+# What holds the texts of kernels is no part that imports.
+_NO_ROOMS = ("", "judge", "templates", "__main__")
+
+
+def source_files() -> list[Path]:
+    """The modules of the harness. Planted candidates are no part of it, and some of them are out to break it."""
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if "candidates" not in path.parts]
+
+
+def module(path: Path) -> str:
+    """`harness.loop.sweep` of `harness/loop/sweep.py`."""
+    parts = path.relative_to(PROJECT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def part(name: str) -> str:
+    """`judge.evaluate` of `harness.judge.evaluate.walk`, `loop` of `harness.loop.sweep`; "" of the package itself."""
+    _, *rest = name.split(".")
+    return ".".join(rest[:2] if rest[:1] == ["judge"] else rest[:1])
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file; most files are looked at several times."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path) -> tuple[tuple[str, str], ...]:
+    """Modules that the file imports, each with the name taken from it ("": the module itself)."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} is a relative import"
+            assert node.module is not None
+            found += [(node.module, alias.name) for alias in node.names]
+    return tuple(found)
+
+
+def imports(path: Path, known: set[str]) -> Iterator[str]:
+    """The modules that the file imports; a name taken from a package is a module where `known` has it."""
+    for home, name in imported(path):
+        whole = f"{home}.{name}"
+        yield whole if whole in known else home
+
+
+MODULES = {module(path): path for path in source_files()}
+
+
+def rooms() -> tuple[str, ...]:
+    """The rooms by floor: folders, the judge's by themselves, and loose files."""
+    found = {part(name) for name in MODULES} - set(_NO_ROOMS)
+    return tuple(sorted(found, key=lambda room: (FLOORS.get(room, 0), room)))
+
+
+def arrows() -> frozenset[tuple[str, str]]:
+    """Pairs of rooms of which the first imports the second."""
+    found = {(part(name), part(used)) for name, path in MODULES.items() for used in imports(path, set(MODULES))}
+    inside = set(rooms())
+    return frozenset((user, used) for user, used in found if user != used and {user, used} <= inside)
+
+
+def purpose(room: str) -> str:
+    """The first sentence of a room's docstring."""
+    home = MODULES[f"harness.{room}"]
+    text = ast.get_docstring(parsed(home))
+    assert text, f"{home} has no docstring"
+    return text.partition("\n")[0]

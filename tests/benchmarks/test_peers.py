@@ -24,6 +24,9 @@ from ledger_fixtures import four_attempts, new_repository, run_revoke
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.ledger import Ledger
 
+# They guard a page of figures, which no verdict depends on.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 OWN = tasks.Compiler(name="libtpu own")

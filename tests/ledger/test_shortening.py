@@ -77,13 +77,14 @@ def test_what_nothing_was_shortened_to_is_refused(short: Any, what: str) -> None
     assert str(caught.value).startswith("here ")
 
 
-def test_values_that_double_at_every_name_hit_the_limit() -> None:
+def test_values_that_double_at_every_name_hit_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_MAX_RECORD_BYTES", "1000000")
     texts, name = dict[str, bytes](), ""
     for _ in range(40):
         value = compact([f"${name}"] * 2 if name else ["x" * 20]).encode()
         name = name_of(value)
         texts[name] = value
-    with pytest.raises(RecordError, match="would unfold to more than 16,777,216 bytes"):
+    with pytest.raises(RecordError, match="would unfold to more than 1,000,000 bytes"):
         read_back(f"${name}", texts)
 
 

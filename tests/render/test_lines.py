@@ -173,6 +173,7 @@ def test_bad_requests(
     assert not (contest / "profile_data").exists(), "nothing may be left of what was refused"
 
 
+@pytest.mark.slow
 def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
     figures = json.loads(ratchet(contest, "lines", "--json", expect=0).stdout)
     lines = {line["line"]: line for line in figures["breakdown"]["lines"] if line["file"] == "kernel.py"}

@@ -261,7 +261,7 @@ def test_contrast_itself_is_computed_right() -> None:
     assert contrast("rgb(119, 119, 119)", "rgb(255, 255, 255)") == pytest.approx(4.48, abs=0.01)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("address", "ready", "least"), [
     ("path#attempt-2", ".diff", 200),
     ("path#attempt-3", "[data-trials] .legend", 200),

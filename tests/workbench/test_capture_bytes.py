@@ -34,6 +34,7 @@ def short_events(count: int) -> bytes:
     return field(1, device) + field(4, HOST.encode())
 
 
+@pytest.mark.slow
 def test_a_capture_of_short_events_takes_a_dozen_times_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

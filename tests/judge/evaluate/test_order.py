@@ -191,7 +191,9 @@ def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path) ->
 
 
 @forked
-@pytest.mark.parametrize(("name", "when"), [("checker", "compile"), ("simulator", "simulate")])
+@pytest.mark.parametrize(
+    ("name", "when"), [("checker", "compile"), pytest.param("simulator", "simulate", marks=pytest.mark.slow)]
+)
 def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str) -> None:
     found = told(judged(tmp_path, WRONG, is_slower=lambda _: True, progress=slowed(name, when, 8.0)))
     assert found[0] == ("correctness", "wrong-result")

@@ -70,7 +70,9 @@ def test_scratch_that_libtpu_may_do_without_is_none_of_what_is_refused() -> None
     assert compiled("v5e")["scratch read_in_vain: larger"] == ""
 
 
-@pytest.mark.parametrize("name", [one.name for one in TPUS])
+@pytest.mark.parametrize(
+    "name", ["v5e", *(pytest.param(one.name, marks=pytest.mark.slow) for one in TPUS if one.name != "v5e")]
+)
 def test_each_chip_has_the_limit_that_is_assumed_where_a_kernel_names_none(name: str) -> None:
     rows = vmem_cases.default_rows(chip(name).scoped_vmem_bytes)
     for more, is_refused in ((-8, False), (8, True)):

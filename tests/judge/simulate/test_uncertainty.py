@@ -29,7 +29,7 @@ def earned() -> tuple[statistics.Spread, float, float]:
     return statistics.spread(UNFITTED), once, mostly
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_claimed_is_what_rows_earn_that_nothing_was_fitted_to(
     earned: tuple[statistics.Spread, float, float],
 ) -> None:

@@ -107,19 +107,23 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             attempt,
             report,
             judged.champion_report,
-            files=with_packages(kernel, attempt.evidence),
-            full=full,
-            colour=colour(),
-            whole=command(f"show {attempt.number}", given),
+            report_text.View(
+                files=with_packages(kernel, attempt.evidence),
+                full=full,
+                colour=colour(),
+                whole=command(f"show {attempt.number}", given),
+            ),
         )
     text = report_text.judge_text(
         attempt.evidence,
         for_kernel(report, attempt.evidence, contest.kernel()),
         attempt.verdict,
-        files=with_packages(contest.kernel().decode("utf-8", "replace"), attempt.evidence),
-        full=full,
-        colour=colour(),
-        whole=command("judge --full", given),
+        report_text.View(
+            files=with_packages(contest.kernel().decode("utf-8", "replace"), attempt.evidence),
+            full=full,
+            colour=colour(),
+            whole=command("judge --full", given),
+        ),
     )
     if judged.noted:
         note = f"what was found is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
@@ -200,10 +204,7 @@ def judge(given: Namespace) -> Outcome:
             evidence,
             report,
             verdict,
-            files=with_packages(kernel, evidence),
-            full=given.full,
-            colour=colour(),
-            whole=whole,
+            report_text.View(files=with_packages(kernel, evidence), full=given.full, colour=colour(), whole=whole),
         ),
         exit_code=EXIT_OF_OUTCOME[verdict.outcome],
     )

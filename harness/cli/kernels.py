@@ -54,8 +54,7 @@ def show(given: Namespace) -> Outcome:
             attempt,
             replace(found, hints=told),
             attempt.diff,
-            colour(),
-            files=with_packages(kernel, attempt.evidence),
+            report_text.View(colour=colour(), files=with_packages(kernel, attempt.evidence)),
             revoked=search_state.revoked_by([one.row for one in known.rows], number),
             scaled=next(
                 (

@@ -1,6 +1,7 @@
 """What a person reads: the report of an attempt, verdict first."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.records import Attempt, Evidence, Outcome, Report, Verdict
 from harness.render import report_sections, roofline
@@ -29,72 +30,77 @@ _WORDS: dict[Outcome, tuple[str, Style]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How a report is shown.
+
+    `files` are the candidate's, for the lines that the report names. `full` prints all there is; `whole` is the command
+    that does, named where not all is printed. Lines fit `width` columns (None: the terminal's), but for the RESULT and
+    REGIME lines, whose form is fixed.
+    """
+
+    files: Files = field(default_factory=lambda: NO_FILES)
+    full: bool = False
+    colour: bool = False
+    width: int | None = None
+    whole: str = ""
+
+    @property
+    def columns(self) -> int:
+        """The columns that lines fit."""
+        return terminal_width() if self.width is None else self.width
+
+
+_PLAIN = View()
+
+
 def report_text(
     attempt: Attempt,
     report: Report,
     champion_report: Report | None,
-    *,
-    files: Files = NO_FILES,
-    full: bool = False,
-    colour: bool = False,
-    width: int | None = None,
-    whole: str = "",
+    view: View = _PLAIN,
 ) -> str:
-    """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
-
-    `files` are its source files, for the lines that the report names. `full` prints all
-    there is; `whole` is the command that does, named where not all is printed. Lines fit `width`
-    columns (the terminal's by default), but for the RESULT and REGIME lines, whose form is fixed.
-    """
-    width = terminal_width() if width is None else width
+    """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints."""
+    width, colour = view.columns, view.colour
     word, style = _WORDS[attempt.verdict.outcome]
     kind = "" if attempt.kind == "experiment" else f" ({attempt.kind})"
     if attempt.kind == "revoke":
         word, style = "REVOKED", "bad"
     lines = wrap(clean(attempt.hypothesis), width, f"{word}  attempt {attempt.number}{kind}: ", "    ")
     lines[0] = lines[0].replace(word, paint(word, style, colour), 1)
-    lines += _reasons(attempt.verdict, width, full=full)
+    lines += _reasons(attempt.verdict, width, full=view.full)
     lines += _against_champion(attempt, report, width)
-    lines += report_sections.moved(attempt.verdict.changes, width, full=full)
-    findings = _findings(
-        attempt.evidence, report, champion_report, attempt.verdict, files, width, full=full, colour=colour
-    )
-    lines += ["", *findings]
-    return joined([*lines, *_rest(whole, full=full)])
+    lines += report_sections.moved(attempt.verdict.changes, width, full=view.full)
+    lines += ["", *_findings(attempt.evidence, report, champion_report, attempt.verdict, view)]
+    return joined([*lines, *_rest(view)])
 
 
 def judge_text(
     evidence: Evidence,
     report: Report,
     verdict: Verdict,
-    *,
-    files: Files = NO_FILES,
-    full: bool = False,
-    colour: bool = False,
-    width: int | None = None,
-    whole: str = "",
+    view: View = _PLAIN,
 ) -> str:
     """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
-    width = terminal_width() if width is None else width
+    width = view.columns
     word, style = _WORDS[verdict.outcome]
     word = "PASSED" if verdict.outcome == "accept" else word
-    lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
-    lines += _reasons(verdict, width, full=full)
-    lines += ["", *_findings(evidence, report, None, verdict, files, width, full=full, colour=colour)]
-    return joined([*lines, *_rest(whole, full=full)])
+    lines = [f"{paint(word, style, view.colour)}  {evidence.problem.title}; nothing is recorded"]
+    lines += _reasons(verdict, width, full=view.full)
+    lines += ["", *_findings(evidence, report, None, verdict, view)]
+    return joined([*lines, *_rest(view)])
 
 
-def _rest(whole: str, *, full: bool) -> list[str]:
-    return [] if full or not whole else ["", f"the whole report: {whole}"]
+def _rest(view: View) -> list[str]:
+    return [] if view.full or not view.whole else ["", f"the whole report: {view.whole}"]
 
 
 def show_text(
     attempt: Attempt,
     report: Report,
     diff: str,
-    colour: bool = False,
-    width: int | None = None,
-    files: Files = NO_FILES,
+    view: View = _PLAIN,
+    *,
     revoked: str = "",
     scaled: str = "",
 ) -> str:
@@ -102,14 +108,14 @@ def show_text(
 
     `revoked` says how it lost its title, `scaled` what it takes on today's scale.
     """
-    width = terminal_width() if width is None else width
+    width, colour = view.columns, view.colour
     where, key = attempt.evidence.environment, attempt.key
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     settings = [f"--set {name}={value}" for name, value in attempt.settings]
     lost = wrap(clean(revoked), width, f"{paint('REVOKED', 'bad', colour)}  ", "    ") if revoked else []
     lines = [
         *lost,
-        report_text(attempt, report, None, files=files, full=True, colour=colour, width=width),
+        report_text(attempt, report, None, replace(view, full=True, whole="")),
         "",
         *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),
         *wrap(
@@ -140,15 +146,12 @@ def _findings(
     report: Report,
     champion: Report | None,
     verdict: Verdict,
-    files: Files,
-    width: int,
-    *,
-    full: bool,
-    colour: bool,
+    view: View,
 ) -> list[str]:
     """Everything below the verdict."""
     if evidence.problem.members is not None:
-        return _of_suite(evidence, report, verdict, width, full=full, colour=colour)
+        return _of_suite(evidence, report, verdict, view)
+    width, full = view.columns, view.full
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
     if evidence.failure is None:
@@ -157,7 +160,7 @@ def _findings(
         found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
     machine = [
         *report_sections.measured(evidence, report, width),
-        *cycles(evidence, report, files, width, full=full),
+        *cycles(evidence, report, view.files, width, full=full),
         *report_sections.units(report, width, full=full),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.
@@ -170,14 +173,13 @@ def _findings(
         found += [[*_work_in_kernels(evidence, width), *checked], report_sections.stages(evidence, width)]
     else:
         found += [[*machine, *memory, *checked, *report_sections.counters_at_a_glance(report, champion, width)]]
-    found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
+    found += [report_sections.warnings(evidence, width), hints(report.hints, width, view.colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 
-def _of_suite(
-    evidence: Evidence, report: Report, verdict: Verdict, width: int, *, full: bool, colour: bool
-) -> list[str]:
+def _of_suite(evidence: Evidence, report: Report, verdict: Verdict, view: View) -> list[str]:
     """The same of a suite: each member in a line, what is behind it where somebody asks for that member alone."""
+    width, full = view.columns, view.full
     found: list[Sequence[str]] = []
     if evidence.failure is None:
         found.append([*report_sections.result(report)[:1], *report_sections.mean_of_suite(report, width)])
@@ -185,7 +187,7 @@ def _of_suite(
     found.append(report_sections.checks(evidence, verdict, width, full=full))
     if full:
         found.append(report_sections.stages(evidence, width))
-    found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
+    found += [report_sections.warnings(evidence, width), hints(report.hints, width, view.colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 

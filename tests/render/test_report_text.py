@@ -18,7 +18,7 @@ from harness.records import Policy, Status
 from harness.render import layout, report_sections
 from harness.render.layout import source_lines, wants_colour
 from harness.render.progress import Progress
-from harness.render.report_text import judge_text, report_text, show_text
+from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.status_text import status_text
 
 
@@ -48,10 +48,10 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
     candidate, found = judged(taken_apart())
-    lines = report_text(candidate, found, None, files=source_lines(kernel), width=100).splitlines()
+    lines = report_text(candidate, found, None, View(files=source_lines(kernel), width=100)).splitlines()
     glance, lines = (
         lines,
-        report_text(candidate, found, None, files=source_lines(kernel), full=True, width=100).splitlines(),
+        report_text(candidate, found, None, View(files=source_lines(kernel), full=True, width=100)).splitlines(),
     )
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
@@ -75,7 +75,7 @@ def test_a_record_from_before_runs_were_taken_apart_shows_the_sums() -> None:
 
 def test_a_baseline_is_called_one() -> None:
     candidate, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    lines = report_text(candidate, found, None, width=100).splitlines()
+    lines = report_text(candidate, found, None, View(width=100)).splitlines()
     assert lines[0] == "ACCEPTED  attempt 1 (baseline): first"
     assert lines[1] == "  all 2 checks passed; judged on its own, against no champion: 2.160 ms, simulated v5e"
     assert not any("champion  expected" in line for line in lines)
@@ -162,14 +162,14 @@ def test_hints_at_a_glance_are_whole() -> None:
 
 def test_measured_numbers_say_so_and_show_device_beside_host() -> None:
     candidate = measured(2.16e-3, simulation=None)
-    text = judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), width=100)
+    text = judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), View(width=100))
     assert text.startswith("PASSED  attention forward, 1 head")
     assert "nothing is recorded" in text
     assert "[measured v5e]" in text
     assert "Measured time:         device 2.16 ms (median of 3) · host wall clock 2.16 ms (median of 3)" in text
     assert candidate.latency is not None
     on_cpu = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
-    text = judge_text(on_cpu, report(on_cpu, V5E), decide(on_cpu, None, None, Policy(), V5E), width=100)
+    text = judge_text(on_cpu, report(on_cpu, V5E), decide(on_cpu, None, None, Policy(), V5E), View(width=100))
     assert "[measured cpu, says nothing about a TPU]" in text
 
 
@@ -204,13 +204,13 @@ def test_hypotheses_cannot_steer_the_terminal() -> None:
 def test_show_has_the_diff_and_the_key() -> None:
     candidate, found = judged(better(), settings=(("BQ", "2048"),))
     diff = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
-    lines = show_text(candidate, found, diff, width=100).splitlines()
+    lines = show_text(candidate, found, diff, View(width=100)).splitlines()
     assert lines[-5:] == ["", "--- a/kernel.py", "+++ b/kernel.py", "-BQ = 128", "+BQ = 2048"]
     assert "Judged against:        attempt 1, at commit 0123456789ab" in lines
     assert "Versions:              jax 0.10.2 · jaxlib 0.10.2 · libtpu 0.0.42 · Python 3.11.9" in lines
     assert "Settings:              --set BQ=2048" in lines
-    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, diff, True, width=100)
-    assert show_text(candidate, found, "", width=100).endswith("kernel.py: no change against the champion's")
+    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, diff, View(colour=True, width=100))
+    assert show_text(candidate, found, "", View(width=100)).endswith("kernel.py: no change against the champion's")
 
 
 def test_counters_table_alone() -> None:

@@ -22,7 +22,7 @@ from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swe
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
 from harness.render import hints, lines, review
 from harness.render.layout import source_lines
-from harness.render.report_text import judge_text, report_text, show_text
+from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
 from harness.render.selftest import selftest_text
@@ -42,17 +42,17 @@ class Screens(SingleFileSnapshotExtension):
 
 def baseline() -> str:
     attempt, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    return report_text(attempt, found, None, width=100)
+    return report_text(attempt, found, None, View(width=100))
 
 
 def with_lines(full: bool) -> str:
     attempt, found = judged(taken_apart())
-    return report_text(attempt, found, None, files=source_lines(SOURCE), full=full, width=100)
+    return report_text(attempt, found, None, View(files=source_lines(SOURCE), full=full, width=100))
 
 
 def show() -> str:
     attempt, found = judged(better(), settings=(("BQ", "2048"),))
-    return show_text(attempt, found, DIFF, width=100)
+    return show_text(attempt, found, DIFF, View(width=100))
 
 
 def judged_alone(source: str) -> str:
@@ -60,7 +60,7 @@ def judged_alone(source: str) -> str:
     assert candidate.latency is not None
     if source == "cpu":
         candidate = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
-    return judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), width=100)
+    return judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), View(width=100))
 
 
 def status(**changes: object) -> str:

@@ -16,7 +16,7 @@ from harness.ledger.table import ScaledTable, Wanted, chosen, lines
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
 from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row, ScaledRow
-from harness.render.report_text import report_text
+from harness.render.report_text import View, report_text
 from harness.render.results import Shown
 
 CHAMPION = evidence(2.16e-3)
@@ -44,10 +44,7 @@ def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, wi
     return report_text(
         *judged(candidate, **changes),
         report(CHAMPION, V5E),
-        full=full,
-        colour=colour,
-        width=width,
-        whole="again --full",
+        View(full=full, colour=colour, width=width, whole="again --full"),
     )
 
 

@@ -15,7 +15,7 @@ from harness.judge.verdict import compare_simulated, members
 from harness.judge.verdict.decision import decide, is_slower
 from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import NOMINAL, Evidence, Policy, Resimulation, Statement, SuiteMember, Verdict
-from harness.render.report_text import report_text
+from harness.render.report_text import View, report_text
 from harness.render.results import results_table
 
 POLICY = Policy()
@@ -196,7 +196,7 @@ def test_the_report_and_the_table_show_each_member() -> None:
     assert meant.util == pytest.approx(
         (meant.members[0].report.util or 0) ** 0.25 * (meant.members[1].report.util or 0) ** 0.75
     )
-    text = report_text(made, meant, None, width=100)
+    text = report_text(made, meant, None, View(width=100))
     table = [line.split() for line in text.splitlines() if line.startswith("prefill")]
     assert [line[:7] for line in table] == [
         ["prefill-2k", "25.0%", "2.000", "ms", "1.800", "ms", "0.9000"],
@@ -218,7 +218,7 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     candidate = replace(after(1.5, 0.5), unchecked=("needles",))
     verdict = judged(candidate)
     found, number = report(candidate, V5E), 2
-    text = report_text(attempt(candidate, verdict, number=number), found, None, width=200)
+    text = report_text(attempt(candidate, verdict, number=number), found, None, View(width=200))
     assert "1 were not run, because prefill-2k loses more than a member may" in text
     mean = next(line for line in text.splitlines() if line.startswith("latency is"))
     assert re.fullmatch(
@@ -236,5 +236,5 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     assert " 3.000! " in lost
     assert lost.count("!") == 1
     slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))
-    text = report_text(attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, None, width=200)
+    text = report_text(attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, None, View(width=200))
     assert "were not run, because it is slower" in text

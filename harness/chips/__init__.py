@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -24,3 +25,8 @@ def row(name: str) -> Row:
         raise KeyError(name)
     found: Row = importlib.import_module(f"{__name__}.{name}").ROW
     return found
+
+
+def having(has: Callable[[Row], bool]) -> tuple[str, ...]:
+    """The names of the chips whose row `has` something, in the order of `names()`."""
+    return tuple(name for name in names() if has(row(name)))

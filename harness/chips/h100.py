@@ -1,11 +1,13 @@
 """NVIDIA H100 SXM: 132 multiprocessors."""
 
 from harness.chips.row import MIB, NVIDIA, Chip, Row
+from harness.chips.workbench import Workbench
 
 # The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
 ROW = Row(
     chip=Chip(
         name="h100",
+        device="GPU",
         topology=None,
         device_kinds=("NVIDIA H100 80GB HBM3", "NVIDIA H100"),
         cores=132,
@@ -26,4 +28,5 @@ ROW = Row(
         peak_int8_ops_per_second=1978.9e12,
         peak_fp8_flops_per_second=1978.9e12,
     ),
+    workbench=Workbench(),
 )

@@ -1,13 +1,18 @@
 """The facts of one chip: a row of the table that harness/chips is, one file a chip."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    # For types alone, so that no key depends on what stands there.
+    from harness.chips.workbench import Workbench
 
 MIB = 1 << 20
 # Peaks of int8 and fp8 are published there too; those of int4 stand in jax's TPU table alone, which has none for int8
 # on v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50). Scoped VMEM is the compiler's
 # default limit for one kernel, as its error message states it.
 CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
+PAPER = "Jouppi et al., CACM 63(7), 2020, halved for one of the chip's two cores"
 NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
 
 # What Mosaic refuses to load on v4, v5e, v5p, v6e and v7x alike (libtpu 0.0.42.1, each tried); JAX makes 32 bits of
@@ -16,56 +21,25 @@ _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One accelerator as its program sees it.
+class Figures:
+    """What is published about an accelerator, per device as JAX counts them: enough to predict, not to judge.
 
-    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
-    whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
-    the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
-    Those of narrower types are None where the chip multiplies them no faster than bfloat16, to which its
-    compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
-    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
-    a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
-    `scoped_vmem_bytes` what one kernel gets of it by default. `mxu_size` are the rows and columns
-    of a matrix unit, None where they are not square (tensor cores).
-
-    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units` where the
-    vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`), others compute in
-    float32 and round once; `divides_by_exact_reciprocal` where float32 is divided by multiplying with `vrcp.f32`, so
-    that an approximate reciprocal is the exact one's instruction, others refine it by a Newton step (`vmul`, `vsub`,
-    `vmul`, `vadd`); `has_narrow_products` where the matrix unit multiplies operands of 8 bits and less.
+    `device` says what a device is: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. Peaks of narrower
+    types are None where none faster than bfloat16's is published. `mxu_size` are the rows and columns of a matrix unit,
+    None where they are not square (tensor cores). `source` says where the figures stand.
     """
 
     name: str
-    topology: str | None
-    device_kinds: tuple[str, ...]
-    cores: int
+    device: Literal["chip", "core", "GPU"]
     peak_bf16_flops_per_second: float
     hbm_bytes_per_second: float
     hbm_bytes: int
-    vmem_bytes: int
-    scoped_vmem_bytes: int
-    clock_hz: float
-    mxus_per_core: int
     mxu_size: int | None
     source: str
-    has_bfloat16_units: bool
-    divides_by_exact_reciprocal: bool
-    has_narrow_products: bool
-    platform: Literal["tpu", "cuda"] = "tpu"
-    cache_bytes: int = 0
+    clock_hz: float | None = None
     peak_int8_ops_per_second: float | None = None
     peak_fp8_flops_per_second: float | None = None
     peak_int4_ops_per_second: float | None = None
-
-    @property
-    def kind(self) -> Literal["TPU", "GPU"]:
-        """What kind of accelerator it is."""
-        return "TPU" if self.platform == "tpu" else "GPU"
-
-    def lacks(self, dtype: str) -> bool:
-        """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
-        return self.platform == "tpu" and dtype in _NOT_ON_A_TPU
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -88,6 +62,49 @@ class Chip:
     def ridge(self, dtype: str) -> float:
         """The operational intensity at which matmuls of `dtype` and memory take equally long, in FLOP/byte."""
         return self.peak_flops_per_second(dtype) / self.hbm_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip(Figures):
+    """An accelerator that kernels are judged for, as its program sees it.
+
+    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
+    whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
+    the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
+    Those of narrower types are None where the chip multiplies them no faster than bfloat16, to which its
+    compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
+    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
+    a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
+    `scoped_vmem_bytes` what one kernel gets of it by default.
+
+    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units` where the
+    vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`), others compute in
+    float32 and round once; `divides_by_exact_reciprocal` where float32 is divided by multiplying with `vrcp.f32`, so
+    that an approximate reciprocal is the exact one's instruction, others refine it by a Newton step (`vmul`, `vsub`,
+    `vmul`, `vadd`); `has_narrow_products` where the matrix unit multiplies operands of 8 bits and less.
+    """
+
+    topology: str | None
+    device_kinds: tuple[str, ...]
+    cores: int
+    vmem_bytes: int
+    scoped_vmem_bytes: int
+    clock_hz: float
+    mxus_per_core: int
+    has_bfloat16_units: bool
+    divides_by_exact_reciprocal: bool
+    has_narrow_products: bool
+    platform: Literal["tpu", "cuda"] = "tpu"
+    cache_bytes: int = 0
+
+    @property
+    def kind(self) -> Literal["TPU", "GPU"]:
+        """What kind of accelerator it is."""
+        return "TPU" if self.platform == "tpu" else "GPU"
+
+    def lacks(self, dtype: str) -> bool:
+        """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
+        return self.platform == "tpu" and dtype in _NOT_ON_A_TPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +149,19 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """All facts of one chip that a verdict or a simulated time follows from.
+    """All facts of one chip.
 
-    `chip` is what is published about it, `units` what the compiler shows, `calibrated` what was fitted to published
-    times; the last two are None for a chip that is not simulated. `relative_uncertainty` is one standard deviation of
-    the simulated time of a long operation, as a fraction of it: of one more row's errors 68.27 % are smaller, by what
-    the rows that no constant was fitted to show when each is left out (benchmarks/FIDELITY.md).
+    `chip` is what is published about it: Figures alone where no kernel is judged for it. `units` is what the compiler
+    shows, None for a chip that is not simulated; `calibrated` was fitted to published times. `relative_uncertainty` is
+    one standard deviation of the simulated time of a long operation, as a fraction of it: of one more row's errors
+    68.27 % are smaller, by what the rows that no constant was fitted to show when each is left out
+    (benchmarks/FIDELITY.md).
+
+    The keys of a contest hash the whole row of its chip but for `workbench`, which no judge may ask.
     """
 
-    chip: Chip
+    chip: Figures
     units: Units | None = None
     calibrated: Calibrated = Calibrated()
     relative_uncertainty: float | None = None
+    workbench: "Workbench"

@@ -1,10 +1,12 @@
 """TPU v4: 2 cores, 4 matrix units of 128 x 128 a core."""
 
 from harness.chips.row import CLOUD, MIB, Chip, Row, Units
+from harness.chips.workbench import BOOK, Links, Workbench
 
 ROW = Row(
     chip=Chip(
         name="v4",
+        device="chip",
         topology="v4:2x2x1",
         device_kinds=("TPU v4",),
         cores=2,
@@ -41,4 +43,7 @@ ROW = Row(
     ),
     # No published times: the largest of the chips that have some.
     relative_uncertainty=0.058,
+    workbench=Workbench(
+        links=Links(one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
+    ),
 )

@@ -1,10 +1,12 @@
 """TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
 
 from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.workbench import BOOK, Links, Workbench
 
 ROW = Row(
     chip=Chip(
         name="v5e",
+        device="chip",
         topology="v5e:2x2",
         device_kinds=("TPU v5 lite", "TPU v5e"),
         cores=1,
@@ -44,4 +46,7 @@ ROW = Row(
     # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
     calibrated=Calibrated(dma_latency_seconds=430e-9),
     relative_uncertainty=0.02,
+    workbench=Workbench(
+        links=Links(one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
+    ),
 )

@@ -1,10 +1,12 @@
 """TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core."""
 
 from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.workbench import BOOK, Links, Workbench
 
 ROW = Row(
     chip=Chip(
         name="v6e",
+        device="chip",
         topology="v6e:2x2",
         device_kinds=("TPU v6 lite", "TPU v6e"),
         cores=1,
@@ -43,4 +45,9 @@ ROW = Row(
     ),
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82),
     relative_uncertainty=0.058,
+    workbench=Workbench(
+        links=Links(one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
+        has_counters=True,
+        has_unit_counters=True,
+    ),
 )

@@ -1,10 +1,12 @@
 """TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
 
 from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.workbench import Links, Workbench
 
 ROW = Row(
     chip=Chip(
         name="v7x",
+        device="core",
         topology="tpu7x:2x2x1",
         device_kinds=("TPU7x", "TPU v7x", "TPU v7"),
         cores=1,
@@ -43,4 +45,17 @@ ROW = Row(
     ),
     calibrated=Calibrated(hbm_write_share=0.67),
     relative_uncertainty=0.045,
+    workbench=Workbench(
+        links=Links(
+            one_way_bytes_per_second=1e11,
+            axes=3,
+            ring_size=4,
+            rings_are_multiples=True,
+            source="Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together",
+        ),
+        offloads_collectives=True,
+        has_counters=True,
+        has_periodic_counters=True,
+        has_unit_counters=True,
+    ),
 )

@@ -17,8 +17,6 @@ from harness.render.layout import harmless, wants_colour
 
 # What begins a contest.
 BASELINE = '"experiment: baseline"'
-# The chip of predictions where nothing says another: the contest's own default.
-DEFAULT_CHIP = "v5e"
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 

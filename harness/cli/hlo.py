@@ -9,21 +9,23 @@ from collections import defaultdict
 from pathlib import Path
 
 from harness import limits
-from harness.cli.arguments import DEFAULT_CHIP, directory, mesh_sizes, say
+from harness.chips.row import Figures
+from harness.cli.arguments import directory, mesh_sizes, say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.lines import subject
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
+from harness.hardware import DEFAULT_CHIP
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.hlo import chips, parse, proto
-from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.mesh import Mesh
 from harness.workbench.hlo.module import Computation, Instruction, Module
+from harness.workbench.hlo.prediction import figures_of
 from harness.workbench.hlo.resharding import laid_out
 from harness.workbench.profiles import reading, remote
 from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse_neighbours, resolve
@@ -37,7 +39,7 @@ _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
 def hlo(given: Namespace) -> Outcome:
-    named = chips.target(given.chip) if given.chip else None
+    named = figures_of(given.chip) if given.chip else None
     module, target = _module(given, named)
     module = laid_out(module, _mesh(given.mesh, module))
     found = _tables(module, given.op, target, given.top)
@@ -47,8 +49,8 @@ def hlo(given: Namespace) -> Outcome:
     )
 
 
-def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
-    what, default = given.what, named or chips.target(DEFAULT_CHIP)
+def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures]:
+    what, default = given.what, named or figures_of(DEFAULT_CHIP)
     if what not in (None, "-") and (capture := _capture(what, directory(given.directory).resolve())) is not None:
         return _of_capture(capture, given.module), default
     if given.module is not None:
@@ -71,7 +73,7 @@ def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
     text = next((path for path in texts if path.is_file()), None)
     if text is None:
         raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
-    return read(limits.read(text), str(text)), named or chips.target(meant.chip.name)
+    return read(limits.read(text), str(text)), named or figures_of(meant.chip.name)
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
@@ -135,7 +137,7 @@ def read(data: bytes, name: str) -> Module:
     return proto.module(data, name) if "\x00" in text or "\x12" in text else parse.module(text, name)
 
 
-def _tables(module: Module, op: str | None, target: Target, top: int) -> tuple[Table, ...]:
+def _tables(module: Module, op: str | None, target: Figures, top: int) -> tuple[Table, ...]:
     graph = Graph(module=module)
     places = [
         (computation, instruction) for computation in module.computations for instruction in computation.instructions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options, minutes
 from harness.cli.verb import Verb
-from harness.hardware import CHIPS
+from harness.hardware import CHIPS, DEFAULT_CHIP
 from harness.loop.scaffold import templates
 
 # Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
@@ -143,7 +143,10 @@ class TableVerb(Verb):
             help="JSON: a list of shapes, the problem's constants in small letters, or of models (docs/TABLES.md)",
         )  # fmt: skip
         parser.add_argument(
-            "--chip", default="v5e", metavar="CHIPS", help="v5e,v6e: one row for each shape on each (v5e)"
+            "--chip",
+            default=DEFAULT_CHIP,
+            metavar="CHIPS",
+            help=f"v5e,v6e: one row for each shape on each ({DEFAULT_CHIP})",
         )
         parser.add_argument(
             "--format", choices=["json", "python", "tokamax"], default="json", help="of the table (json)"

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.cli import published
 from harness.cli.arguments import Parser, add_json, add_member, add_quiet, attempt_number, minutes
 from harness.cli.verb import Verb
+from harness.hardware import DEFAULT_CHIP
 from harness.workbench.profiles.places import SUFFIX
 
 
@@ -263,7 +264,9 @@ class Validate(Verb):
             "--on", choices=["tpu", "cpu"], default=None,
             help="cpu: try the command itself, on small kernels; its times say nothing about a TPU (tpu)",
         )  # fmt: skip
-        parser.add_argument("--chip", default=None, help="with --on cpu, the chip that kernels are compiled for (v5e)")
+        parser.add_argument(
+            "--chip", default=None, help=f"with --on cpu, the chip that kernels are compiled for ({DEFAULT_CHIP})"
+        )
         parser.add_argument(
             "--minutes", type=minutes, default=30.0, help="how long it may take; what is left then is not run (30)"
         )

@@ -6,16 +6,17 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.cli.arguments import DEFAULT_CHIP, mesh_sizes
+from harness.chips.row import Figures
+from harness.cli.arguments import mesh_sizes
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
+from harness.hardware import DEFAULT_CHIP
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.hlo import chips, forecast, groups, interconnect, prediction, training_memory
-from harness.workbench.hlo.chips import Target
-from harness.workbench.hlo.prediction import Spec
+from harness.workbench.hlo import forecast, groups, interconnect, prediction, training_memory
+from harness.workbench.hlo.prediction import Spec, figures_of
 from harness.workbench.hlo.training_memory import Transformer
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?i?)\s*(B|B/s|FLOPs?|FLOPs?/s|FLOPS)?")
@@ -48,7 +49,7 @@ def _matmul(given: Namespace) -> tuple[Table, ...]:
     devices = _devices(given.devices, mesh)
     target = _target(given)
     found = prediction.matmul(left, right, given.einsum, mesh, devices)
-    return forecast.matmul_tables(found, target, interconnect.links(target.name), devices, mesh)
+    return forecast.matmul_tables(found, target, devices, mesh)
 
 
 def _collective(given: Namespace) -> tuple[Table, ...]:
@@ -73,8 +74,7 @@ def _collective(given: Namespace) -> tuple[Table, ...]:
     axes = _axis(given)
     target = _target(_chip_alone(given))
     ring = quantity(given.bandwidth, "--bandwidth") if given.bandwidth is not None else None
-    links = interconnect.links(target.name)
-    return forecast.collective_tables(kind, size, axes, target.name, links, ring, remark)
+    return forecast.collective_tables(kind, size, axes, target, ring, remark)
 
 
 def _chip_alone(given: Namespace) -> Namespace:
@@ -89,7 +89,7 @@ def _memory(given: Namespace) -> tuple[Table, ...]:
         raise UsageError(
             "usage", "expected --parameters, such as 7e9 or 7G, or a model: --batch, --seq, --layers and --d-model"
         )
-    target = chips.target(given.chip) if given.chip else None
+    target = figures_of(given.chip) if given.chip else None
     devices = _devices(given.devices, {})
     if given.devices is not None and target is None:
         raise UsageError("usage", "expected --chip with --devices: how much memory has each?")
@@ -184,11 +184,17 @@ def _devices(given: int | None, mesh: dict[str, int]) -> int:
     return given if given is not None else size
 
 
-def _target(given: Namespace) -> Target:
-    found = chips.target(given.chip or DEFAULT_CHIP)
+def _target(given: Namespace) -> Figures:
+    found = figures_of(given.chip or DEFAULT_CHIP)
     if given.peak is not None:
+        peak = quantity(given.peak, "--peak")
         found = replace(
-            found, peak_flops_per_second=quantity(given.peak, "--peak"), small_factor=1.0, source="as given"
+            found,
+            peak_bf16_flops_per_second=peak,
+            peak_int8_ops_per_second=peak,
+            peak_fp8_flops_per_second=peak,
+            peak_int4_ops_per_second=peak,
+            source="as given",
         )
     if given.bandwidth is not None:
         found = replace(found, hbm_bytes_per_second=quantity(given.bandwidth, "--bandwidth"), source="as given")

@@ -4,10 +4,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_member, add_quiet, at_least, attempt_number
+from harness import chips
+from harness.cli.arguments import Parser, add_json, add_member, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 from harness.errors import UsageError
-from harness.workbench.hlo import chips
+from harness.hardware import DEFAULT_CHIP
 from harness.workbench.profiles import pruning, remote
 from harness.workbench.profiles.places import PROFILE_DATA
 
@@ -168,7 +169,7 @@ class Hlo(Verb):
             "--mesh", default=None, metavar="A=N,B=M", help="name the axes of the mesh that the module is split over"
         )
         parser.add_argument(
-            "--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({DEFAULT_CHIP})"
+            "--chip", default=None, help=f"predict for this chip: {', '.join(chips.names())} ({DEFAULT_CHIP})"
         )
         parser.add_argument(
             "--top", type=at_least(1), default=12, metavar="N", help="rows of each table of a module (12)"
@@ -202,7 +203,7 @@ class Predict(Verb):
             "arrays", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
         )
         option("--dtype", None, "type of arrays that name none (bf16)")
-        option("--chip", None, f"{', '.join(chips.NAMES)} ({DEFAULT_CHIP})")
+        option("--chip", None, f"{', '.join(chips.names())} ({DEFAULT_CHIP})")
         parser.add_argument(
             "--devices", "--chips", type=at_least(1), default=None, metavar="N", help="how many (1, or the mesh)"
         )

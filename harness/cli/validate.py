@@ -13,7 +13,7 @@ from harness.cli.validate_steps import Run
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.hardware import Chip, chip, chip_of_device
+from harness.hardware import DEFAULT_CHIP, Chip, chip, chip_of_device
 from harness.judge.evaluate.evaluation import environment
 from harness.judge.evaluate.timing.device import attached
 from harness.records.validation import Validation
@@ -49,7 +49,8 @@ def validate(given: Namespace) -> Outcome:
 def _target(given: Namespace) -> tuple[Chip, str]:
     """The chip that kernels are for, and the device that runs them. Raises RatchetError `no-device`."""
     if given.on == "cpu":
-        return chip(given.chip or "v5e"), f"the CPU of this machine ({platform.processor() or platform.machine()})"
+        processor = platform.processor() or platform.machine()
+        return chip(given.chip or DEFAULT_CHIP), f"the CPU of this machine ({processor})"
     found = attached("tpu")
     target = chip_of_device(found.kind) if found else None
     if found is None or target is None:

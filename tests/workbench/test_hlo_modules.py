@@ -17,8 +17,9 @@ from module_fixtures import modules
 
 from harness.cli.documents import TablesDocument, figures, json_text
 from harness.errors import RatchetError
+from harness.hardware import chip
 from harness.render import tables
-from harness.workbench.hlo import chips, parse, proto
+from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.collectives import collectives
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import operation_tables
@@ -32,7 +33,7 @@ from harness.workbench.hlo.work import work
 HERE = Path(__file__).parents[1]
 DUMPS = sorted((HERE / "fixtures" / "schedules").glob("*/*/*-TLP-hlo.txt.gz"))
 PROGRAMS = ("fused", "looped", "sent")
-V5E = chips.target("v5e")
+V5E = chip("v5e")
 LAYERS = hlo_programs.LAYERS
 
 

@@ -6,11 +6,20 @@ from typing import Any
 
 import pytest
 
+from harness import chips
 from harness.cli import main
 from harness.errors import UsageError
-from harness.workbench.hlo import chips, interconnect, prediction
-from harness.workbench.hlo.interconnect import COLLECTIVES, LINKS, Collective, exact_seconds, published_seconds
-from harness.workbench.hlo.prediction import roofline
+from harness.hardware import CHIPS, chip
+from harness.workbench.hlo import prediction
+from harness.workbench.hlo.interconnect import (
+    COLLECTIVES,
+    Collective,
+    exact_seconds,
+    link_bytes_per_second,
+    links,
+    published_seconds,
+)
+from harness.workbench.hlo.prediction import figures_of, roofline
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -254,12 +263,22 @@ def test_bad_requests_say_what_was_expected(
 
 
 def test_every_chip_with_links_can_be_predicted_for() -> None:
-    for links in LINKS:
-        assert chips.target(links.chip).name == links.chip
-        assert interconnect.link_bytes_per_second(links.chip) == 2 * links.one_way_bytes_per_second
-    assert interconnect.link_bytes_per_second("h100") is None
+    with_links = chips.having(lambda row: row.workbench.links is not None)
+    assert with_links == ("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x")
+    for name in with_links:
+        known = links(figures_of(name))
+        assert known is not None
+        assert link_bytes_per_second(figures_of(name)) == 2 * known.one_way_bytes_per_second
+    assert link_bytes_per_second(figures_of("h100")) is None
     with pytest.raises(UsageError, match="did you mean v5p"):
-        chips.target("v5pp")
+        figures_of("v5pp")
+
+
+@pytest.mark.parametrize("name", ["v2", "v3"])
+def test_what_predictions_alone_are_made_for_is_no_chip_of_a_contest(name: str) -> None:
+    assert name not in {one.name for one in CHIPS}
+    with pytest.raises(UsageError, match=f"unknown chip '{name}': expected one of v4, v5e, v5p, v6e, v7x, h100, h200"):
+        chip(name)
 
 
 def test_unknown_work_has_no_time_unless_its_bytes_do() -> None:

@@ -10,9 +10,10 @@ import pytest
 from analysis_examples import capture, device, op
 from capture_examples import one_device_run
 
+from harness.hardware import chip
 from harness.judge.sandbox import environment
 from harness.records import Table
-from harness.workbench.hlo import chips, matrix_fill, parse
+from harness.workbench.hlo import matrix_fill, parse
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables
 from harness.workbench.hlo.prediction import matmul, spec
@@ -20,7 +21,7 @@ from harness.workbench.hlo.waste import module_waste
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.waste import waste
 
-V5E, V6E = chips.target("v5e"), chips.target("v6e")
+V5E, V6E = chip("v5e"), chip("v6e")
 # A cast in a fusion of its own, one that belongs to a sum; an array of 100 columns, stored as 128; an update in place.
 MODULE = """HloModule step, is_scheduled=true
 

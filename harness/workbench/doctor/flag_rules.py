@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from harness import chips
 from harness.hardware import Chip
 from harness.records.doctor import Answers, Known, Setting, Settings, Severity
 from harness.workbench.doctor.findings import Finding
@@ -20,8 +21,8 @@ _DATA_PARALLEL_OVERLAP = (
     "xla_tpu_enable_data_parallel_all_reduce_opt",
     "xla_tpu_data_parallel_opt_different_sized_ops",
 )
-# The chip that section 7 gives the offload for.
-_OFFLOADING = ("v7x",)
+# The chips that section 7 gives the offload for.
+_OFFLOADING = chips.having(lambda row: row.workbench.offloads_collectives)
 _OFF = ("false", "0", "no", "off", "f", "n", "disabled", "")
 
 
@@ -353,11 +354,12 @@ def symptomatic(subject: Subject) -> Iterator[Finding]:
         ]
         if any(all(subject.is_on(name) for name in way) for way in ways):
             continue
+        or_on = f", or on {' or '.join(_OFFLOADING)} "
         lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
         yield Finding(
             severity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
             observation=f"for {symptom.name} none of the sets of flags that help is complete",
-            remedy=f"Add to LIBTPU_INIT_ARGS {', or on v7x '.join(lacking)}", source=_SECTION_7,
+            remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}", source=_SECTION_7,
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from harness.hardware import DEFAULT_CHIP, chip
 from harness.judge.sandbox import confinement, environment
 from harness.records.doctor import Answers, Known, Settings
 
@@ -31,7 +32,7 @@ confine(Confinement(writable=(sys.argv[1],)))
 _START_XLA = "import jax; jax.devices()"
 _START_LIBTPU = (
     "from jax.experimental import topologies; "
-    "topologies.get_topology_desc(topology_name='v5e:2x2', platform='tpu'); print('flags-taken')"
+    f"topologies.get_topology_desc(topology_name={chip(DEFAULT_CHIP).topology!r}, platform='tpu'); print('flags-taken')"
 )
 _NAME_JAX = """
 import json, pathlib, re, jax

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.amounts import quantity
+from harness.hardware import DEFAULT_CHIP, chip_of_device
 from harness.hardware import chip as chip_named
-from harness.hardware import chip_of_device
 from harness.records import Column, Table
 from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
@@ -36,8 +36,6 @@ _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
 # Under three quarters of the cells in use a product takes a third longer.
 _FULL = 0.75
 _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
-# On a CPU the advice is about the chip that contests are made for unless they say so.
-_ANY_CHIP = "v5e"
 
 _MEASURES = (
     Column(name="measure", title="measure"),
@@ -342,7 +340,8 @@ def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[Finding]:
 
 def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[Finding]:
     """Large products of few rows, or of sizes that leave a part of the matrix unit empty."""
-    chip = chip_of_device(run.device_kind) or chip_named(_ANY_CHIP)
+    # On a CPU the advice is about the chip that contests are made for unless they say so.
+    chip = chip_of_device(run.device_kind) or chip_named(DEFAULT_CHIP)
     whole = sum(dots.flops for dots in run.dots)
     for dots in run.dots:
         if dots.flops < max(_NOTABLE_FLOPS, _NOTABLE_SHARE * whole) or chip.mxu_size is None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.workbench.hlo.chips import Target
+from harness.chips.row import Figures
 from harness.workbench.hlo.global_shapes import group_size
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.groups import Groups
@@ -45,7 +45,7 @@ def kind_of(opcode: str) -> Collective | None:
     return None
 
 
-def collectives(graph: Graph, target: Target) -> tuple[Traffic, ...]:
+def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
     """Every collective of the module, those inside fusions included; what a fusion repeats is listed once."""
     found: list[Traffic] = []
     seen: set[tuple[object, ...]] = set()
@@ -67,7 +67,7 @@ def collectives(graph: Graph, target: Target) -> tuple[Traffic, ...]:
     return tuple(sorted(found, key=lambda one: -(one.seconds or 0) * (one.runs or 1)))
 
 
-def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
     """One instruction as a collective; None if it is none."""
     kind = kind_of(instruction.opcode)
     if kind is None:
@@ -85,7 +85,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
     before, after = _bytes(operands), _bytes([result])
     whole = array_bytes(kind, before, after, size)
-    bandwidth = link_bytes_per_second(target.name)
+    bandwidth = link_bytes_per_second(target)
     seconds = published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None
     return Traffic(
         name=instruction.name,
@@ -113,7 +113,7 @@ def named_kind(name: str) -> Collective | None:
     return next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
 
 
-def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
     """The collective that a fusion runs whose computation the text does not have, by that computation's name."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
@@ -124,7 +124,7 @@ def named_traffic(graph: Graph, computation: Computation, instruction: Instructi
     large, small = max(before, after), min(before, after)
     size = large // small if kind in ("reduce-scatter", "all-gather") and large % small == 0 else None
     whole = array_bytes(kind, before, after, size)
-    bandwidth = link_bytes_per_second(target.name)
+    bandwidth = link_bytes_per_second(target)
     return Traffic(
         name=instruction.name,
         kind=kind,

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import replace
 
+from harness.chips.row import Figures
 from harness.records import Column, Table
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
@@ -13,7 +13,7 @@ from harness.workbench.hlo.groups import Sharding
 from harness.workbench.hlo.interconnect import COLLECTIVES
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
 from harness.workbench.hlo.module import Computation, Instruction
-from harness.workbench.hlo.prediction import operation_time
+from harness.workbench.hlo.prediction import operation_time, peak
 from harness.workbench.hlo.shapes import Array, Shape, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmuls, work
@@ -55,7 +55,7 @@ _FUSIONS = {
 
 
 def operation_tables(
-    graph: Graph, computation: Computation, instruction: Instruction, target: Target
+    graph: Graph, computation: Computation, instruction: Instruction, target: Figures
 ) -> tuple[Table, ...]:
     """Everything the module's text says about one instruction, and what it comes to on `target`."""
     found = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
@@ -81,7 +81,7 @@ def shape_tables(shape: Shape) -> tuple[Table, ...]:
     return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]),)
 
 
-def sending(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+def sending(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
     """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
     found = traffic(graph, computation, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
@@ -207,7 +207,7 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
     return memory_table("values", "how its values lie in memory", values)
 
 
-def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Table:
+def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
     done = work(graph, computation, instruction)
     within = matmuls(graph, computation, instruction)
     dtype = operand_dtype(graph, *within[0]) if within else "bf16"
@@ -221,7 +221,7 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
         notes.append("Bytes are each operand and result once; what a kernel reads again is not in them.")
     if done.flops and not within:
         notes.append("All FLOPs are the vector unit's; they are taken at the MXU's peak, so their time is too short.")
-    remark = target.peak(dtype)[1]
+    remark = peak(target, dtype)[1]
     if remark and within:
         notes.append(f"{remark}.")
     cycles = compiler_cycles(instruction)
@@ -248,7 +248,7 @@ _SENT: Fields[Traffic] = (
 )
 
 
-def _sent(one: Traffic, target: Target) -> Table:
+def _sent(one: Traffic, target: Figures) -> Table:
     notes = [f"{one.operand} becomes {one.result}."]
     if one.seconds is None:
         notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")

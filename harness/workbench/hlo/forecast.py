@@ -3,29 +3,35 @@
 import math
 from collections.abc import Sequence
 
+from harness.chips.row import Figures
 from harness.errors import UsageError
 from harness.records import Column, Table
 from harness.units import decimal
-from harness.workbench.hlo.chips import Target
-from harness.workbench.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
+from harness.workbench.hlo.interconnect import (
+    HOP_SECONDS,
+    Collective,
+    exact_seconds,
+    hops,
+    link_bytes_per_second,
+    links,
+    published_seconds,
+)
 from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
-from harness.workbench.hlo.prediction import Matmul, Spec, roofline, whole_shape
+from harness.workbench.hlo.prediction import Matmul, Spec, peak, roofline, whole_shape
 from harness.workbench.hlo.shapes import ELEMENT_BITS
 from harness.workbench.tables import Field, Fields, table, table_of
 
 
-def matmul_tables(
-    found: Matmul, target: Target, links: Links | None, devices: int, mesh: dict[str, int]
-) -> tuple[Table, ...]:
+def matmul_tables(found: Matmul, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
     """The time of a matmul on `devices` devices."""
-    peak, remark = target.peak(found.left.dtype)
-    took = roofline(found.flops_per_device, found.bytes_per_device, peak, target.hbm_bytes_per_second)
+    flops_per_second, remark = peak(target, found.left.dtype)
+    took = roofline(found.flops_per_device, found.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
     is_split = any(axes for array in (found.left, found.right) for axes in array.axes)
     result = f"[{','.join(map(str, found.result))}]"
     notes = [
         f"{found.left} x {found.right} -> {found.left.dtype}{result}, {found.letters[0]},{found.letters[1]}->"
         f"{found.letters[2]}.",
-        _per_device(target, peak, remark),
+        _per_device(target, flops_per_second, remark),
     ]
     if is_split:
         notes.append(
@@ -55,10 +61,10 @@ def matmul_tables(
         Field("mxu_fill", "filled", lambda _: fill, "fraction"),
     )
     product = table_of("matmul", title, "predicted", fields, [found], notes)
-    return (product, _partial(found, links, mesh)) if found.partial_over else (product,)
+    return (product, _partial(found, link_bytes_per_second(target), mesh)) if found.partial_over else (product,)
 
 
-def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
+def _partial(found: Matmul, bandwidth: float | None, mesh: dict[str, int]) -> Table:
     """The dimension summed over is split: every device has a part of each sum."""
     axes = dict.fromkeys(found.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
@@ -70,7 +76,6 @@ def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
     out = (ELEMENT_BITS[found.left.dtype] // 8) * math.prod(
         -(-length // split.get(letter, 1)) for letter, length in zip(found.letters[2], found.result, strict=True)
     )
-    bandwidth = links.both_ways_bytes_per_second if links else None
     kinds: tuple[Collective, ...] = ("reduce-scatter", "all-reduce")
     fields: Fields[Collective] = (
         Field("kind", "collective", lambda kind: kind),
@@ -87,8 +92,7 @@ def collective_tables(
     kind: Collective,
     array_bytes: float,
     axes: Sequence[int],
-    target_name: str,
-    links: Links | None,
+    target: Figures,
     ring_bandwidth: float | None,
     remark: str,
 ) -> tuple[Table, ...]:
@@ -96,17 +100,18 @@ def collective_tables(
 
     `ring_bandwidth` is that of one axis in both directions; several axes carry that much each.
     """
-    known = ring_bandwidth if ring_bandwidth is not None else links.both_ways_bytes_per_second if links else None
+    network = links(target)
+    known = ring_bandwidth if ring_bandwidth is not None else network.both_ways_bytes_per_second if network else None
     if known is None:
         raise UsageError(
             "no-bandwidth",
-            f"the links of {target_name} are not published in the table: expected --bandwidth B/s of a ring in both "
+            f"the links of {target.name} are not published in the table: expected --bandwidth B/s of a ring in both "
             "directions",
         )
     size = math.prod(axes)
     bandwidth = known * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
-    source = f"published for {target_name}: {links.source}" if ring_bandwidth is None and links else "as given"
+    source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
     notes = [f"W: {decimal(known, 'B/s')} of one ring in both directions, {source}."]
     if remark:
         notes.insert(0, remark)
@@ -119,10 +124,10 @@ def collective_tables(
         Column(name="devices", title="devices", unit="count"),
     )
     row = (took, int(array_bytes), bandwidth, size if axes else None)
-    first = table("collective", f"{kind} on {target_name}: {_RULES[kind]}", "predicted", columns, [row], notes)
+    first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", columns, [row], notes)
     if not axes:
         return (first,)
-    return first, _bounds(kind, array_bytes, axes, known, links)
+    return first, _bounds(kind, array_bytes, axes, known, target)
 
 
 _RULES: dict[Collective, str] = {
@@ -134,21 +139,21 @@ _RULES: dict[Collective, str] = {
 }
 
 
-def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: float, links: Links | None) -> Table:
+def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: float, target: Figures) -> Table:
     """What the rule leaves out: that a device need not send to itself, wraparound, and the latency of hops."""
     size = math.prod(axes)
     rows = []
     # Of several axes the rows speak of the array's share on the longest one.
-    longest = max(axes)
+    longest, network = max(axes), links(target)
     share = array_bytes / len(axes)
-    closes = links.closes(longest) if links else None
+    closes = network.closes(longest) if network else None
     for is_ring, words in ((True, "a ring, both directions"), (False, "a line, no wraparound")):
         took = exact_seconds(kind, share, longest, known / 2, is_ring=is_ring)
         here = "" if closes is None else "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
-    chip = f" On {links.chip} an axis is a ring from {links.ring_size}." if links else ""
-    if links and links.rings_are_multiples:
-        chip = f" On {links.chip} an axis is a ring where its length is a multiple of {links.ring_size}."
+    chip = f" On {target.name} an axis is a ring from {network.ring_size}." if network else ""
+    if network and network.rings_are_multiples:
+        chip = f" On {target.name} an axis is a ring where its length is a multiple of {network.ring_size}."
     columns = (
         Column(name="case", title="case"),
         Column(name="seconds", title="time", unit="s"),
@@ -173,11 +178,11 @@ def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[
     return (table_of("true_shapes", "true shapes", "static", fields, given, remarks),)
 
 
-def _per_device(target: Target, peak: float, remark: str) -> str:
+def _per_device(target: Figures, flops_per_second: float, remark: str) -> str:
     what = f" ({remark})" if remark else ""
     return (
-        f"A {target.device}: {decimal(peak, 'FLOP/s')}{what}, {decimal(target.hbm_bytes_per_second, 'B/s')} of HBM "
-        f"({target.source})."
+        f"A {target.device}: {decimal(flops_per_second, 'FLOP/s')}{what}, "
+        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM ({target.source})."
     )
 
 

@@ -1,72 +1,27 @@
-"""What is published about the links between TPUs, and the time a collective needs over them."""
+"""The time that a collective needs over the links between TPUs."""
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from harness import chips
+from harness.chips.row import Figures
+from harness.chips.workbench import Links
 from harness.errors import UsageError
 
 Collective = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """The inter-chip links of one kind of TPU.
-
-    `one_way_bytes_per_second` is that of one link in one direction. Along each of the torus's `axes` a chip has two
-    neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose cubes
-    are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is published.
-    """
-
-    chip: str
-    one_way_bytes_per_second: float
-    axes: int
-    ring_size: int
-    rings_are_multiples: bool
-    source: str
-
-    @property
-    def both_ways_bytes_per_second(self) -> float:
-        """What a chip sends along one axis if it uses both directions."""
-        return 2 * self.one_way_bytes_per_second
-
-    def closes(self, size: int) -> bool:
-        """Whether an axis of `size` chips is a ring."""
-        return size % self.ring_size == 0 if self.rings_are_multiples else size == self.ring_size
-
-
-_BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
-_CLOUD = "Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together"
-
-# v2 stands in part 9 of the same book: 1.2e11 B/s in both directions, on the 4x2 slice of its worked example.
-LINKS = (
-    Links(
-        chip="v2",
-        one_way_bytes_per_second=6e10,
-        axes=2,
-        ring_size=16,
-        rings_are_multiples=False,
-        source="How to Scale Your Model, part 9 (jax-ml.github.io/scaling-book/profiling)",
-    ),
-    Links(chip="v3", one_way_bytes_per_second=1e11, axes=2, ring_size=32, rings_are_multiples=False, source=_BOOK),
-    Links(chip="v4", one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=_BOOK),
-    Links(chip="v5e", one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=_BOOK),
-    Links(chip="v5p", one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=_BOOK),
-    Links(chip="v6e", one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=_BOOK),
-    Links(chip="v7x", one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=_CLOUD),
-)
-
 # "About 1 us" for one hop of a TPU's link (How to Scale Your Model, part 3).
 HOP_SECONDS = 1e-6
 
 
-def links(chip: str) -> Links | None:
-    """The links of the chip called `chip` (any case), None where nothing is published in the table."""
-    return next((known for known in LINKS if known.chip == chip.strip().lower()), None)
+def links(chip: Figures) -> Links | None:
+    """The links of a chip, None where nothing is published."""
+    return chips.row(chip.name).workbench.links
 
 
-def link_bytes_per_second(chip: str) -> float | None:
-    """What one chip sends along one axis in both directions together, None where it is not known."""
+def link_bytes_per_second(chip: Figures) -> float | None:
+    """The bytes that one chip sends along one axis in both directions together, None where it is not known."""
     known = links(chip)
     return known.both_ways_bytes_per_second if known else None
 

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from harness.amounts import quantity
+from harness.chips.row import Figures
 from harness.records import Column, Table
 from harness.units import percent, seconds
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, collectives
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
@@ -30,7 +30,7 @@ _FULL = 0.995
 _NOTABLE_BYTES = 4096
 
 
-def module_tables(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
+def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     """Everything there is to say about a module, most expensive first; `top` rows of each table."""
     sent = collectives(graph, target)
     found = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
@@ -93,7 +93,7 @@ _OPERATIONS: Fields[_Operation] = (
 )
 
 
-def _operations(graph: Graph, target: Target, top: int) -> Table:
+def _operations(graph: Graph, target: Figures, top: int) -> Table:
     found = []
     for computation, instruction, runs in graph.executed():
         if instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction):
@@ -167,7 +167,7 @@ _TRAFFIC: Fields[Traffic] = (
 )
 
 
-def _sent(found: tuple[Traffic, ...], target: Target) -> Table:
+def _sent(found: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
         "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
         "whether it is hidden behind other work only a profile says."

@@ -1,11 +1,13 @@
 """The time an operation, a matmul or a collective needs at the least, and the memory a training run needs."""
 
+import difflib
 import math
 from dataclasses import dataclass
 from typing import Literal
 
+from harness import chips
+from harness.chips.row import Chip, Figures
 from harness.errors import UsageError
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.shapes import ELEMENT_BITS, Array
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
 from harness.workbench.hlo.work import Work
@@ -20,6 +22,8 @@ TRAINING_BYTES = (
     ("Adam, second moment", 4),
     ("master weights", 4),
 )
+# Types that the MXU of some chips multiplies faster than bfloat16.
+_SMALL = ("s8", "u8", "int8", "uint8", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e4m3", "fp8", "s4", "u4", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +59,33 @@ def roofline(flops: float | None, hbm_bytes: float | None, peak: float, bandwidt
     )
 
 
-def operation_time(work: Work, dtype: str, target: Target) -> Time:
+def figures_of(name: str) -> Figures:
+    """The figures of the chip called `name` (any case), judged or not. Raises UsageError `unknown-chip`."""
+    word, known = name.strip().lower(), chips.names()
+    if word in known:
+        return chips.row(word).chip
+    near = difflib.get_close_matches(word, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {', '.join(known)}{hint}")
+
+
+def peak(chip: Figures, dtype: str) -> tuple[float, str]:
+    """The peak of matmuls in this type of HLO, with a remark where it is not the bfloat16 peak's own."""
+    bfloat16 = chip.peak_bf16_flops_per_second
+    if dtype in _SMALL:
+        narrow = chip.peak_int8_ops_per_second or chip.peak_fp8_flops_per_second
+        if narrow is None and not isinstance(chip, Chip):
+            return bfloat16, f"the peak of {dtype} is not known: bfloat16's is taken"
+        factor = round(narrow / bfloat16) if narrow else 1
+        return bfloat16 * factor, f"{dtype} at {factor:g}x the bfloat16 peak"
+    if dtype in ("f32", "float32"):
+        return bfloat16, "f32 operands in one bfloat16 pass, the default precision of a TPU"
+    return bfloat16, ""
+
+
+def operation_time(work: Work, dtype: str, target: Figures) -> Time:
     """The time of one execution of an instruction, all FLOPs taken at the MXU's peak: never too much."""
-    return roofline(work.flops, work.hbm_bytes, target.peak(dtype)[0], target.hbm_bytes_per_second)
+    return roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

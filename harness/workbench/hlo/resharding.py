@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from harness.chips.row import Figures
 from harness.records import Column, Table
 from harness.records.table import Origin
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, traffic
 from harness.workbench.hlo.global_shapes import TrueShape, true_shapes
 from harness.workbench.hlo.graph import RENAMES, Graph
@@ -69,7 +69,7 @@ def laid_out(module: Module, named: Mesh | None) -> Module:
     return replace(module, mesh=inferred(shardings, [one.groups for one in every if one.groups], module.devices))
 
 
-def spared(graph: Graph, target: Target) -> tuple[Spared, ...]:
+def spared(graph: Graph, target: Figures) -> tuple[Spared, ...]:
     """The large all-gathers and all-reduces, each with what its use says; those that send most first."""
     sent = [
         (computation, instruction, one)

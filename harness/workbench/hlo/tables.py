@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from harness.amounts import quantity
+from harness.chips.row import Figures
 from harness.records import Column, Table
 from harness.units import decimal
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.mesh import Mesh, specification
@@ -65,7 +65,7 @@ def _padded(array: Array) -> str:
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 
 
-def time_table(what: str, done: Work, took: Time, target: Target, notes: Sequence[str]) -> Table:
+def time_table(what: str, done: Work, took: Time, target: Figures, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
     fields: Fields[tuple[Work, Time]] = (
         Field("seconds", "time", lambda one: one[1].seconds, "s"),
@@ -81,10 +81,10 @@ def time_table(what: str, done: Work, took: Time, target: Target, notes: Sequenc
     return table_of("time", title, "predicted", fields, [(done, took)], (rests_on(target), *notes))
 
 
-def rests_on(target: Target) -> str:
+def rests_on(target: Figures) -> str:
     """The sentence that says what a prediction rests on."""
     return (
-        f"{target.name}: {decimal(target.peak_flops_per_second, 'FLOP/s')} in bfloat16 and "
+        f"{target.name}: {decimal(target.peak_bf16_flops_per_second, 'FLOP/s')} in bfloat16 and "
         f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM a {target.device} ({target.source})."
     )
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.chips.row import Figures
 from harness.records import Cell, Column, Table
 from harness.units import decimal, percent
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.prediction import TRAINING_BYTES
 from harness.workbench.tables import Field, Fields, table, table_of
 
@@ -91,7 +91,7 @@ _COLUMNS = (
 
 
 def memory_tables(
-    parameters: float, model: Transformer | None, target: Target | None, devices: int, *, is_recomputed: bool
+    parameters: float, model: Transformer | None, target: Figures | None, devices: int, *, is_recomputed: bool
 ) -> tuple[Table, ...]:
     """The memory of mixed-precision training with Adam: 16 bytes per parameter, and a model's activations."""
     width = sum(each for _, each in TRAINING_BYTES)

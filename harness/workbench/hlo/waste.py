@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.amounts import quantity
+from harness.chips.row import Figures
 from harness.records import Table
 from harness.records.table import Origin
 from harness.units import percent
-from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
@@ -77,7 +77,7 @@ def prefetches(graph: Graph) -> frozenset[str]:
     return frozenset(copy.name for copy in copies(graph) if copy.kind == "prefetch")
 
 
-def module_waste(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
+def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     """The total of a module, and the lines that cause it; times are those of the bytes at full bandwidth."""
     beside, found, whole = prefetches(graph), [], 0.0
     for computation, instruction, runs in graph.executed():

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from harness.chips.workbench import Links
 from harness.errors import RatchetError
 from harness.records import Device, Execution, Operation
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.groups import Groups
-from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, Links, exact_seconds
+from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
 from harness.workbench.hlo.module import Instruction
 from harness.workbench.hlo.parse import module
 from harness.workbench.hlo.shapes import Shape, arrays

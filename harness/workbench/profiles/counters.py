@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness import chips
 from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.records import Capture, Table
@@ -19,9 +20,13 @@ from harness.workbench.tables import Field, Fields, table_of
 _UNREADABLE = 0.999 * 2**64
 # Names begin with where in the chip the counter is.
 _PLACE = re.compile(r"^.*_counters_(?:unprivileged_)?(?:count_)?")
+_FIRST = chips.having(lambda row: row.workbench.has_counters)[0]
+_FIRST_PERIODIC = chips.having(lambda row: row.workbench.has_periodic_counters)[0]
+_WITH_UNITS = " and ".join(chips.having(lambda row: row.workbench.has_unit_counters))
 _WHY = (
-    "the capture has no hardware counters: a TPU writes them from v6e on, periodically from v7x on, where the profiler "
-    "is asked to (advanced_configuration: tpu_enable_periodic_counter_sampling); a CPU and the simulator have none"
+    f"the capture has no hardware counters: a TPU writes them from {_FIRST} on, periodically from {_FIRST_PERIODIC} "
+    "on, where the profiler is asked to (advanced_configuration: tpu_enable_periodic_counter_sampling); a CPU and the "
+    "simulator have none"
 )
 
 
@@ -82,13 +87,14 @@ def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     about = (
         "Of the whole capture, idle time between kernels included: a short kernel in a long capture looks idle here, "
         "whatever it does while it runs. The busiest sample says more about it.",
-        "Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows v6e and v7x). "
+        "Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows "
+        f"{_WITH_UNITS}). "
         f"{len(every) - len(units)} units of which no counter moved are left out: idle, or not counted.",
     )
     cut = [f"{len(found[:top])} of {len(found)} counters are shown."] if top and top < len(found) else []
     if unreadable:
         cut.append(f"Left out: {quantity(unreadable, 'value')} that the chip could not read (64 ones).")
-    why = "XProf works out units for v6e and v7x alone; the counters themselves follow" if found else _WHY
+    why = f"XProf works out units for {_WITH_UNITS} alone; the counters themselves follow" if found else _WHY
     return (
         table_of("units", "How busy the units were, by the hardware's counters", where, _UNITS, units, about, why),
         table_of("counters", "Counters, largest first", where, _COUNTS, found[:top], cut, _WHY),

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from harness.chips.workbench import Links
 from harness.errors import RatchetError, UsageError
-from harness.hardware import chip_of_device
+from harness.hardware import DEFAULT_CHIP, chip_of_device
+from harness.hardware import chip as chip_named
 from harness.records import Capture, Device, Table
-from harness.workbench.hlo import chips
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.interconnect import Links
 from harness.workbench.hlo.mesh import Mesh, axes_of_groups, axes_of_pairs, inferred
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import intervals
@@ -20,8 +20,6 @@ from harness.workbench.profiles.op_times import device_label, is_sparse_core, or
 from harness.workbench.tables import Field, Fields, table_of
 
 UNKNOWN = "unknown"
-# A prediction needs a chip, and none of its times are shown: any chip will do for a capture that names none.
-_ANY_CHIP = "v5e"
 
 
 def of_capture(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[str, Graph]) -> Mesh | None:
@@ -121,7 +119,8 @@ def remedies(
 ) -> tuple[Table, ...]:
     """The large collectives of the modules that ran, with what a sharding constraint would spare; none without any."""
     chip = chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
-    target = chips.target(chip.name if chip else _ANY_CHIP)
+    # None of its times are shown: any chip will do for a capture that names none.
+    target = chip or chip_named(DEFAULT_CHIP)
     waited: dict[tuple[str, str], float] = defaultdict(float)
     for one in every:
         waited[one.module, one.name] += one.waited_seconds / max(1, len(found))

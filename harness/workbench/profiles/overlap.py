@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness import chips
+from harness.chips.row import Chip
+from harness.chips.workbench import Links
 from harness.hardware import chip_of_device
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
-from harness.workbench.hlo.interconnect import Links, links
+from harness.workbench.hlo.interconnect import links
 from harness.workbench.profiles import intervals, mesh_axes
 from harness.workbench.profiles.classes import COMMUNICATION, op_class
 from harness.workbench.profiles.collectives import Flight, flights, least_seconds
@@ -15,6 +18,7 @@ from harness.workbench.tables import table
 # Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"
 _OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
+_OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
 _WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
 # Ours, the protocol's red flag for idle time: so much of a collective's flight waited for is a stall.
 _STALL = 0.10
@@ -95,8 +99,8 @@ def stalls(every: Sequence[Flight]) -> Iterator[str]:
         if kind in _WITH_FLAGS and flight > 0 and waited > _STALL * flight:
             word = kind.replace("-", "_")
             yield (
-                f"{kind} stalls for {percent(waited / flight)} of its flight: try {_FUSE}_fuse_{word}, or on v7x "
-                f"{_OFFLOAD}_{word}, not both (protocol, section 7)."
+                f"{kind} stalls for {percent(waited / flight)} of its flight: try {_FUSE}_fuse_{word}, or on "
+                f"{_OFFLOADING} {_OFFLOAD}_{word}, not both (protocol, section 7)."
             )
     if kinds - {None} and not overlapped:
         yield f"Nothing overlaps: {_FUSE} is the base flag (protocol, section 7)."
@@ -174,20 +178,24 @@ def _reading(fraction: float | None, network: Links | None) -> str:
     return "near the link" if fraction >= _NEAR else "look" if fraction >= _HALF else "far below"
 
 
+def _chip(found: Sequence[Device]) -> Chip | None:
+    return chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
+
+
 def _network(found: Sequence[Device]) -> Links | None:
-    chip = chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
-    return links(chip.name) if chip else None
+    chip = _chip(found)
+    return links(chip) if chip else None
 
 
 def _notes(found: Sequence[Device]) -> Iterator[str]:
     yield "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight."
-    network = _network(found)
-    if network is None:
+    chip, network = _chip(found), _network(found)
+    if chip is None or network is None:
         kind = found[0].kind or "a device that does not say what it is"
         yield f"Link bandwidth unknown: nothing published is known here about the links of {kind}."
         return
     yield (
-        f"An axis of {network.chip}: {decimal(network.both_ways_bytes_per_second, 'B/s')} in both directions of a "
+        f"An axis of {chip.name}: {decimal(network.both_ways_bytes_per_second, 'B/s')} in both directions of a "
         f"ring; half of it where the slice does not close one; {network.axes} axes. Source: {network.source}."
     )
     yield "Near the link: within 10 %; far below: under half of it (protocol, section 5)."

@@ -1,0 +1,20 @@
+"""TPU v3: predictions alone; no compiler here makes kernels for it."""
+
+from harness.chips.row import PAPER, Figures, Row
+from harness.chips.workbench import BOOK, Links, Workbench
+
+# 123 TFLOP/s, 900 GB/s and 32 GiB a chip of two cores, each core a device.
+ROW = Row(
+    chip=Figures(
+        name="v3",
+        device="core",
+        peak_bf16_flops_per_second=61.5e12,
+        hbm_bytes_per_second=450e9,
+        hbm_bytes=16 << 30,
+        mxu_size=128,
+        source=PAPER,
+    ),
+    workbench=Workbench(
+        links=Links(one_way_bytes_per_second=1e11, axes=2, ring_size=32, rings_are_multiples=False, source=BOOK),
+    ),
+)

@@ -13,6 +13,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,9 @@ def key(
     prepare.py that is no data but has to be run `is_confined`.
     """
     here, graph = environment(), _graph()
-    timed = [*_closure(graph, _entries_of_timing(source)), *_of_chip(chip_name)]
-    checking = [*_closure(graph, _entries_of_checks(prepare, is_confined)), *_of_chip(chip_name)]
+    facts = _facts(chip_name)
+    timed = _closure(graph, _entries_of_timing(source))
+    checking = _closure(graph, _entries_of_checks(prepare, is_confined))
     own = _code_digest(prepare.read_bytes())
     return Key(
         judge=_hash([own, _codes(graph, _judge_modules(graph))]),
@@ -99,8 +101,8 @@ def key(
         jaxlib=here.jaxlib,
         libtpu=here.libtpu or "",
         machine="" if source == "simulated" else here.machine,
-        timing=_hash([_tables(timing_inputs), _codes(graph, timed)]),
-        checks=_hash([own, statement_digest(statement), _codes(graph, checking)]),
+        timing=_hash([_tables(timing_inputs), facts, _codes(graph, timed)]),
+        checks=_hash([own, statement_digest(statement), facts, _codes(graph, checking)]),
     )
 
 
@@ -220,8 +222,12 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
     return (*found, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
 
-def _of_chip(name: str) -> tuple[str, ...]:
-    return (f"harness.chips.{name}",) if name in chips.names() else ()
+def _facts(chip_name: str) -> list[list[str]]:
+    """A chip's row as values, but for the section that only the workbench asks; nothing of an unknown chip."""
+    if chip_name not in chips.names():
+        return []
+    row = chips.row(chip_name)
+    return [[field.name, repr(getattr(row, field.name))] for field in fields(row) if field.name != "workbench"]
 
 
 def _judge_modules(graph: _Graph) -> tuple[str, ...]:
@@ -237,7 +243,7 @@ def _packages(name: str) -> Iterator[str]:
 
 
 def _every_chip() -> tuple[str, ...]:
-    return tuple(module for name in chips.names() for module in _of_chip(name))
+    return tuple(f"harness.chips.{name}" for name in chips.names())
 
 
 def _codes(graph: _Graph, modules: Iterable[str]) -> list[list[str]]:

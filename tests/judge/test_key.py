@@ -1,5 +1,6 @@
 """The keys change with what a time, or a finding that a kernel is right, can depend on, and with nothing else."""
 
+import ast
 import json
 import os
 import shutil
@@ -112,6 +113,8 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
         ("harness/judge/simulate/machine.py", "20e-9", "21e-9", {JUDGE, TIMING}),
         ("harness/chips/v5e.py", "xlu=8", "xlu=9", {JUDGE, TIMING, CHECKS}),
         ("harness/chips/v4.py", "xlu=8", "xlu=9", {JUDGE}),
+        # Of the same row, what only the workbench asks.
+        ("harness/chips/v5e.py", "ring_size=16", "ring_size=8", {JUDGE}),
         # Reached by its name alone: the process that the simulator runs in.
         (
             "harness/judge/evaluate/timing/simulation.py",
@@ -172,6 +175,13 @@ def test_a_constant_of_v4_moves_no_contest_of_another_chip(
 def test_no_contest_has_another_chip_in_its_keys(contests: dict[str, Contest], before: dict[str, Key]) -> None:
     timing, checks = keys_page.moved_by(PACKAGE / "chips/v6e.py", contests, before)
     assert timing == checks == {name for name, contest in contests.items() if contest.chip.name == "v6e"}
+
+
+def test_no_judge_asks_what_the_keys_leave_out_of_a_chips_row() -> None:
+    trees = (ast.parse(path.read_bytes()) for path in keys.judge_files())
+    asked = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert "relative_uncertainty" in asked
+    assert "workbench" not in asked
 
 
 def test_the_page_says_whose_keys_every_file_moves() -> None:

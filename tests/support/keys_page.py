@@ -61,6 +61,7 @@ def _key(prepare: Path, chip: str) -> Key:
 
 def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
     """The contests whose timing key, and those whose checks key, is another with one more line of code in `file`."""
+    facts, changed = keys._facts, file.stem if file.parent == PACKAGE / "chips" else ""
     graph = dict(keys._graph())
     relative = file.relative_to(PACKAGE).as_posix()
     name = next((name for name, module in graph.items() if module.file == relative), None)
@@ -71,6 +72,7 @@ def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, K
         # What reading the changed file would give.
         patch.setattr(keys, "_graph", lambda: graph)
         patch.setattr(keys, "_judge_modules", lambda graph: ())
+        patch.setattr(keys, "_facts", lambda name: "changed" if name == changed else facts(name))
         after = keys_of(found)
     timing = {one for one in found if after[one].timed != before[one].timed}
     checks = {one for one in found if after[one].checks != before[one].checks}
@@ -128,7 +130,7 @@ the facts of its chip, what is timed, and the versions of jax and libtpu. Times 
 - Comments, docstrings, formatting and imports for types alone move no key. Verdicts, reports, the command line and the
   ledger are in neither: a kernel's time and correctness do not follow from them.
 - A change of one operator moves the keys of no contest that is not made of it; a change of one chip moves those of its
-  own contests.
+  own contests, but for what only the workbench asks of it (`workbench=` in its row).
 
 `tests/support/keys_page.py` writes the table by changing every file in turn; the contests are those of the root and of
 `examples/`, one for each operator."""

@@ -46,18 +46,21 @@ class Figures:
         """The operational intensity at which compute and memory take equally long."""
         return self.ridge("bfloat16")
 
-    def peak_flops_per_second(self, dtype: str) -> float:
-        """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
-
-        Of float32 it is bfloat16's: one bfloat16 pass is the default precision of a TPU.
-        """
+    def narrow_peak(self, dtype: str) -> float | None:
+        """The peak of matmuls of `dtype` (numpy/ml_dtypes name) where one is published beside bfloat16's."""
         narrow = {
             "int8": self.peak_int8_ops_per_second,
             "float8": self.peak_fp8_flops_per_second,
             "int4": self.peak_int4_ops_per_second,
         }
-        found = narrow.get("float8" if dtype.startswith("float8") else dtype.removeprefix("u"))
-        return found or self.peak_bf16_flops_per_second
+        return narrow.get("float8" if dtype.startswith("float8") else dtype.removeprefix("u"))
+
+    def peak_flops_per_second(self, dtype: str) -> float:
+        """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
+
+        Of float32 it is bfloat16's: one bfloat16 pass is the default precision of a TPU.
+        """
+        return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
 
     def ridge(self, dtype: str) -> float:
         """The operational intensity at which matmuls of `dtype` and memory take equally long, in FLOP/byte."""

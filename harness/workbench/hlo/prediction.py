@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness import chips
-from harness.chips.row import Chip, Figures
+from harness.chips.row import Figures
 from harness.errors import UsageError
 from harness.workbench.hlo.shapes import ELEMENT_BITS, Array
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
@@ -73,11 +73,10 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
     """The peak of matmuls in this type of HLO, with a remark where it is not the bfloat16 peak's own."""
     bfloat16 = chip.peak_bf16_flops_per_second
     if dtype in _SMALL:
-        narrow = chip.peak_int8_ops_per_second or chip.peak_fp8_flops_per_second
-        if narrow is None and not isinstance(chip, Chip):
-            return bfloat16, f"the peak of {dtype} is not known: bfloat16's is taken"
-        factor = round(narrow / bfloat16) if narrow else 1
-        return bfloat16 * factor, f"{dtype} at {factor:g}x the bfloat16 peak"
+        narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
+        if narrow is None:
+            return bfloat16, f"no peak of {dtype} is published for {chip.name}: bfloat16's is taken"
+        return narrow, f"{dtype} at {narrow / bfloat16:.3g}x the bfloat16 peak"
     if dtype in ("f32", "float32"):
         return bfloat16, "f32 operands in one bfloat16 pass, the default precision of a TPU"
     return bfloat16, ""

@@ -140,7 +140,8 @@ class Units:
 class Calibrated:
     """What published times of a chip say that its data sheet does not: see Machine and benchmarks/FIDELITY.md.
 
-    A chip without published times keeps the defaults.
+    What no time of a chip contradicts keeps its default. A chip without published times has none of it: it is simulated
+    with all defaults, and each of its times says so.
     """
 
     hbm_read_share: float = 1.0
@@ -155,16 +156,28 @@ class Row:
     """All facts of one chip.
 
     `chip` is what is published about it: Figures alone where no kernel is judged for it. `units` is what the compiler
-    shows, None for a chip that is not simulated; `calibrated` was fitted to published times. `relative_uncertainty` is
-    one standard deviation of the simulated time of a long operation, as a fraction of it: of one more row's errors
-    68.27 % are smaller, by what the rows that no constant was fitted to show when each is left out
-    (benchmarks/FIDELITY.md).
+    shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None where there are none.
+    `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of it: of
+    one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to show when each is left
+    out (benchmarks/FIDELITY.md).
 
     The keys of a contest hash the whole row of its chip but for `workbench`, which no judge may ask.
     """
 
     chip: Figures
     units: Units | None = None
-    calibrated: Calibrated = Calibrated()
+    calibrated: Calibrated | None = None
     relative_uncertainty: float | None = None
     workbench: "Workbench"
+
+    def __post_init__(self) -> None:
+        if self.units is None:
+            return
+        lacking = (
+            ("chip", isinstance(self.chip, Chip), "figures alone compile no kernel"),
+            ("mxu_size", self.chip.mxu_size is not None, "how many rows a matrix unit takes in follows from it"),
+            ("relative_uncertainty", self.relative_uncertainty is not None, "no time is given without its plus/minus"),
+        )
+        for name, is_there, why in lacking:
+            if not is_there:
+                raise ValueError(f"expected {name} in the row of {self.chip.name}, which has units: {why}")

@@ -17,6 +17,7 @@ from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
+from harness.report_words import simulated
 
 
 def simulate(given: Namespace) -> Outcome:
@@ -84,7 +85,7 @@ def _text(simulation: Simulation) -> str:
         lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
-        lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [simulated {simulation.chip}]")
+        lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),
             ("waiting for DMA", simulation.dma_wait_cycles),

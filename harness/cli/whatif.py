@@ -13,6 +13,7 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
 from harness.records.whatif import Answer, Scale
+from harness.report_words import simulated
 from harness.units import change, seconds
 
 
@@ -64,7 +65,7 @@ def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
         last = f"it would profit most from {best.scale.words}"
     return "\n".join(
         (
-            f"{name}: {seconds(real.seconds)} as it is [simulated {real.chip}]",
+            f"{name}: {seconds(real.seconds)} as it is [{simulated(real.chip)}]",
             tabulate(rows, headers=["what if", "time", "change"], disable_numparse=True),
             f"{last}; the schedule stays the one made for the real chip, so a gain is a lower bound",
         )

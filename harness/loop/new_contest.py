@@ -17,6 +17,7 @@ from harness.ledger.git import write
 from harness.loop import existing, scaffold, trace_text
 from harness.loop.settings import names, rewrite
 from harness.records import KERNEL, Failure, Statement, SuiteMember
+from harness.report_words import simulated
 from harness.units import seconds
 
 
@@ -104,7 +105,7 @@ def _around(
         name = f"{target.module}:{target.function}"
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None
-            took = f"{seconds(time)} [simulated {contest.chip.name}]" if time is not None else "an unknown time"
+            took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
             return kernel, (f"kernel.py calls {name} {variant.words}: right at small shapes, {took}",)
         traced.append((replace(variant, kernel=kernel), evidence.failure))
     if not traced:

@@ -13,6 +13,7 @@ from harness.loop.settings import tunable
 from harness.loop.untried_advice import Settings, untried
 from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
+from harness.report_words import source_label
 from harness.units import percent, seconds
 
 if TYPE_CHECKING:
@@ -297,4 +298,4 @@ def _advice(
 
 
 def _label(source: Source, chip: str) -> str:
-    return source if source == "measured cpu" else f"{source} {chip}"
+    return source if source == "measured cpu" else source_label(source, chip)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from harness.records.ablation import Ablated, Ablation, Effect
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import Style, clean, cut, hidden_columns, paint, table_width, terminal_width, wrap
+from harness.report_words import simulated
 from harness.units import column, count, kibibytes, percent, seconds
 
 # A title shorter than this says nothing: other columns go first.
@@ -35,7 +36,7 @@ def ablation_text(found: Ablation, width: int | None = None, *, colour: bool = F
         what = f"each hunk of attempt {found.attempt} (lines of its kernel.py)"
     lines = wrap(
         f"{what} taken out of the champion (attempt {found.champion}, {seconds(found.champion_seconds)}) "
-        f"[simulated {found.chip}]",
+        f"[{simulated(found.chip)}]",
         width,
     )
     if found.reworded:

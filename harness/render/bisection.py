@@ -4,6 +4,7 @@ from harness.records.bisection import Bisection, Judgment
 from harness.render.comparison import comparison_text
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
+from harness.report_words import simulated
 from harness.units import count, percent, seconds
 
 _LEAST = 12
@@ -19,7 +20,7 @@ def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = F
         "spills": f"spills over {percent(found.threshold)} more than {first}",
         "correctness": "is wrong",
     }[found.metric]
-    judged = f"{len(found.judged)} of {found.kernels} kernels judged [simulated {found.chip}]"
+    judged = f"{len(found.judged)} of {found.kernels} kernels judged [{simulated(found.chip)}]"
     lines = wrap(f"from {since} on, the kernel {what}: {judged}", width)
     heads = ["kernel", "time", "spills", "", "what was changed"]
     body = [[clean(one.name), *_figures(one), _word(one), clean(one.failure or one.title)] for one in found.judged]

@@ -6,6 +6,7 @@ from harness.amounts import quantity
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, diff_text, wrap
+from harness.report_words import with_chip
 from harness.units import change, count, decimal, kibibytes, seconds
 
 _LINES_SHOWN = 12
@@ -34,7 +35,7 @@ def time_words(program: ProgramPair) -> str:
         )
     ]  # fmt: skip
     ratio = f", {change(program.time_ratio)}" if program.time_ratio is not None else ""
-    source = f" [{program.source} {program.chip}]" if program.source else ""
+    source = f" [{with_chip(program.source, program.chip)}]" if program.source else ""
     return f"{times[0]} -> {times[1]}{ratio}{source}"
 
 

@@ -8,6 +8,7 @@ from harness.records.gate import Gate, Gated
 from harness.render.comparison import amount, heading, notable, relative, time_words, where
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
+from harness.report_words import simulated
 from harness.units import change, count, percent, seconds
 
 # As many annotations of one kind as GitHub shows of a step.
@@ -91,7 +92,7 @@ def compilers(found: Gate) -> Iterator[str]:
         yield (
             f"{_name(one)}: {seconds(one.seconds)} by {clean(found.compiler)}, {seconds(other.seconds)} by "
             f"{clean(found.other.compiler if found.other else '')}, {change(other.seconds / one.seconds)} "
-            f"[simulated {clean(one.chip)}]"
+            f"[{clean(simulated(one.chip))}]"
         )
 
 
@@ -109,7 +110,7 @@ def annotations(found: Gate) -> Iterator[str]:
                 at = f" at {clean(program.name)}" if program.name else ""
                 said = (
                     f"{count(line.before_cycles)} -> {count(line.after_cycles)} cycles{at} "
-                    f"[simulated {clean(program.chip)}]"
+                    f"[{clean(simulated(program.chip))}]"
                 )
                 yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", said)
 
@@ -164,7 +165,7 @@ def _name(one: Gated) -> str:
 def _time(one: Gated) -> str:
     if one.comparison is not None and one.comparison.programs:
         return time_words(one.comparison.programs[0])
-    return "unknown" if one.seconds is None else f"{seconds(one.seconds)} [simulated {clean(one.chip)}]"
+    return "unknown" if one.seconds is None else f"{seconds(one.seconds)} [{clean(simulated(one.chip))}]"
 
 
 def _bold(outcome: str) -> str:

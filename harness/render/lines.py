@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.render.layout import Files, Style, clean, cut, paint, wrap
+from harness.report_words import simulated
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
@@ -34,7 +35,7 @@ def listing(
     own = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
-    source = f"simulated {run.chip}"
+    source = simulated(run.chip)
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     text = [
         *wrap(f"{clean(title)}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]", width),

@@ -8,7 +8,7 @@ from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall
 from harness.render.cycle_breakdown import SCORE_BLOCK
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, flow, wrap
-from harness.render.series import source_label
+from harness.report_words import simulated, source_label
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
 
 # What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
@@ -104,7 +104,7 @@ def timing_inputs(evidence: Evidence, width: int) -> list[str]:
         return []
     times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
     rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
-    return wrap(f"{' · '.join(times)} [simulated {evidence.chip}{rest}]", width, "Timing inputs:         ")
+    return wrap(f"{' · '.join(times)} [{simulated(evidence.chip)}{rest}]", width, "Timing inputs:         ")
 
 
 def members(report: Report, verdict: Verdict, width: int) -> list[str]:

@@ -10,7 +10,8 @@ from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, R
 from harness.render.grid import grid, widths_of
 from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
 from harness.render.review import calibration_line
-from harness.render.series import changed_fields, source_label
+from harness.render.series import changed_fields
+from harness.report_words import source_label, with_chip
 from harness.units import change, count, milliseconds, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
@@ -323,7 +324,7 @@ def peak_words(gain: Gain) -> str:
 def _origin(row: Row) -> str:
     """What the first group's numbers are, in words."""
     says_nothing = f"measured cpu (says nothing about a {chip(row.chip).kind})"
-    parts = [says_nothing if row.source == "measured cpu" else f"{row.source} {row.chip}"]
+    parts = [says_nothing if row.source == "measured cpu" else with_chip(row.source, row.chip)]
     if row.key:
         parts.append(f"jax {row.key.jax}")
         parts += [f"libtpu {row.key.libtpu}"] if row.key.libtpu else []

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.amounts import quantity
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
-from harness.render.series import source_label
+from harness.report_words import source_label
 from harness.units import change, milliseconds, percent
 
 _SHOWN = 8

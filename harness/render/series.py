@@ -9,6 +9,7 @@ from harness.records import Attempt, Key, Report, Row, Simulation, Source
 from harness.render.layout import clean
 from harness.render.operands import problem_names
 from harness.render.traces.lanes import Lane
+from harness.report_words import source_label
 
 # What a part of a run's time is: bundles that issue, and kinds of doing nothing.
 PieceKind = Literal["work", "bubble", "stall", "dma", "edge", "other"]
@@ -179,13 +180,6 @@ class Piece:
 def on_scale(rate: float | None, report: Report, seconds: float | None) -> float | None:
     """A rate or a share of a peak in a report, as it is in another time for the same work."""
     return None if rate is None or not seconds or report.seconds is None else rate * report.seconds / seconds
-
-
-def source_label(source: Source, chip_name: str) -> str:
-    """`simulated v5e`, or what a measured CPU says about the chip: nothing."""
-    if source == "measured cpu":
-        return f"measured cpu, says nothing about a {chip(chip_name).kind}"
-    return f"{source} {chip_name}"
 
 
 def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:

@@ -2,6 +2,7 @@
 
 from harness.records import LogState, Status
 from harness.render.layout import clean, joined, terminal_width, wrap
+from harness.report_words import with_chip
 from harness.units import milliseconds
 
 
@@ -13,7 +14,7 @@ def status_text(status: Status, width: int | None = None) -> str:
     if champion is not None:
         time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
         score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
-        figures = f"attempt {champion.number}, {score}, {time} [{champion.source} {champion.chip}]"
+        figures = f"attempt {champion.number}, {score}, {time} [{with_chip(champion.source, champion.chip)}]"
         best = f"{figures}, {clean(champion.hypothesis)}"
     key = status.key
     logs: dict[LogState, str] = {

@@ -7,7 +7,7 @@ from harness.amounts import quantity
 from harness.records import Screened, Sweep, Swept
 from harness.render.grid import grid
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
-from harness.render.series import source_label
+from harness.report_words import source_label
 from harness.units import change, column, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from harness.hardware import chip
+from harness.hardware import DEFAULT_CHIP, chip
 from harness.judge.sandbox.environment import environment
 from harness.judge.verdict.decision import decide
 from harness.problems import Attention
@@ -28,7 +28,7 @@ from harness.records import (
 )
 from harness.records.selftest import Judgement, Planted, Refusal
 
-_CHIP, _POLICY = chip("v5e"), Policy()
+_CHIP, _POLICY = chip(DEFAULT_CHIP), Policy()
 _PROBLEM = Attention(sequence=16384, head_dim=128)
 # Three times what the chip's peak allows: an ordinary kernel's.
 _SECONDS = 3 * _PROBLEM.work().matmul_flops / _CHIP.peak_bf16_flops_per_second

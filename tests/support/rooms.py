@@ -22,7 +22,7 @@ FLOORS = {
     "candidate_text": 1,
     "records": 2,
     "dumps": 3,
-    "part_words": 3,
+    "report_words": 3,
     "problems": 3,
     "judge.sandbox": 4,
     "judge.simulate": 4,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from harness import chips
+from harness.chips.row import Calibrated
 from harness.errors import UsageError
 from harness.hardware import Chip
 
@@ -108,7 +109,7 @@ def machine_of(chip: Chip) -> Machine:
     if facts is None or facts.units is None or chip.mxu_size is None:
         known = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {known}")
-    units, calibrated = facts.units, facts.calibrated
+    units, calibrated = facts.units, facts.calibrated or Calibrated()
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))

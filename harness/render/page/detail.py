@@ -10,6 +10,7 @@ from harness.render.page.parts import Plain
 from harness.render.page.search import Searched, search_plain
 from harness.render.page.source import Line, diff_lines, python_lines, visible
 from harness.render.series import Entry, Piece, pieces
+from harness.report_words import with_chip
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
@@ -29,7 +30,7 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
         "verdict": verdict(entry),
         "outcome": row.outcome,
         "hypothesis": clean(row.hypothesis),
-        "label": f"{row.source} {row.chip}",
+        "label": with_chip(row.source, row.chip),
         "timeline": entry.timeline,
         "lanes": [
             (lane.name, lane.kind, [(_short(start), _short(length), name) for start, length, name in lane.spans])

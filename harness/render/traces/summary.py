@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.records import Timeline
+from harness.report_words import simulated
 from harness.units import count, decimal, seconds
 
 
 def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable[[str], str]) -> str:
     """The run, what is shown of it, the two files, and the way to open each; `command` makes words one to copy."""
-    time = f"{seconds(timeline.cycles / timeline.clock_hz)} [simulated {timeline.chip}]"
+    time = f"{seconds(timeline.cycles / timeline.clock_hz)} [{simulated(timeline.chip)}]"
     lines = [f"{time}: {count(timeline.cycles)} cycles at {decimal(timeline.clock_hz, 'Hz', 2)}"]
     shown = f"{count(len(timeline.spans))} spans"
     if timeline.window is not None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import accumulate
 
 from harness.hardware import Chip
-from harness.part_words import part_words
 from harness.records import CycleBreakdown, Span, Timeline
 from harness.render.traces.perfetto import figures, shown_name
 from harness.render.traces.rows import Row, rows
+from harness.report_words import part_words
 
 # Names that XProf looks for (seen in a capture of a v6e and in what xprof 2.24 accepts): the lines of a device plane,
 # and the statistics of planes and instructions.

@@ -1,0 +1,32 @@
+"""Words of reports for a part of the simulated cycles, and for what stands behind a time."""
+
+from harness import chips
+from harness.hardware import chip
+from harness.records import Part, Source
+
+# Kinds whose name is an operand's, not words: `a_ref.1`, `naive.1 output`.
+_OF_OPERANDS = ("operand wait", "fill and drain")
+
+
+def part_words(part: Part) -> str:
+    """A part of the simulated cycles in words, an operand set apart: operand wait `k_ref.1`, unit stall MXU busy."""
+    name = f"`{part.name}`" if part.name and part.kind in _OF_OPERANDS else part.name
+    return f"{part.kind} {name}".strip()
+
+
+def with_chip(source: Source, chip_name: str) -> str:
+    """`simulated v5e`; of a chip that no published time was held against `simulated v4, not calibrated`."""
+    is_default = chip_name in chips.names() and chips.row(chip_name).calibrated is None
+    return f"{source} {chip_name}{', not calibrated' if is_default and source == 'simulated' else ''}"
+
+
+def simulated(chip_name: str) -> str:
+    """The same of a time that is simulated."""
+    return with_chip("simulated", chip_name)
+
+
+def source_label(source: Source, chip_name: str) -> str:
+    """`simulated v5e`, or what a measured CPU says about the chip: nothing."""
+    if source == "measured cpu":
+        return f"measured cpu, says nothing about a {chip(chip_name).kind}"
+    return with_chip(source, chip_name)

@@ -46,6 +46,7 @@ _LONG = (
     "judge/sandbox/test_replies", "workbench/test_capture_bytes", "render/test_traces", "render/test_lanes",
     "cli/test_hlo_cli", "cli/test_validate", "cli/test_fuzz", "benchmarks/test_fidelity",
     "workbench/test_profile_remote", "workbench/test_profile_agreement", "advice/test_timeline", "loop/test_driver",
+    "chips/test_new_chip",
 )  # fmt: skip
 # The longest files of the quick run; the first two are also among the longest of the default run.
 _FIRST = (

@@ -13,7 +13,8 @@ from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
-from harness.judge.sandbox.messages import TraceMode
+from harness.judge.sandbox.profiles import TraceMode
+from harness.loop.exported import exported
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
 from harness.render import tables
@@ -22,7 +23,7 @@ from harness.render.progress import Progress
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply
-from harness.workbench.profiles import remote
+from harness.workbench.profiles import pruning, remote
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
@@ -76,12 +77,14 @@ def session_label(kernel: bytes, rows: tuple[Row, ...], what: str) -> str:
 def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     if given.snapshots is not None:
         return _snapshots(kernel, given, rows)
-    with Progress(quiet=given.quiet or given.json) as progress:
-        reply, title, text = capturing.capture(
-            kernel, label=session_label(kernel.text, rows, "profile"), mode=given.mode or _MODE,
-            calls=given.calls, warmup_calls=given.warmup, progress=progress,
-        )  # fmt: skip
-    return (_calls(reply, title, text, kernel, given.directory),)
+    label = session_label(kernel.text, rows, "profile")
+    with (
+        pruning.in_use(kernel.profiles),
+        Progress(quiet=given.quiet or given.json) as progress,
+        exported(kernel, given.warmup, progress) as program,
+    ):
+        reply, text = capturing.capture(program, label=label, mode=given.mode or _MODE, calls=given.calls)
+    return (_calls(reply, program.title, text, kernel, given.directory),)
 
 
 def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: Path | None) -> Table:
@@ -120,7 +123,8 @@ def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (
         Progress(quiet=given.quiet or given.json) as progress,
-        profile_server.serving(kernel, profile_server.free_port(), given.warmup, progress) as served,
+        exported(kernel, given.warmup, progress) as program,
+        profile_server.serving(program, profile_server.free_port()) as served,
     ):
         for files in profile_server.snapshots(
             served, given.snapshots, given.every, lambda _: f"{label}-{secrets.token_hex(4)}"
@@ -143,9 +147,12 @@ def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple
 
 def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     """Runs kernel.py until Ctrl-C; nothing is left to print then."""
+    # Before the kernel is traced, which takes longer.
+    profile_server.require_free(given.serve)
     with (
         Progress(quiet=given.quiet or given.json) as progress,
-        profile_server.serving(kernel, given.serve, given.warmup, progress) as served,
+        exported(kernel, given.warmup, progress) as program,
+        profile_server.serving(program, given.serve) as served,
     ):
         try:
             print(_how_to_capture(served, kernel, given.directory), flush=True)

@@ -14,15 +14,9 @@ import numpy as np
 
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.request import Plan
-from harness.judge.sandbox import environment as environments
-from harness.judge.sandbox import handover
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import (
+from harness.judge.evaluate.messages import (
     CheckReply,
     CheckRequest,
-    Done,
     ExportRequest,
     ShapesReply,
     ShapesRequest,
@@ -30,7 +24,13 @@ from harness.judge.sandbox.messages import (
     TraceReply,
     TraceRequest,
 )
-from harness.judge.sandbox.reach import reach
+from harness.judge.evaluate.reach import reach
+from harness.judge.evaluate.request import Plan
+from harness.judge.sandbox import environment as environments
+from harness.judge.sandbox import handover
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child
+from harness.judge.sandbox.messages import Done
 from harness.problems import Space
 from harness.problems.space import DRAWN
 from harness.records import Failure

@@ -21,12 +21,13 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.messages import ArtifactCheckRequest
 from harness.judge.evaluate.request import Request
-from harness.judge.evaluate.timing import device, profiling
+from harness.judge.evaluate.timing import device
 from harness.judge.evaluate.trace import kernels
 from harness.judge.evaluate.trace.fingerprint import fingerprint
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.messages import ArtifactCheckRequest, Rejected
+from harness.judge.sandbox import environment, profiling
+from harness.judge.sandbox.messages import Rejected
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
 from harness.loop.settings import rewrite

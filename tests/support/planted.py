@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.hardware import Chip, chip
+from harness.judge.evaluate.messages import ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.problems import Attention, Problem
 from harness.records import Failure, Policy
 

@@ -18,6 +18,7 @@ from harness.cli.profile import session_label
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.sandbox import environment
+from harness.loop.exported import exported
 from harness.loop.scaffold import scaffold
 from harness.records import Policy, Row
 from harness.workbench.capture import capturing, profile_server
@@ -94,7 +95,10 @@ def test_the_newest_capture_is_listed(
 
 def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be_missing(contest: Path) -> None:
     before = {place.name for place in places.runs(contest / "profile_data")}
-    with profile_server.serving(kernel(contest), profile_server.free_port(), 1, silent) as served:
+    with (
+        exported(kernel(contest), 1, silent) as program,
+        profile_server.serving(program, profile_server.free_port()) as served,
+    ):
         with pytest.raises(RatchetError, match="cannot be listened on") as caught:
             profile_server.require_free(int(served.address.rpartition(":")[2]))
         assert caught.value.kind == "port-in-use"
@@ -145,10 +149,11 @@ def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> 
 def test_a_kernel_that_does_not_trace_is_a_known_error_and_leaves_no_capture(contest: Path, tmp_path: Path) -> None:
     scaffold(tmp_path, "attention", (("SEQUENCE", "512"),))
     (tmp_path / "kernel.py").write_text(BROKEN)
-    with pytest.raises(RatchetError, match="trace: ") as caught:
-        capturing.capture(
-            kernel(tmp_path), label="kernel", mode="TRACE_COMPUTE", calls=1, warmup_calls=1, progress=silent
-        )
+    with (
+        pytest.raises(RatchetError, match="trace: ") as caught,
+        exported(kernel(tmp_path), 1, silent) as program,
+    ):
+        capturing.capture(program, label="kernel", mode="TRACE_COMPUTE", calls=1)
     assert caught.value.kind not in ("bug", "crash")
     assert places.runs(tmp_path / "profile_data") == ()
 

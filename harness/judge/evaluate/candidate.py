@@ -15,6 +15,15 @@ from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
+from harness.judge.evaluate.messages import (
+    ExportRequest,
+    InterpretRequest,
+    ShapesReply,
+    ShapesRequest,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
 from harness.judge.evaluate.trace import (
     contract,
     integrity,
@@ -28,17 +37,7 @@ from harness.judge.evaluate.trace import (
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.traced import Traced, traced_program
 from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import (
-    Done,
-    ExportRequest,
-    InterpretRequest,
-    Rejected,
-    ShapesReply,
-    ShapesRequest,
-    TracedShape,
-    TraceReply,
-    TraceRequest,
-)
+from harness.judge.sandbox.messages import Done, Rejected
 from harness.problems import Problem
 from harness.problems.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from harness import problems
 from harness.judge.evaluate.draws import mode_of
 from harness.judge.evaluate.interpret.conversions import require_conversions
+from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
 from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
+from harness.judge.sandbox.messages import Rejected
 from harness.problems import Problem
 from harness.problems.timing import differing
 from harness.problems.wrong_parts import at_smaller_shape

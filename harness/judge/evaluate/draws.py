@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterable
 from itertools import islice
 
-from harness.judge.sandbox.messages import Fill, TracedShape
+from harness.judge.evaluate.messages import Fill, TracedShape
 from harness.problems import Problem
 from harness.problems.space import RECIPE
 from harness.records import Draw

@@ -13,6 +13,7 @@ from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
 from harness.hardware import Chip
+from harness.judge.evaluate.messages import CompileReply
 from harness.judge.evaluate.request import Listener, Plan, Request, named
 from harness.judge.evaluate.state import State
 from harness.judge.evaluate.suite import evaluate_suite
@@ -21,7 +22,6 @@ from harness.judge.evaluate.walk import Evaluation
 from harness.judge.sandbox import confinement, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
-from harness.judge.sandbox.messages import CompileReply
 from harness.judge.sandbox.strip_paths import strip_paths
 from harness.problems import Defined, Member, Problem, Suite, require_conforming
 from harness.problems.timing import Stated

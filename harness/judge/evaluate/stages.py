@@ -14,6 +14,24 @@ from harness.judge.evaluate.draws import (
     unforeseen_fill,
     unforeseen_number,
 )
+from harness.judge.evaluate.messages import (
+    ArtifactCheckRequest,
+    CheckReply,
+    CheckRequest,
+    CompileRequest,
+    ExportRequest,
+    InterpretRequest,
+    MeasureReply,
+    ProbeReply,
+    ProbeRequest,
+    ShapesReply,
+    ShapesRequest,
+    SimulateRequest,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
+from harness.judge.evaluate.reach import not_interpreted, work_not_done
 from harness.judge.evaluate.request import Plan
 from harness.judge.evaluate.state import (
     COMPILE,
@@ -32,24 +50,6 @@ from harness.judge.evaluate.state import (
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import handover
-from harness.judge.sandbox.messages import (
-    ArtifactCheckRequest,
-    CheckReply,
-    CheckRequest,
-    CompileRequest,
-    ExportRequest,
-    InterpretRequest,
-    MeasureReply,
-    ProbeReply,
-    ProbeRequest,
-    ShapesReply,
-    ShapesRequest,
-    SimulateRequest,
-    TracedShape,
-    TraceReply,
-    TraceRequest,
-)
-from harness.judge.sandbox.reach import not_interpreted, work_not_done
 from harness.problems.space import DRAWN
 from harness.records import Failure, Latency, Policy, Simulation
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.judge.evaluate.compile.seen_programs import Seen
+from harness.judge.evaluate.messages import ShapesReply, TraceReply
 from harness.judge.evaluate.request import Plan
 from harness.judge.evaluate.tasks import ChildName
-from harness.judge.sandbox.messages import ShapesReply, TraceReply
 from harness.records import Check, Evidence, Failure, Policy
 from harness.records import Stage as FailureStage
 

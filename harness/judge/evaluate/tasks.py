@@ -2,13 +2,12 @@
 
 from typing import Literal
 
-from harness.judge.sandbox.messages import (
+from harness.judge.evaluate.messages import (
     ArtifactCheckRequest,
     CheckReply,
     CheckRequest,
     CompileReply,
     CompileRequest,
-    Done,
     ExportRequest,
     InterpretRequest,
     MeasureReply,
@@ -21,6 +20,7 @@ from harness.judge.sandbox.messages import (
     TraceReply,
     TraceRequest,
 )
+from harness.judge.sandbox.messages import Done
 from harness.records import Simulation
 
 ChildName = Literal["candidate", "checker", "compiler", "simulator", "timer"]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.judge.evaluate.clock import StageClock
+from harness.judge.evaluate.reach import left_behind, not_looked_into
 from harness.judge.evaluate.request import Listener, Plan
 from harness.judge.evaluate.stages import STAGES, left_out
 from harness.judge.evaluate.state import DEVICE, FULL, REDUCED, Answer, Known, Product, Rank, Stage, State
@@ -18,7 +19,6 @@ from harness.judge.sandbox import confinement
 from harness.judge.sandbox import environment as environments
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Job
-from harness.judge.sandbox.reach import left_behind, not_looked_into
 from harness.records import Evidence, Failure
 
 # With fewer cores, the full shape waits while there is a program to compile and simulate, which has one core, and

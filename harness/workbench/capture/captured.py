@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from harness.judge.evaluate.timing import profiling
+from harness.judge.sandbox import profiling
 from harness.judge.sandbox.messages import Done
 from harness.problems import Problem
 from harness.workbench.capture.messages import (

@@ -1,38 +1,20 @@
-"""A kernel captured on its own: traced in a confined child as the judge does, its exported program run in another."""
+"""A kernel captured on its own: its exported program runs in a confined child under JAX's profiler."""
 
-import pickle
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from harness import candidate_text
-from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.judge.evaluate.draws import seed
-from harness.judge.evaluate.request import Progress
-from harness.judge.sandbox import environment, handover
-from harness.judge.sandbox.child import Children
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.confinement import Confinement
+from harness.judge.sandbox.dialogue import Dialogue
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import (
-    Done,
-    ExportRequest,
-    ShapesReply,
-    ShapesRequest,
-    TracedShape,
-    TraceMode,
-    TraceReply,
-    TraceRequest,
-)
-from harness.judge.sandbox.reach import reach
+from harness.judge.sandbox.profiles import TraceMode
 from harness.problems import Problem
-from harness.records import KERNEL, Failure, Policy, Source, Stage
+from harness.records import KERNEL, Policy, Source
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
-from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import RUNS
 
 _Reply = TypeVar("_Reply")
@@ -68,120 +50,46 @@ class Exported:
     """The exported program on disk, the children that may run it, and the problem as it runs, in words."""
 
     kernel: Kernel
-    children: Children
+    dialogue: Dialogue
     scratch: Path
     subject: Subject
     title: str
-    progress: Progress
 
     def start(self, name: str, module: str, *, is_confined: bool = True) -> Child:
         """A child for the device, in a folder of its own; confined as the judge confines the one that times."""
         directory = self.scratch / name
         directory.mkdir()
-        confinement = reach(
-            "timer", problem=self.scratch, work=self.scratch, profiles=self.kernel.profiles,
-            on_device=self.kernel.source == "measured" or not is_confined,
-        )  # fmt: skip
+        # A device's driver needs more than can be listed, and a server needs sockets.
+        is_out_of_reach = is_confined and self.kernel.source != "measured"
+        confinement = Confinement(readable=(str(self.scratch),), writable=(str(self.kernel.profiles),))
         given = environment.measuring(self.kernel.device)
-        return self.children.start(name, module, directory, given, confinement=confinement)
+        return self.dialogue.children.start(
+            name, module, directory, given, confinement=confinement if is_out_of_reach else None
+        )
 
     def ask(self, child: Child, task: str, arguments: object, reply_type: type[_Reply], limit: float) -> _Reply:
         """The answer to one task. Raises RatchetError with the kind and message of its failure."""
-        return _answer(self.children, self.progress, child, task, "profile", task, arguments, reply_type, limit)
+        return self.dialogue.ask(child, task, arguments, reply_type, limit)
 
 
-@contextmanager
-def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
-    """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape where it traces at one.
-
-    Whatever happens, no process and no file outlives the context. Raises RatchetError with the
-    kind of the failure where kernel.py does not trace.
-    """
-    limited = Children(kernel.policy.child_memory_bytes, are_confined=kernel.policy.is_confined)
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, limited as children:
-        scratch = Path(folder)
-        pickled, own = scratch / "problem.pickle", scratch / "candidate"
-        pickled.write_bytes(pickle.dumps(kernel.problem))
-        own.mkdir()
-        for name, data in candidate_text.files_of(kernel.text).items():
-            (own / name).write_bytes(data)
-        confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
-        child = children.start(
-            "candidate", "harness.judge.evaluate.candidate", own, environment.on_cpu(), confinement=confinement
-        )
-        pruning.made(kernel.profiles)
-
-        def ask(label: str, task: str, arguments: object, reply_type: type[_Reply], limit: float) -> _Reply:
-            return _answer(children, progress, child, label, "contract", task, arguments, reply_type, limit)
-
-        written = own / "candidate.program"
-        request = TraceRequest(
-            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function
-        )  # fmt: skip
-        ask("trace", "trace", request, TraceReply, kernel.policy.trace_seconds)
-        problem, reduced = kernel.problem, None
-        if kernel.device == "cpu":
-            smaller = ask("trace", "trace_smaller", ShapesRequest(), ShapesReply, kernel.policy.trace_seconds)
-            reduced = smaller.reduced
-            shape: TracedShape = "full" if reduced is None else "reduced"
-            export = ExportRequest(artifact=str(written), shape=shape)
-            ask("export", "export_cpu", export, Done, kernel.policy.correctness_seconds)
-            problem = kernel.problem if reduced is None else tuple(kernel.problem.reduced())[reduced]
-        program = scratch / "program"
-        failure = handover.taken(written, program, "contract")
-        if failure is not None:
-            raise RatchetError(failure.kind, failure.message)
-        subject = Subject(
-            artifact=str(program), problem=str(pickled), reduced=reduced, seed=seed(), warmup_calls=warmup_calls
-        )
-        yield Exported(
-            kernel=kernel, children=children, scratch=scratch, subject=subject, title=problem.statement().title,
-            progress=progress,
-        )  # fmt: skip
-
-
-def capture(
-    kernel: Kernel, *, label: str, mode: TraceMode, calls: int, warmup_calls: int, progress: Progress
-) -> tuple[CaptureReply, str, Path]:
-    """One capture of so many calls: what the child says, the problem as it ran in words, and the HLO's file.
+def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tuple[CaptureReply, Path]:
+    """One capture of so many calls: what the child says, and the HLO's file.
 
     Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest and the HLO text beside
     `plugins`: kernel.hlo.txt, of the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the
     kind of whatever failed; nothing is left in profile_data then.
     """
+    kernel = program.kernel
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")
     session = f"{label}-{secrets.token_hex(4)}"
-    with pruning.in_use(kernel.profiles), exported(kernel, warmup_calls, progress) as program:
-        request = CaptureRequest(
-            subject=program.subject, calls=calls, mode=mode, profile_directory=str(kernel.profiles), session=session,
-            hlo_text=str(text),
-        )  # fmt: skip
-        child = program.start("captured", "harness.workbench.capture.captured")
-        try:
-            reply = program.ask(child, "capture", request, CaptureReply, _START_SECONDS + kernel.policy.measure_seconds)
-        except BaseException:
-            shutil.rmtree(kernel.profiles / RUNS / session, ignore_errors=True)
-            raise
-    return reply, program.title, text
-
-
-def _answer(
-    children: Children, progress: Progress, child: Child, label: str, stage: Stage, task: str, arguments: object,
-    reply_type: type[_Reply], limit: float,
-) -> _Reply:  # fmt: skip
-    progress(label, "start", 0.0)
-    asked = children.ask(child, label, stage, task, arguments, reply_type, limit)
-    reply: Any = None
-    job = None
-    # Another child's job may end first.
-    while job is not asked:
-        job, reply = children.wait()
-        if isinstance(reply, Failure):
-            progress(label, reply.kind, job.seconds)
-            raise RatchetError(reply.kind, f"{job.label}: {reply.message}{_last_words(reply)}")
-    progress(label, "done", asked.seconds)
-    return reply  # type: ignore[no-any-return]
-
-
-def _last_words(failure: Failure) -> str:
-    return f"\n{failure.detail}" if failure.kind in ("crash", "killed") and failure.detail else ""
+    request = CaptureRequest(
+        subject=program.subject, calls=calls, mode=mode, profile_directory=str(kernel.profiles), session=session,
+        hlo_text=str(text),
+    )  # fmt: skip
+    child = program.start("captured", "harness.workbench.capture.captured")
+    try:
+        reply = program.ask(child, "capture", request, CaptureReply, _START_SECONDS + kernel.policy.measure_seconds)
+    except BaseException:
+        shutil.rmtree(kernel.profiles / RUNS / session, ignore_errors=True)
+        raise
+    return reply, text

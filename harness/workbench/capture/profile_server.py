@@ -10,10 +10,9 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
-from harness.judge.evaluate.request import Progress
 from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import Done
-from harness.workbench.capture.capturing import Exported, Kernel, exported
+from harness.workbench.capture.capturing import Exported
 from harness.workbench.capture.messages import (
     ContinuousRequest,
     ServeReply,
@@ -44,19 +43,18 @@ class Served:
 
 
 @contextmanager
-def serving(kernel: Kernel, port: int, warmup_calls: int, progress: Progress) -> Iterator[Served]:
-    """The kernel running again and again while JAX's profiler server listens on `port`; both end with the context.
+def serving(program: Exported, port: int) -> Iterator[Served]:
+    """The program running again and again while JAX's profiler server listens on `port`; both end with the context.
 
     jax (0.10 to 0.12) binds that server to all interfaces and offers nothing else. Its child may use
     sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
-    RatchetError `port-in-use` and what `exported` raises.
+    RatchetError `port-in-use`.
     """
     require_free(port)
-    with exported(kernel, warmup_calls, progress) as program:
-        child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
-        request = ServeRequest(subject=program.subject, port=port)
-        reply = program.ask(child, "serve", request, ServeReply, _START_SECONDS)
-        yield Served(program=program, child=child, reply=reply, address=f"localhost:{port}")
+    child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
+    request = ServeRequest(subject=program.subject, port=port)
+    reply = program.ask(child, "serve", request, ServeReply, _START_SECONDS)
+    yield Served(program=program, child=child, reply=reply, address=f"localhost:{port}")
 
 
 def snapshots(

@@ -153,7 +153,8 @@ _TRACED = """
 from harness.hardware import chip
 from harness.judge.evaluate import candidate
 from harness.judge.evaluate.trace import constants, integrity
-from harness.judge.sandbox.messages import Rejected, ShapesRequest, TraceRequest
+from harness.judge.sandbox.messages import Rejected
+from harness.judge.evaluate.messages import ShapesRequest, TraceRequest
 
 constants.taken_over = lambda closed: closed
 integrity.require_self_contained = lambda sources: None

@@ -8,8 +8,8 @@ import pytest
 from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
 
 from harness.hardware import chip
+from harness.judge.evaluate.messages import ShapesReply
 from harness.judge.evaluate.trace import packages
-from harness.judge.sandbox.messages import ShapesReply
 from harness.problems import Attention
 
 

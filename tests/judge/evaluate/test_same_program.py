@@ -9,8 +9,8 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from harness.judge.evaluate.reach import not_interpreted
 from harness.judge.evaluate.trace import same_program
-from harness.judge.sandbox.reach import not_interpreted
 from harness.records import Failure
 
 BLOCK, LANES = 8, 128

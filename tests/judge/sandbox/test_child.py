@@ -11,10 +11,10 @@ import pytest
 from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
+from harness.judge.evaluate.messages import TraceReply, TraceRequest
 from harness.judge.sandbox import environment, processes
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.records import Failure
 
 IMPORT = "import math\n"

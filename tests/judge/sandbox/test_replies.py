@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hostile import attack
 
+from harness.judge.evaluate.messages import TraceReply
 from harness.judge.sandbox import replies, strip_paths
-from harness.judge.sandbox.messages import TraceReply
 from harness.records import Claims, Failure, Trace
 
 # A child that takes the channel and the number of the request from the frames above it, and answers for itself.

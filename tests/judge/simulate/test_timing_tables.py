@@ -16,8 +16,8 @@ from harness.dumps.tables import Tables
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge import simulate
+from harness.judge.evaluate.reach import work_not_done
 from harness.judge.evaluate.timing import latency
-from harness.judge.sandbox.reach import work_not_done
 from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module

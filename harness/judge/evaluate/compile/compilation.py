@@ -12,8 +12,9 @@ from jax.sharding import SingleDeviceSharding
 from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
+from harness.judge.evaluate.messages import ArtifactCheckRequest, CompileReply, CompileRequest
 from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import ArtifactCheckRequest, CompileReply, CompileRequest, Rejected
+from harness.judge.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from harness.judge.sandbox.messages import CompileReply
+from harness.judge.evaluate.messages import CompileReply
 from harness.records import Simulation
 
 # A kernel of 65 thousand bundles takes some MB of them.

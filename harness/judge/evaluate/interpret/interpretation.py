@@ -19,8 +19,8 @@ from jax.extend import core
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import chip_model, pallas_on_cpu, undefined
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
+from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import kernels
-from harness.judge.sandbox.messages import Fill
 
 _RACE = "RACE DETECTED"
 # A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).

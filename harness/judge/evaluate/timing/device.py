@@ -5,9 +5,9 @@ from pathlib import Path
 
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip_of_device
+from harness.judge.evaluate.messages import DeviceReply, DeviceRequest
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.messages import DeviceReply, DeviceRequest
 from harness.records import Failure, Source
 
 # Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import problems
-from harness.judge.evaluate.timing import profiling
-from harness.judge.sandbox.messages import (
+from harness.judge.evaluate.messages import (
     CheckReply,
     DeviceReply,
     DeviceRequest,
@@ -26,6 +25,7 @@ from harness.judge.sandbox.messages import (
     MeasureRequest,
     MoreRequest,
 )
+from harness.judge.sandbox import profiling
 from harness.records import Samples
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import RatchetError
+from harness.judge.evaluate.messages import MeasureReply, MeasureRequest, MoreRequest
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import MeasureReply, MeasureRequest, MoreRequest
 from harness.records import Failure, PairedBenchmark, Policy, Samples
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 
 from harness.judge.evaluate.draws import seed
-from harness.judge.sandbox.messages import MeasureRequest
+from harness.judge.evaluate.messages import MeasureRequest
 from harness.records import Policy
 
 

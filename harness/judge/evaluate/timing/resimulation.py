@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.hardware import Chip
+from harness.judge.evaluate.messages import ResimulateReply, ResimulateRequest
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.jobs import Job
-from harness.judge.sandbox.messages import ResimulateReply, ResimulateRequest
 from harness.records import Failure, Policy, Resimulation
 
 SecondsOn = Callable[..., tuple[float | None, ...]]

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from harness.judge.sandbox.messages import ResimulateReply, ResimulateRequest, SimulateRequest
+from harness.judge.evaluate.messages import ResimulateReply, ResimulateRequest, SimulateRequest
 from harness.records import Simulation
 
 

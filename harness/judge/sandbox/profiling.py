@@ -8,7 +8,8 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from harness.judge.sandbox.messages import Done, TraceMode, XspaceRequest
+from harness.judge.sandbox.messages import Done
+from harness.judge.sandbox.profiles import TraceMode, XspaceRequest
 
 _STEP = "kernel_step_"
 # What stands beside kernels among the events of a GPU's stream.

@@ -1,0 +1,241 @@
+"""The requests of an evaluation to its processes, and their replies."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from harness.hardware import Chip
+from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`."""
+
+    problem: str
+    chip: Chip
+    artifact: str
+    function: str = KERNEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReply:
+    """What the trace for the contest's own shape shows.
+
+    `operations` are those of the program, in loops and branches once; `exceeds_vmem` says why the compiler is bound to
+    refuse it.
+    """
+
+    trace: Trace
+    claims: Claims
+    warnings: tuple[str, ...]
+    operations: int
+    exceeds_vmem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesRequest:
+    """Trace what was traced once more, and for smaller shapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesReply:
+    """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
+
+    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
+    reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
+    program differs from that of a smaller shape by more than sizes.
+    """
+
+    reduced: int | None
+    has_second: bool = False
+    interpret_full: bool = False
+    difference: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+# The shapes that a kernel is traced for: the contest's, a reduced one, and a second one near that.
+TracedShape = Literal["full", "reduced", "second"]
+
+
+# What memory that nothing wrote holds: this number, NaN (None), or a NaN with which comparisons are turned round.
+Fill: TypeAlias = float | Literal["marked"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """Write the CPU reference program of the program traced for that shape to `artifact`.
+
+    Memory that nothing wrote holds `fill`.
+    """
+
+    artifact: str
+    shape: TracedShape = "full"
+    fill: Fill = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterpretRequest:
+    """Run the trace for that shape in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`.
+
+    Memory that nothing wrote holds `fill`, or NaN where it is None.
+    """
+
+    family: str
+    seed: int
+    outputs: str
+    shape: TracedShape = "reduced"
+    fill: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
+
+    `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
+    `is_second` asks for the second shape near that one.
+    """
+
+    problem: str
+    reduced: int | None
+    family: str
+    seed: int
+    artifact: str = ""
+    outputs: str = ""
+    is_second: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReply:
+    """The check, and what is wrong where it did not pass."""
+
+    check: Check
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequest:
+    """Probe what the outputs of `artifact`, a CPU reference program, depend on; `seed` draws the inputs and the probes.
+
+    `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape.
+    """
+
+    problem: str
+    reduced: int | None
+    seed: int
+    artifact: str
+    full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReply:
+    """The checks up to the first that did not pass, and what is wrong there."""
+
+    checks: tuple[Check, ...]
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactCheckRequest:
+    """Compare the programs in `chip` and `cpu` with each other and with the `trace` that was reported."""
+
+    chip: str
+    cpu: str
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """Compile `artifact` for the topology, write the HLO text to `hlo_texts` and the kernels' Mosaic."""
+
+    artifact: str
+    problem: str
+    topology: str
+    hlo_texts: tuple[str, ...]
+    mosaic_directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReply:
+    """Counters of the compiled module."""
+
+    hlo: HloCounts
+    mosaic: MosaicCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateRequest:
+    """Call `module`.`function` on a directory of dumps; `with_lines`: say what each source line costs."""
+
+    module: str
+    function: str
+    dump_directory: str
+    chip: Chip
+    deadline_seconds: float
+    with_lines: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResimulateRequest:
+    """Call `module`.`function` on a directory of dumps, for machines of these names, till the deadline."""
+
+    module: str
+    function: str
+    dump_directory: str
+    chip: Chip
+    names: tuple[str, ...]
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResimulateReply:
+    """What the module takes on each machine; None where that is not known."""
+
+    seconds: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """Time the artifacts in turn on the device, on fresh inputs; profile them as `session` of `profile_directory`.
+
+    An artifact that is named twice is loaded twice.
+    """
+
+    artifacts: tuple[str, ...]
+    problem: str
+    seed: int
+    warmup_calls: int
+    profiled_calls: int
+    rounds: int
+    deep: bool
+    profile_directory: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreRequest:
+    """So many more rounds of the programs of the `MeasureRequest` before, which are still loaded."""
+
+    profiled_calls: int
+    rounds: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureReply:
+    """Samples of each artifact, in the order of the request, paired by round; a check of an output that was timed."""
+
+    samples: tuple[Samples, ...]
+    check: CheckReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """Say which device there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReply:
+    """The device that JAX would use: platform (`tpu`, `cpu`) and kind (`TPU v5 lite`)."""
+
+    platform: str
+    kind: str

@@ -1,0 +1,46 @@
+"""One request at a time to the children, in the words of whoever waits for the answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harness.errors import RatchetError
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child, Job
+from harness.records import Failure, Stage
+
+# Hears of a stage, of how it stands, and how many seconds it took.
+Progress = Callable[[str, str, float], None]
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialogue:
+    """Requests to `children` whose failures are of `stage`; `progress` hears when each begins and how it ended."""
+
+    children: Children
+    stage: Stage
+    progress: Progress
+
+    def ask(
+        self, child: Child, task: str, arguments: object, reply_type: type[Reply], limit: float, *, label: str = ""
+    ) -> Reply:
+        """The answer to one task. Raises RatchetError with the kind and message of its failure."""
+        label = label or task
+        self.progress(label, "start", 0.0)
+        asked = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)
+        job: Job | None = None
+        reply: Reply | Failure | None = None
+        # Another child's job may end first.
+        while job is not asked:
+            job, reply = self.children.wait()
+            if isinstance(reply, Failure):
+                self.progress(job.label, reply.kind, job.seconds)
+                raise RatchetError(reply.kind, f"{job.label}: {reply.message}{_last_words(reply)}")
+        assert isinstance(reply, reply_type)
+        self.progress(label, "done", asked.seconds)
+        return reply
+
+
+def _last_words(failure: Failure) -> str:
+    return f"\n{failure.detail}" if failure.kind in ("crash", "killed") and failure.detail else ""

@@ -1,0 +1,75 @@
+"""A kernel's program exported for a capture: kernel.py is traced in a confined child, as the judge does."""
+
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from harness import candidate_text
+from harness.errors import RatchetError
+from harness.judge.evaluate.draws import seed
+from harness.judge.evaluate.messages import (
+    ExportRequest,
+    ShapesReply,
+    ShapesRequest,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
+from harness.judge.evaluate.reach import reach
+from harness.judge.evaluate.tasks import MODULES
+from harness.judge.sandbox import environment, handover
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.dialogue import Dialogue, Progress
+from harness.judge.sandbox.messages import Done
+from harness.workbench.capture.capturing import Exported, Kernel
+from harness.workbench.capture.messages import Subject
+from harness.workbench.profiles import pruning
+
+
+@contextmanager
+def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
+    """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape where it traces at one.
+
+    Whatever happens, no process and no file outlives the context. Raises RatchetError with the kind of the failure
+    where kernel.py does not trace.
+    """
+    limited = Children(kernel.policy.child_memory_bytes, are_confined=kernel.policy.is_confined)
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, limited as children:
+        scratch = Path(folder)
+        pickled, own = scratch / "problem.pickle", scratch / "candidate"
+        pickled.write_bytes(pickle.dumps(kernel.problem))
+        own.mkdir()
+        for name, data in candidate_text.files_of(kernel.text).items():
+            (own / name).write_bytes(data)
+        confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
+        child = children.start("candidate", MODULES["candidate"], own, environment.on_cpu(), confinement=confinement)
+        pruning.made(kernel.profiles)
+        dialogue = Dialogue(children=children, stage="contract", progress=progress)
+        written = own / "candidate.program"
+        request = TraceRequest(
+            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function
+        )  # fmt: skip
+        seconds = kernel.policy.trace_seconds
+        dialogue.ask(child, "trace", request, TraceReply, seconds)
+        problem, reduced = kernel.problem, None
+        if kernel.device == "cpu":
+            smaller = dialogue.ask(child, "trace_smaller", ShapesRequest(), ShapesReply, seconds, label="trace")
+            reduced = smaller.reduced
+            shape: TracedShape = "full" if reduced is None else "reduced"
+            export = ExportRequest(artifact=str(written), shape=shape)
+            dialogue.ask(child, "export_cpu", export, Done, kernel.policy.correctness_seconds, label="export")
+            problem = kernel.problem if reduced is None else tuple(kernel.problem.reduced())[reduced]
+        program = scratch / "program"
+        failure = handover.taken(written, program, "contract")
+        if failure is not None:
+            raise RatchetError(failure.kind, failure.message)
+        subject = Subject(
+            artifact=str(program), problem=str(pickled), reduced=reduced, seed=seed(), warmup_calls=warmup_calls
+        )
+        yield Exported(
+            kernel=kernel, dialogue=replace(dialogue, stage="profile"), scratch=scratch, subject=subject,
+            title=problem.statement().title,
+        )  # fmt: skip

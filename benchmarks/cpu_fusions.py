@@ -21,7 +21,7 @@ from tabulate import tabulate
 from time_to_verdict import contest_of, judge
 
 from harness.judge.sandbox import environment
-from harness.problems.suite import Suite
+from harness.operators.suite import Suite
 
 _RUNS = 3
 _MANY_OPERATIONS = 10**9

@@ -23,7 +23,7 @@ from peers_tasks import Task
 _SEQUENCES = (4096, 8192)
 _GROUP = 4
 _LIMIT_SECONDS = 900.0
-_JUDGE = ("problems", "records", "measure")
+_JUDGE = ("operators", "records", "measure")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _judge() -> str:
     """A hash of what decides on inputs, errors and tolerances."""
     digest = hashlib.sha256()
     for folder in _JUDGE:
-        for path in sorted((ROOT / "harness" / folder).glob("*.py")):
+        for path in sorted((ROOT / "harness" / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     for name in ("peers_errors.py", "peers_compile.py"):
         digest.update((Path(__file__).parent / name).read_bytes())
@@ -144,13 +144,13 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
     import numpy as np
     from peers_compile import CONTENDERS, HEAD_DIM
 
-    from harness import problems
+    from harness import operators
     from harness.hardware import chip as chip_named
     from harness.judge.evaluate.interpret import interpretation
 
     chip = chip_named(chip_name)
     heads, kv_heads, sequence = (int(options[name]) for name in ("heads", "kv_heads", "sequence"))
-    problem = problems.Attention(
+    problem = operators.Attention(
         heads=heads, kv_heads=kv_heads, sequence=sequence, head_dim=HEAD_DIM, causal=options["causal"] == "1"
     )
     counts = (heads, kv_heads, kv_heads)
@@ -166,7 +166,7 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
         given = [array.reshape(shape.shape) for array, shape in zip(arrays, shapes, strict=True)]
         (out,) = jax.tree.leaves(jax.block_until_ready(program(*given)))
         out = np.asarray(out).reshape(problem.statement().outputs[0].shape)
-        check, _ = problems.check(problem, arrays, out, family=family, mode="full", seed=seed)
+        check, _ = operators.check(problem, arrays, out, family=family, mode="full", seed=seed)
         part = math.inf if check.error is None or not check.tolerance else check.error / check.tolerance
         assert found.worst is not None
         if part > found.worst:

@@ -47,8 +47,8 @@ from harness import units
 from harness.advice.dump_directory import read
 from harness.errors import RatchetError
 from harness.judge.simulate.module import run_module
-from harness.problems import Suite
-from harness.problems.timing import timing_inputs
+from harness.operators import Suite
+from harness.operators.timing import timing_inputs
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path(__file__).parent / ".cache" / "operators"

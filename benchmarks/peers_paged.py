@@ -7,7 +7,7 @@ import jax
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 
-from harness.problems import PagedAttention
+from harness.operators import PagedAttention
 
 # Pages that are computed with at once, all that divide 128 of a sequence; and whether a step has a whole sequence.
 PAGED = tuple(itertools.product((1, 2, 4, 8, 16, 32, 64, 128), (0, 1)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from fidelity_rows import CHIPS as PUBLISHED_CHIPS
 from fidelity_rows import attention_rows
 
-from harness.problems import Attention
+from harness.operators import Attention
 
 ROOT = Path(__file__).parent.parent
 HEAD_DIM = 128

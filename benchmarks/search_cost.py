@@ -30,8 +30,8 @@ from harness.loop import existing, scaffold, search_space
 from harness.loop.search import Method, Settings, Study
 from harness.loop.search_space import Grid
 from harness.loop.tuning_table.kernels import KERNELS
-from harness.problems import Suite
-from harness.problems.timing import timing_inputs
+from harness.operators import Suite
+from harness.operators.timing import timing_inputs
 from harness.records import Statement
 
 HERE = Path(__file__).parent

@@ -19,11 +19,12 @@ from harness import contest as contests
 from harness.dumps.llo import read_module
 from harness.judge.simulate.module import run_module
 from harness.loop.evaluate import evaluate, request
+from harness.loop.scaffold import template
 
 ROOT = Path(__file__).parent.parent
 CONTESTS = (
     ROOT,
-    ROOT / "harness" / "templates" / "attention",
+    template("attention"),
     ROOT / "examples" / "matmul",
     ROOT / "examples" / "attention-gqa-v6e",
 )

@@ -9,8 +9,8 @@ from harness import candidate_text, links
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
+from harness.operators import Member, Problem, Suite, defined, timing_inputs
 from harness.prepare import confined, data
-from harness.problems import Member, Problem, Suite, defined, timing_inputs
 from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent

@@ -15,7 +15,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import AttentionBackward
+    from harness.operators import AttentionBackward
 
     return AttentionBackward(heads=HEADS, sequence=SEQUENCE, head_dim=HEAD_DIM, dtype=DTYPE, causal=CAUSAL)
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from harness.contest import load
-from harness.problems import check
+from harness.operators import check
 from harness.units import decimal, milliseconds
 
 FAMILY, SEED = "composite", 1

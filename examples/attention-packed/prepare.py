@@ -21,7 +21,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import Attention
+    from harness.operators import Attention
 
     return Attention(
         batch=BATCH,

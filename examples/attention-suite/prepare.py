@@ -17,7 +17,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import Attention, Member, Suite
+    from harness.operators import Attention, Member, Suite
 
     def prefill(sequence):
         return Attention(heads=HEADS, kv_heads=KV_HEADS, sequence=sequence, head_dim=HEAD_DIM, dtype=DTYPE, causal=True)

@@ -17,7 +17,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import Attention, AttentionBackward, Member, Suite
+    from harness.operators import Attention, AttentionBackward, Member, Suite
 
     shape = {"heads": HEADS, "sequence": SEQUENCE, "head_dim": HEAD_DIM, "dtype": DTYPE, "causal": CAUSAL}
     forward, backward = WEIGHTS

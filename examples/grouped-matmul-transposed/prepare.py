@@ -15,7 +15,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import GroupedMatmulTransposed
+    from harness.operators import GroupedMatmulTransposed
 
     return GroupedMatmulTransposed(m=M, groups=GROUPS, k=K, n=N, dtype=DTYPE)
 

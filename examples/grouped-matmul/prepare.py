@@ -15,7 +15,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import GroupedMatmul
+    from harness.operators import GroupedMatmul
 
     return GroupedMatmul(m=M, groups=GROUPS, k=K, n=N, dtype=DTYPE)
 

@@ -14,7 +14,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import Matmul
+    from harness.operators import Matmul
 
     return Matmul(m=M, n=N, k=K, dtype=DTYPE)
 

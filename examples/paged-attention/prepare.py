@@ -20,7 +20,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import PagedAttention
+    from harness.operators import PagedAttention
 
     return PagedAttention(
         tokens=TOKENS,

@@ -14,7 +14,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import QuantizedMatmul
+    from harness.operators import QuantizedMatmul
 
     return QuantizedMatmul(m=M, n=N, k=K, dtype=DTYPE)
 

@@ -15,7 +15,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import RMSNorm
+    from harness.operators import RMSNorm
 
     return RMSNorm(rows=ROWS, columns=COLUMNS, residual=RESIDUAL, eps=EPS, dtype=DTYPE)
 

@@ -15,7 +15,7 @@ CHIP = "v5e"
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
-    from harness.problems import SwiGLU
+    from harness.operators import SwiGLU
 
     return SwiGLU(tokens=TOKENS, model=MODEL, hidden=HIDDEN, down=DOWN, dtype=DTYPE)
 

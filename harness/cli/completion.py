@@ -144,8 +144,8 @@ def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
 
 def _members(parsed_args: Namespace, **_: object) -> list[str]:
     """The members of the contest's suite, where prepare.py can be read without running it."""
+    from harness.operators.suite import Suite
     from harness.prepare import data
-    from harness.problems.suite import Suite
     from harness.render.layout import clean
 
     try:

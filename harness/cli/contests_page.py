@@ -15,7 +15,7 @@ from harness.cli.arguments import directory
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import Ledger, git
-from harness.loop.scaffold import TEMPLATES
+from harness.loop.scaffold import OPERATORS
 from harness.render.contests import ContestRow, Peer, contest_row
 from harness.render.page import Story, page
 from harness.render.page.contests import contests_page
@@ -91,7 +91,7 @@ def contests(
 
 def _is_contest(folder: Path) -> bool:
     """True unless it has no kernel.py, or lies among the templates of `new`."""
-    return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(TEMPLATES)
+    return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(OPERATORS)
 
 
 def contest_folders(repository: Repo, folder: Path) -> Iterator[str]:

@@ -21,7 +21,7 @@ from harness.errors import RatchetError
 from harness.files import write_atomically
 from harness.hardware import Chip
 from harness.loop import scaffold
-from harness.problems import Suite
+from harness.operators import Suite
 from harness.records.validation import MeasuredKernel, StepOutcome, ValidationStep
 from harness.render.progress import Progress
 from harness.workbench.capture.profile_server import free_port

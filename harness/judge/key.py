@@ -25,7 +25,8 @@ import harness
 from harness import chips, files
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
-from harness.problems import OPERATORS
+from harness.operators import OPERATORS
+from harness.operators.former_names import present_name
 from harness.records import Key, Source, Statement
 
 _PACKAGE = Path(harness.__file__).parent
@@ -62,13 +63,13 @@ _OF_JUDGE = (
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )
-_OPERATORS = tuple(f"harness.problems.{home}" for home in OPERATORS.values())
+_OPERATORS = tuple(f"harness.operators.{home}" for home in OPERATORS.values())
 # What asks a prepare.py that has to be run for its problem, and the ways to import that no import statement shows.
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
 # Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
 # that is forked will need, and the package of problems gives its modules' names one address.
-_NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.problems")
+_NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.operators")
 # A change of what a problem is called, or of the counts that reports expect, changes no time.
 _NOT_TIMED = ("title", "expected")
 
@@ -218,7 +219,7 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
     if not is_confined:
         return found
     # A prepare.py that is run may take an operator from the package by any means: then all of them count.
-    by_any_means = "harness.problems" in found or any(word in source for word in _MEANS)
+    by_any_means = "harness.operators" in found or any(word in source for word in _MEANS)
     return (*found, *_OF_CONFINED, *(_OPERATORS if by_any_means else ()))
 
 
@@ -360,9 +361,11 @@ def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
 
 def _resolved(module: str, name: str | None = None) -> Iterator[str]:
     """The module that `from module import name` takes `name` from, or `import module` loads."""
-    if name is not None and _path(f"{module}.{name}") is not None:
-        yield f"{module}.{name}"
+    part = None if name is None else present_name(f"{module}.{name}")
+    if part is not None and _path(part) is not None:
+        yield part
         return
+    module = present_name(module)
     path = _path(module)
     if path is None:
         # The name of a function, or of a process's function, in a module.

@@ -16,7 +16,7 @@ from harness.judge import simulate
 from harness.judge.evaluate.request import Plan, Request
 from harness.ledger import lock as locking
 from harness.loop import attack_search
-from harness.problems import Member
+from harness.operators import Member
 from harness.records.attack import Attack, Found
 
 _SCHEMA = 1

@@ -31,8 +31,8 @@ from harness.judge.sandbox import handover
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import Done
-from harness.problems import Space
-from harness.problems.space import DRAWN
+from harness.operators import Space
+from harness.operators.space import DRAWN
 from harness.records import Failure
 from harness.records.attack import Found
 

@@ -16,7 +16,7 @@ from harness.loop import settings
 from harness.records import Statement
 from harness.records.problem import Parameter
 
-_WRAPPERS = Path(__file__).parents[1] / "templates" / "existing"
+_WRAPPERS = Path(__file__).parents[1] / "operators"
 _WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
 # Names under which published kernels take a problem's parameters.
 _ALSO_CALLED = {
@@ -64,7 +64,7 @@ def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str],
     Raises RatchetError `missing-option` where the function needs something that nobody said.
     """
     name = f"{wanted.module}:{wanted.function}"
-    for path in sorted(_WRAPPERS.glob("*.py")):
+    for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
         if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
             yield Variant(kernel=_with_parameters(source, statement), words="as its own wrapper does")

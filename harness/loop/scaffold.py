@@ -5,12 +5,18 @@ from pathlib import Path
 from harness.errors import RatchetError
 from harness.loop.settings import names, rewrite
 
-TEMPLATES = Path(__file__).parents[1] / "templates"
+# Beside the operators that they compute.
+OPERATORS = Path(__file__).parents[1] / "operators"
 
 
 def templates() -> tuple[str, ...]:
     """The contests that `new --like` can copy."""
-    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if (path / "prepare.py").is_file()))
+    return tuple(sorted(path.parent.name for path in OPERATORS.glob("*/templates/*/prepare.py")))
+
+
+def template(like: str) -> Path:
+    """The folder of the template called `like`."""
+    return next(OPERATORS.glob(f"*/templates/{like}"))
 
 
 # What a contest's folder holds and git need not: schedules, captures, evidence kept for the next question.
@@ -30,7 +36,7 @@ def scaffold(
     """
     if like not in templates():
         raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}")
-    source = TEMPLATES / like
+    source = template(like)
     contents = {
         "prepare.py": (source / "prepare.py").read_bytes(),
         "kernel.py": (source / "kernel.py").read_bytes(),

@@ -7,10 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from harness.operators import Member, Problem, Suite, complaints, defined
+from harness.operators.conformance import MISTAKES
+from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
-from harness.problems import Member, Problem, Suite, complaints, defined
-from harness.problems.conformance import MISTAKES
-from harness.problems.timing import Timed
 
 # A judgement looks at the first that a kernel traces at; problems on board have fewer.
 _MOST_SHAPES = 64

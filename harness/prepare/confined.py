@@ -11,11 +11,11 @@ import numpy as np
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement, environment
 from harness.judge.sandbox.child import Children
+from harness.operators import Member, Suite, defined
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.timing import Stated
 from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
-from harness.problems import Member, Suite, defined
-from harness.problems.probes import Probe
-from harness.problems.problem import Exact, Rows, Values
-from harness.problems.timing import Stated
 from harness.records import Failure, Statement
 
 _Reply = TypeVar("_Reply")
@@ -130,7 +130,7 @@ def _asked(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Re
         raise RatchetError(
             "unconfined-prepare",
             f"{path} is more than data (docs/OPERATORS.md), and running it needs Landlock, which this kernel lacks: it "
-            "could do what you can. State a problem of harness.problems there, or use Linux 5.13 or newer",
+            "could do what you can. State a problem of harness.operators there, or use Linux 5.13 or newer",
         )
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, Children(_MEMORY_BYTES) as children:
         written = Path(folder) / "prepare.txt"

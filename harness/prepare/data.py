@@ -1,7 +1,7 @@
 """A prepare.py read as data: its constants, and a problem on board called with them; nothing of it is executed.
 
 Understood is the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts, names,
-functions that return an expression, comprehensions, and calls of the classes of `harness.problems` and of a few
+functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a few
 functions such as `zip`. Whatever else a file holds, it is not data.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from harness import problems
-from harness.problems import Member, Suite, defined
+from harness import operators
+from harness.operators import Member, Suite, defined
 
 # Python takes seconds to parse what is larger, if it is made for that.
 _MOST_BYTES = 1 << 16
@@ -92,7 +92,7 @@ class _Reader:
                 self._bind(target, self._value(value, names), names)
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
                 self._bind(target, self._value(value, names), names)
-            case ast.ImportFrom(module="harness.problems", level=0, names=imported):
+            case ast.ImportFrom(module="harness.operators" | "harness.problems", level=0, names=imported):
                 for alias in imported:
                     names[alias.asname or alias.name] = _on_board(alias.name)
             case ast.FunctionDef(name=name, decorator_list=[]):
@@ -227,7 +227,7 @@ def _absent() -> ast.expr:
 
 
 def _on_board(name: str) -> Any:
-    found = getattr(problems, name, None)
+    found = getattr(operators, name, None)
     if not _is_on_board(found):
         raise _NotDataError
     return found
@@ -238,7 +238,7 @@ def _is_on_board(found: Any) -> bool:
     return found in (Member, Suite) or (
         isinstance(found, type)
         and is_dataclass(found)
-        and found.__module__.startswith("harness.problems.")
+        and found.__module__.startswith("harness.operators.")
         and not defined.missing_methods(found)
     )
 

@@ -1,48 +1,20 @@
-"""What is computed and how an answer is judged right: owned by the judge, never by the kernel.
+"""`harness.operators` under its former name, by which a prepare.py of before imports from it."""
 
-An operator is loaded when it is asked for, so that a contest stands on its own operator and on no other.
-"""
-
+import sys
+import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pkgutil import iter_modules
+from typing import Any
 
-from harness.problems.conformance import complaints, require_conforming
-from harness.problems.defined import Defined
-from harness.problems.outputs import as_read
-from harness.problems.probes import Probe, changed, check_determinism, check_probe
-from harness.problems.problem import Problem
-from harness.problems.space import Space
-from harness.problems.state import check_state
-from harness.problems.suite import Member, Suite
-from harness.problems.timing import timing_inputs
-from harness.problems.tolerance import check
+from harness import operators
+from harness.operators.former_names import MOVED, present_name
 
-if TYPE_CHECKING:
-    from harness.problems.attention import Attention
-    from harness.problems.attention_backward import AttentionBackward
-    from harness.problems.grouped_matmul import GroupedMatmul
-    from harness.problems.grouped_matmul_transposed import GroupedMatmulTransposed
-    from harness.problems.matmul import Matmul
-    from harness.problems.paged_attention import PagedAttention
-    from harness.problems.quantized_matmul import QuantizedMatmul
-    from harness.problems.rmsnorm import RMSNorm
-    from harness.problems.swiglu import SwiGLU
+warnings.warn("harness.problems is harness.operators now (docs/OPERATORS.md)", DeprecationWarning, stacklevel=2)
 
-# The file that defines each operator.
-OPERATORS = {
-    "Attention": "attention",
-    "AttentionBackward": "attention_backward",
-    "GroupedMatmul": "grouped_matmul",
-    "GroupedMatmulTransposed": "grouped_matmul_transposed",
-    "Matmul": "matmul",
-    "PagedAttention": "paged_attention",
-    "QuantizedMatmul": "quantized_matmul",
-    "RMSNorm": "rmsnorm",
-    "SwiGLU": "swiglu",
-}
+# The same modules, not copies of them: what a class is must not depend on the name it was imported by.
+for _name in (*MOVED, *(module.name for module in iter_modules(operators.__path__) if not module.ispkg)):
+    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = import_module(present_name(f"{__name__}.{_name}"))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in OPERATORS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{OPERATORS[name]}"), name)
+    return getattr(operators, name)

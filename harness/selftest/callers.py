@@ -13,7 +13,7 @@ import numpy as np
 from harness.hardware import DEFAULT_CHIP, chip
 from harness.judge.sandbox.environment import environment
 from harness.judge.verdict.decision import decide
-from harness.problems import Attention
+from harness.operators import Attention
 from harness.records import (
     NOMINAL,
     Check,

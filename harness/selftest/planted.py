@@ -68,9 +68,10 @@ def _patched(path: Path) -> bytes:
     """The base with the patch applied, under a docstring that says what is wrong with it."""
     text = _text(path)
     name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]
-    places = (CANDIDATES / "bases" / f"{name}.py", scaffold.TEMPLATES / name / "kernel.py")
-    base = next((place for place in places if place.is_file()), None)
-    if base is None:
+    base = CANDIDATES / "bases" / f"{name}.py"
+    if not base.is_file() and name in scaffold.templates():
+        base = scaffold.template(name) / "kernel.py"
+    if not base.is_file():
         raise RatchetError(
             "bad-candidate",
             f"{path}: expected `Base:` with the name of a file of bases/ or a template, got {text!r}",

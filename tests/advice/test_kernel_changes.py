@@ -1,14 +1,12 @@
 """What each edit of a real kernel is called, and which edits are several changes at once."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
 from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
+from harness.loop.scaffold import template
 
-TEMPLATES = Path(__file__).parents[2] / "harness" / "templates"
-KERNEL, MATMUL = ((TEMPLATES / name / "kernel.py").read_text() for name in ("attention", "matmul"))
+KERNEL, MATMUL = ((template(name) / "kernel.py").read_text() for name in ("attention", "matmul"))
 MASK = """\
     rows = pl.program_id(0) * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
     columns = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)

@@ -11,7 +11,7 @@ import pytest
 from loop_fixtures import git, identify
 
 from harness import contest as contests
-from harness.problems import Suite
+from harness.operators import Suite
 
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"

@@ -14,8 +14,8 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.timing import paired_benchmark
-from harness.problems import Attention, Problem
-from harness.problems.space import DRAWN
+from harness.operators import Attention, Problem
+from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence, Failure, PairedBenchmark, Policy, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")

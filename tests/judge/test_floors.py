@@ -13,7 +13,7 @@ from rooms import FLOORS, MODULES, PACKAGE, PROJECT, WALLS, imports, module, par
 from harness.judge import key
 
 # Who may import JAX: what runs in children, and the kernels themselves.
-JAX_HOMES = ("harness/judge/sandbox", "harness/judge/evaluate", "harness/workbench/capture", "harness/templates")
+JAX_HOMES = ("harness/judge/sandbox", "harness/judge/evaluate", "harness/workbench/capture")
 
 
 def violations(user: str, used: str) -> str:
@@ -30,14 +30,14 @@ def violations(user: str, used: str) -> str:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_go_down(name: str) -> None:
-    if part(name) in ("templates", "judge"):
+    if part(name) == "judge":
         return
     used = [other for other in imports(MODULES[name], set(MODULES)) if other.startswith("harness.")]
     assert [said for other in used if (said := violations(part(name), part(other)))] == []
 
 
 def test_every_part_has_a_floor_and_every_floor_a_part() -> None:
-    assert {part(name) for name in MODULES} - {"", "judge", "templates"} == set(FLOORS)
+    assert {part(name) for name in MODULES} - {"", "judge"} == set(FLOORS)
 
 
 def test_the_page_of_the_architecture_has_the_rooms_of_today() -> None:
@@ -130,11 +130,13 @@ def test_render_is_called_by_the_command_line_only() -> None:
 def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     covered = {path.relative_to(PACKAGE).as_posix() for path in key.judge_files()}
     judge = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("judge").rglob("*.py")}
-    problems = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("problems").rglob("*.py")}
-    assert judge | problems <= covered
+    operators = {
+        path.relative_to(PACKAGE).as_posix() for path in source_files() if path.is_relative_to(PACKAGE / "operators")
+    }
+    assert judge | operators <= covered
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
-        "errors", "units", "chips", "hardware", "files", "candidate_text", "records", "dumps", "problems", "prepare",
+        "errors", "units", "chips", "hardware", "files", "candidate_text", "records", "dumps", "operators", "prepare",
         "judge", "judge.sandbox", "judge.simulate", "judge.evaluate", "judge.verdict", "judge.key",
     }  # fmt: skip
 

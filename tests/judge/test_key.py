@@ -39,7 +39,7 @@ TITLE = f"{SIZE:>{4}} rows"
 
 def problem():
     \"\"\"What is computed.\"\"\"
-    from harness.problems import Attention
+    from harness.operators import Attention
 
     return SIZE
 
@@ -106,10 +106,10 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
     ("name", "old", "new", "expected"),
     [
         ("harness/judge/verdict/ruling.py", "ROUNDING = 1e-12", "ROUNDING = 1e-11", {JUDGE}),
-        ("harness/problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6", {JUDGE, CHECKS}),
-        ("harness/problems/attention_probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE, CHECKS}),
-        ("harness/problems/paged_probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE}),
-        ("harness/problems/__init__.py", '"rmsnorm",', '"rms_norm",', {JUDGE}),
+        ("harness/operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6", {JUDGE, CHECKS}),
+        ("harness/operators/attention/probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE, CHECKS}),
+        ("harness/operators/paged/probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE}),
+        ("harness/operators/__init__.py", '"norm.rmsnorm",', '"norm.rms_norm",', {JUDGE}),
         ("harness/judge/simulate/machine.py", "20e-9", "21e-9", {JUDGE, TIMING}),
         ("harness/chips/v5e.py", "xlu=8", "xlu=9", {JUDGE, TIMING, CHECKS}),
         ("harness/chips/v4.py", "xlu=8", "xlu=9", {JUDGE}),
@@ -161,7 +161,7 @@ def before(contests: dict[str, Contest]) -> dict[str, Key]:
 def test_a_probe_of_paged_attention_moves_the_checks_of_paged_contests_alone(
     contests: dict[str, Contest], before: dict[str, Key]
 ) -> None:
-    timing, checks = keys_page.moved_by(PACKAGE / "problems/paged_probes.py", contests, before)
+    timing, checks = keys_page.moved_by(PACKAGE / "operators/paged/probes.py", contests, before)
     assert (timing, checks) == (frozenset(), frozenset({"paged attention"}))
 
 

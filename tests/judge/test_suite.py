@@ -12,7 +12,8 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.verdict import decision
-from harness.problems import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
+from harness.loop.scaffold import template
+from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
@@ -168,7 +169,7 @@ def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: 
 
 
 def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> None:
-    backward = (ROOT / "harness" / "templates" / "attention-backward" / "kernel.py").read_text()
+    backward = (template("attention-backward") / "kernel.py").read_text()
     (folder := tmp_path / "both").mkdir()
     names = ("KERNEL_NAME", "PROBLEM_DESCRIPTION", "BQ", "BKV", "VMEM_LIMIT", "CAUSAL", "compute_flops", "get_tiling")
     for name in names:
@@ -244,7 +245,7 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
     stated = "    return Softmax(rows=ROWS, columns=COLUMNS)\n"
     assert stated in prepare
     members = (
-        "    from harness.problems import Member, Suite\n\n    return Suite(members=tuple(\n"
+        "    from harness.operators import Member, Suite\n\n    return Suite(members=tuple(\n"
         "        Member(name=f'rows-{rows}', problem=Softmax(rows=rows, columns=256)) for rows in (256, 512)))\n"
     )
     (tmp_path / "prepare.py").write_text(prepare.replace(stated, members))
@@ -273,7 +274,8 @@ def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
 def test_a_prepare_that_states_no_suite_is_refused(tmp_path: Path, members: str, said: str) -> None:
     softmax = ROOT / "tests" / "fixtures" / "softmax"
     prepare = (softmax / "prepare.py").read_text().partition("\ndef problem()")[0]
-    suite = f"def problem():\n    from harness.problems import Member, Suite\n\n    return Suite(members=({members}))\n"
+    returned = f"Suite(members=({members}))"
+    suite = f"def problem():\n    from harness.operators import Member, Suite\n\n    return {returned}\n"
     (tmp_path / "prepare.py").write_text(f"{prepare}\n{suite}")
     (tmp_path / "kernel.py").write_text("")
     with pytest.raises(RatchetError, match=said) as caught:

@@ -10,7 +10,7 @@ import pytest
 from harness.cli import main
 from harness.loop import draw_text
 from harness.loop.scaffold import scaffold
-from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
+from harness.operators import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
 
 PROBLEMS = (

@@ -1,18 +1,17 @@
 """Which constants of kernel.py set a block: as its BlockSpec names them, else by their values."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from evidence_examples import V5E, evidence
 
 from harness.advice.report import report
 from harness.loop.block_constants import with_settings
+from harness.loop.scaffold import template
 from harness.records import Edit, Evidence, Hint
 
-TEMPLATES = Path(__file__).parents[2] / "harness" / "templates"
 # Query blocks of 128 rows, key and value blocks of 256.
-KERNEL = (TEMPLATES / "attention" / "kernel.py").read_bytes()
+KERNEL = (template("attention") / "kernel.py").read_bytes()
 UNNAMED = KERNEL.replace(b"BQ = 128", b"BQ = 256").replace(b"BlockSpec((BKV, d)", b"BlockSpec(block(BKV)")
 KEYS = Edit(window="k", axis=-2, size=256, new=512)
 

@@ -18,7 +18,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 
 # In the simulator, and in what finds a kernel right.
 SLOWER_WAITS = ("judge/simulate/machine.py", "_WAIT_SECONDS = 20e-9", "_WAIT_SECONDS = 400e-9")
-WIDER = ("problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
+WIDER = ("operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6")
 
 
 @pytest.fixture(scope="module")

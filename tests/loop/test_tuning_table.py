@@ -23,7 +23,7 @@ from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Filling
 from harness.loop.tuning_table.kernels import KERNELS
 from harness.loop.tuning_table.row import Row, add_row, rows_in
-from harness.problems import Attention, GroupedMatmul
+from harness.operators import Attention, GroupedMatmul
 from harness.records import Failure, Refused, Screened
 
 ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})

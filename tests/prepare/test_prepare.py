@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from loop_fixtures import PROJECT, ratchet
 from harness import contest as contests
 from harness.cli.verbs import VERBS
 from harness.errors import RatchetError
+from harness.judge import key as keys
 from harness.judge.sandbox import confinement
+from harness.operators import Defined, Suite, defined
 from harness.prepare import confined, data
-from harness.problems import Defined, Suite, defined
 
 HOUSE = Path(PROJECT)
 CONTESTS = sorted({HOUSE, *(path.parent for path in HOUSE.glob("*/*/prepare.py") if "fixtures" not in path.parts)})
@@ -39,8 +41,48 @@ def test_every_contest_here_is_data_and_says_what_running_it_says(folder: Path) 
     assert stated == (module.problem(), module.CHIP)
 
 
+@pytest.mark.parametrize("folder", CONTESTS, ids=lambda folder: folder.name)
+def test_every_contest_may_name_the_operators_as_they_were_called_before(folder: Path) -> None:
+    source = (folder / "prepare.py").read_bytes()
+    before = source.replace(b"harness.operators", b"harness.problems")
+    assert before != source
+    assert data.read(before) == data.read(source) is not None
+
+
+def test_former_names_lead_to_the_same_modules() -> None:
+    program = (
+        "import harness.problems.attention_space as space\n"
+        "from harness.problems import Attention, attention, blocks, complaints, tolerance\n"
+        "from harness.problems.product_probes import Drawn\n"
+        "from harness.operators import blocks as present\n"
+        "print(space.__name__, Attention.__module__, attention.__name__, Drawn.__module__, blocks is present)\n"
+    )
+    # Run as a program it says the new name, once.
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PROJECT)
+    assert done.stdout.split() == [
+        "harness.operators.attention.space", "harness.operators.attention.forward",
+        "harness.operators.attention.forward", "harness.operators.products.probes", "True",
+    ]  # fmt: skip
+    assert done.stderr.count("harness.problems is harness.operators now") == 1
+
+
+@NEEDS_LANDLOCK
+def test_a_problem_of_its_own_may_import_by_the_former_names(tmp_path: Path) -> None:
+    source = (SOFTMAX / "prepare.py").read_bytes()
+    before = source.replace(b"harness.operators", b"harness.problems")
+    assert before != source
+    stated = [confined.read(text, "prepare.py")[0].statement() for text in (source, before)]
+    assert stated[0] == stated[1]
+    found = []
+    for text in (source, before):
+        (tmp_path / "prepare.py").write_bytes(text + b"    from harness.problems import attention\n")
+        found.append(keys.checks_modules(tmp_path / "prepare.py"))
+    assert found[0] == found[1]
+    assert {"harness.operators.blocks", "harness.operators.attention.forward"} <= set(found[0])
+
+
 ONE = (
-    "from harness.problems import Attention, GroupedMatmul, Matmul, Member, PagedAttention, Suite\n"
+    "from harness.operators import Attention, GroupedMatmul, Matmul, Member, PagedAttention, Suite\n"
     "CHIP = 'v5e'\nN = 1024\n"
 )
 
@@ -68,7 +110,7 @@ ONE = (
         "class Own:\n    pass\ndef problem():\n    return Own()",
         "@print\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
         "while True:\n    pass",
-        "from harness.problems import complaints\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "from harness.operators import complaints\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
         "def problem():\n    return Matmul(m=N, n=N)",
         "if CHIP:\n    open('x')\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
     ],
@@ -148,7 +190,7 @@ def test_a_suite_of_its_own(tmp_path: Path) -> None:
     folder = planted(tmp_path / "own", tmp_path / "ran")
     text = (folder / "prepare.py").read_text()
     suite = (
-        "\n\ndef problem():\n    from harness.problems import Member, Suite\n    return Suite(members=("
+        "\n\ndef problem():\n    from harness.operators import Member, Suite\n    return Suite(members=("
         "Member(name='a', problem=Softmax(rows=512, columns=256)), "
         "Member(name='b', problem=Softmax(rows=1024, columns=256), weight=2)))\n"
     )

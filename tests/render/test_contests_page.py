@@ -124,7 +124,7 @@ def test_without_peers_there_is_no_column_of_them(
 
 def test_the_templates_are_no_contests_without_attempts() -> None:
     assert contests_page._is_contest(PROJECT / "examples/attention-gpu")
-    assert not contests_page._is_contest(PROJECT / "harness/templates/matmul")
+    assert not contests_page._is_contest(PROJECT / "harness/operators/products/templates/matmul")
 
 
 def test_a_row_opens_the_page_of_its_contest(browser: Browser, index: Path) -> None:

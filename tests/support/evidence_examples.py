@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.hardware import chip
-from harness.problems import Attention
+from harness.operators import Attention
 from harness.records import (
     NOMINAL,
     Array,

@@ -12,7 +12,7 @@ import harness
 from harness import contest as contests
 from harness.judge import key as keys
 from harness.judge.sandbox.environment import environment
-from harness.problems import OPERATORS
+from harness.operators import OPERATORS
 from harness.records import Key
 
 PACKAGE = Path(harness.__file__).parent
@@ -81,7 +81,7 @@ def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, K
 
 def source_files() -> list[Path]:
     """Every file of the harness, but for planted candidates and templates, which are kernels."""
-    left_out = {"candidates", "templates"}
+    left_out = {"candidates", "templates", "existing"}
     return [path for path in sorted(PACKAGE.rglob("*.py")) if not left_out & set(path.parts)]
 
 
@@ -110,10 +110,10 @@ def lines() -> Iterator[str]:
     for pair, names in sorted(rows.items(), key=lambda row: (row[0] != ("all", "all"), row[0])):
         yield f"| {pair[0]} | {pair[1]} | {' '.join(names)} |"
     yield ""
-    others = [name.rpartition(".")[2] for name in OPERATORS.values()]
+    others = ", ".join(f"`{name}`" for name in OPERATORS.values())
     yield (
-        f"All other files move no key. Operators are {', '.join(f'`{name}`' for name in others)}; some are made of "
-        "another: paged attention of attention, grouped and quantized products of matmul."
+        f"All other files move no key. Operators are {others}; some are made of another: paged attention of attention, "
+        "grouped and quantized products of matmul."
     )
 
 

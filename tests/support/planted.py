@@ -11,11 +11,12 @@ from harness.judge.evaluate.messages import ShapesReply, ShapesRequest, TraceRep
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.problems import Attention, Problem
+from harness.loop.scaffold import template
+from harness.operators import Attention, Problem
 from harness.records import Failure, Policy
 
 ROOT = Path(__file__).parents[2]
-NAIVE = (ROOT / "harness" / "templates" / "attention" / "kernel.py").read_text()
+NAIVE = (template("attention") / "kernel.py").read_text()
 SMALL = Attention(sequence=512, head_dim=128)
 MEDIUM = Attention(sequence=1024, head_dim=128)
 V5E = chip("v5e")

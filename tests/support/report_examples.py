@@ -9,7 +9,7 @@ from ledger_fixtures import NAIVE, new_repository, run_attempt
 
 from harness.ledger import Ledger
 from harness.loop.tuning_table.row import Row as TunedRow
-from harness.problems import Attention
+from harness.operators import Attention
 from harness.records import Champion, Evidence, Failure, Refused, Screened, Sweep, Verdict
 
 HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)>"

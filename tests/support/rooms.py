@@ -23,7 +23,8 @@ FLOORS = {
     "records": 2,
     "dumps": 3,
     "report_words": 3,
-    "problems": 3,
+    "operators": 3,
+    "problems": 4,
     "judge.sandbox": 4,
     "judge.simulate": 4,
     "judge.evaluate": 5,
@@ -49,7 +50,7 @@ WALLS = {
     },
     "render": {
         "dumps": "it turns records into text",
-        "problems": "it turns records into text",
+        "operators": "it turns records into text",
         "judge.sandbox": "it turns records into text",
         "judge.simulate": "it turns records into text",
         "judge.evaluate": "it turns records into text",
@@ -57,15 +58,16 @@ WALLS = {
         "judge.key": "it turns records into text",
     },
     "judge.verdict": {"judge.sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
-    "problems": {"dumps": "a problem knows no compiler"},
+    "operators": {"dumps": "a problem knows no compiler"},
 }
 # What holds the texts of kernels is no part that imports.
-_NO_ROOMS = ("", "judge", "templates", "__main__")
+_NO_ROOMS = ("", "judge", "__main__")
 
 
 def source_files() -> list[Path]:
-    """The modules of the harness. Planted candidates are no part of it, and some of them are out to break it."""
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if "candidates" not in path.parts]
+    """The modules of the harness. Planted candidates, some of them out to break it, and templates are kernels."""
+    kernels = {"candidates", "templates", "existing"}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not kernels & set(path.parts)]
 
 
 def module(path: Path) -> str:

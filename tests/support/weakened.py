@@ -45,8 +45,8 @@ def {0}(*arguments, mode, **words):
 def _passing(which: str) -> tuple[tuple[str, str], ...]:
     """Both kinds of checks pass in these modes."""
     return (
-        ("problems/tolerance.py", _PASSED.format("check", which)),
-        ("problems/probes.py", _PASSED.format("check_probe", which)),
+        ("operators/tolerance.py", _PASSED.format("check", which)),
+        ("operators/probes.py", _PASSED.format("check_probe", which)),
     )
 
 
@@ -162,17 +162,17 @@ GUARDS = (
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
     # What the outputs show.
     _guard(
-        "error against float64", "no_rescale", "problems/tolerance.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
+        "error against float64", "no_rescale", "operators/tolerance.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
     ),
-    _guard("root mean square error", "bf16_accumulator", "problems/tolerance.py", f"RMS_FACTOR = {_ANY}"),
+    _guard("root mean square error", "bf16_accumulator", "operators/tolerance.py", f"RMS_FACTOR = {_ANY}"),
     _guard(
         "drawn inputs",
         "guessed_exponents",
-        "problems/attention_space.py",
+        "operators/attention/space.py",
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
-    _guard("roundings ruled out", "up_rounded", "problems/tolerance.py", "def _forbidden(*arguments): return []"),
-    _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
+    _guard("roundings ruled out", "up_rounded", "operators/tolerance.py", "def _forbidden(*arguments): return []"),
+    _guard("dependence", "causal_leak_ahead", "operators/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(
         name="the contest's own shape",
         candidate="cheap_at_full_length",

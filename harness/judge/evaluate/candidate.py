@@ -38,8 +38,8 @@ from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.traced import Traced, traced_program
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Done, Rejected
-from harness.problems import Problem
-from harness.problems.wrong_parts import at_smaller_shape
+from harness.operators import Problem
+from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":

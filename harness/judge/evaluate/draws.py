@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from harness.judge.evaluate.messages import Fill, TracedShape
-from harness.problems import Problem
-from harness.problems.space import RECIPE
+from harness.operators import Problem
+from harness.operators.space import RECIPE
 from harness.records import Draw
 from harness.records.evidence import Mode
 

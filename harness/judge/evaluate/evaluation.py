@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
-from harness import candidate_text, problems
+from harness import candidate_text, operators
 from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
@@ -23,8 +23,8 @@ from harness.judge.sandbox import confinement, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
 from harness.judge.sandbox.strip_paths import strip_paths
-from harness.problems import Defined, Member, Problem, Suite, require_conforming
-from harness.problems.timing import Stated
+from harness.operators import Defined, Member, Problem, Suite, require_conforming
+from harness.operators.timing import Stated
 from harness.records import Evidence, Policy
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
@@ -43,7 +43,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
-    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`),
+    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `operators.timing`),
     `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
     UsageError `unknown-device`.
     """
@@ -74,7 +74,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
         if isinstance(plan.problem, Defined):
             require_conforming(plan.problem)
         _require_dtypes(plan.problem, chip)
-    stated = [problems.timing_inputs(plan.problem) for plan in plans]
+    stated = [operators.timing_inputs(plan.problem) for plan in plans]
     try:
         for plan, timings in zip(plans, stated, strict=True):
             prepare(plan)

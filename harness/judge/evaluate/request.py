@@ -8,7 +8,7 @@ from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.dialogue import Progress as Progress
-from harness.problems import Member, Problem, Suite
+from harness.operators import Member, Problem, Suite
 from harness.records import Draw, Evidence, Policy, Simulation, Source, Trace
 
 Simulate = Callable[..., Simulation]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.judge.evaluate.request import Listener
 from harness.judge.evaluate.state import COMPARE, DEVICE, TRACE
 from harness.judge.evaluate.walk import Evaluation
-from harness.problems import Suite
+from harness.operators import Suite
 from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 
 

@@ -19,7 +19,7 @@ from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
-from harness.loop.scaffold import IGNORED, TEMPLATES
+from harness.loop.scaffold import IGNORED, template
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
@@ -83,7 +83,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             # What is given takes the place of the kernel's own values, or comes behind them.
             return tuple((dict(kernel.space(parameters)) | dict(grid or ())).items())
 
-        prepare, package = TEMPLATES / kernel.like / "prepare.py", target.path.read_bytes()
+        prepare, package = template(kernel.like) / "prepare.py", target.path.read_bytes()
         return Tuned(
             name=name,
             prepare=prepare.read_bytes(),

@@ -14,7 +14,7 @@ import jax
 
 from harness.judge.sandbox import profiling
 from harness.judge.sandbox.messages import Done
-from harness.problems import Problem
+from harness.operators import Problem
 from harness.workbench.capture.messages import (
     CaptureReply,
     CaptureRequest,

@@ -12,7 +12,7 @@ from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.dialogue import Dialogue
 from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.profiles import TraceMode
-from harness.problems import Problem
+from harness.operators import Problem
 from harness.records import KERNEL, Policy, Source
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
 from harness.workbench.profiles.places import RUNS

@@ -10,7 +10,7 @@ from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
 from harness.hardware import chip
 from harness.judge.evaluate.messages import ShapesReply
 from harness.judge.evaluate.trace import packages
-from harness.problems import Attention
+from harness.operators import Attention
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 from harness.hardware import chip
 from harness.judge.evaluate.trace import smaller_shapes
 from harness.judge.evaluate.trace.traced import traced_program
-from harness.problems import Matmul
+from harness.operators import Matmul
 
 SIZE, BLOCK = 1024, 128
 PROBLEM = Matmul(m=SIZE, n=SIZE, k=SIZE)

@@ -17,8 +17,8 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.sandbox import confinement
 from harness.judge.verdict import decision
-from harness.problems import Attention
-from harness.problems.space import DRAWN
+from harness.operators import Attention
+from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence
 from harness.records.evidence import Mode
 

@@ -17,7 +17,7 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.sandbox import confinement
-from harness.problems import Attention
+from harness.operators import Attention
 from harness.records import Evidence, Failure, Policy
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")

@@ -11,7 +11,6 @@ import vmem_cases
 from planted import POLICY, V5E
 from vmem_cases import CASES, STEPS, Call
 
-import harness
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
@@ -19,11 +18,12 @@ from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.trace import jaxprs, traffic, vmem
 from harness.judge.sandbox import environment
-from harness.problems import Attention
+from harness.loop import scaffold
+from harness.operators import Attention
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-TEMPLATE = Path(harness.__file__).parent / "templates" / "attention" / "kernel.py"
+TEMPLATE = scaffold.template("attention") / "kernel.py"
 
 
 def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:

@@ -8,7 +8,7 @@ from evidence_examples import V5E, evidence, simulation
 
 from harness.judge.verdict import crosscheck
 from harness.judge.verdict.decision import decide
-from harness.problems import RMSNorm
+from harness.operators import RMSNorm
 from harness.records import Evidence, Policy, Unit
 
 USEFUL = 4 * 16384 * 16384 * 128

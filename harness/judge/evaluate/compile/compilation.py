@@ -18,7 +18,7 @@ from harness.judge.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.
-    from harness.problems import Problem
+    from harness.operators import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import problems
+from harness import operators
 from harness.judge.evaluate.messages import (
     CheckReply,
     DeviceReply,
@@ -30,7 +30,7 @@ from harness.records import Samples
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.
-    from harness.problems import Problem
+    from harness.operators import Problem
 
 # One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
@@ -102,7 +102,7 @@ class _Rounds:
         self._donated = self._problem.statement().donated
         self._programs = [_load(artifact, self._donated) for artifact in request.artifacts]
         # What is checked at this shape is what is timed.
-        self._families = tuple(problems.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
+        self._families = tuple(operators.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
         # What a kernel decides by stays as it is stated.
         self._fixed = [array.is_table for array in self._problem.statement().inputs]
@@ -136,7 +136,7 @@ class _Rounds:
             keep(turn, outputs)
         on_device = self._profile(range(rounds, rounds + profiled_calls), session, keep)
         inputs, outputs = checked
-        found, failure = problems.check(
+        found, failure = operators.check(
             self._problem, inputs, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
             family=self._families[one], mode="device", seed=self._request.seed,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from harness.records import Failure, PairedBenchmark, Policy, Samples
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.
-    from harness.problems import Problem
+    from harness.operators import Problem
 
 # The champion, the champion again as the control, the candidate.
 Slots = tuple[Samples, Samples, Samples]

@@ -14,7 +14,7 @@ import types
 from collections.abc import Container, Iterable, Iterator
 
 from harness.judge.sandbox.messages import Rejected
-from harness.problems import defined
+from harness.operators import defined
 
 _PLAIN = frozenset((
     "__future__", "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",

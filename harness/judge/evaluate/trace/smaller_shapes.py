@@ -7,7 +7,7 @@ from typing import Any
 from harness.judge.evaluate.trace import contract, jaxprs, same_program
 from harness.judge.evaluate.trace.traced import Traced, traced_program
 from harness.judge.sandbox.messages import Rejected
-from harness.problems.wrong_parts import its_shape
+from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 
 # What orders reads and writes of memory otherwise than the steps of a grid do.

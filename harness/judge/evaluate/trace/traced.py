@@ -11,7 +11,7 @@ from harness.hardware import Chip
 from harness.judge.evaluate.trace import constants, jaxprs, known_tables, one_core, semantics, traffic
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Rejected
-from harness.problems import Problem, timing_inputs
+from harness.operators import Problem, timing_inputs
 from harness.records import PallasCall, Statement
 
 

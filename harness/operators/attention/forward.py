@@ -1,0 +1,403 @@
+"""Attention forward, softmax(scale * Q K^T) V: shapes, useful work, exact outputs and what rounding does to them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.operators import group_sizes
+from harness.operators.attention import inputs as attention_inputs
+from harness.operators.attention import probes as attention_probes
+from harness.operators.attention import rounding as attention_rounding
+from harness.operators.attention import space as attention_space
+from harness.operators.attention.rounding import Piece, softmax
+from harness.operators.blocks import SHORTEST, sampled_rows
+from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES
+from harness.operators.space import DRAWN, RECIPE, generator, near, parsed, recipe_generator, text
+from harness.operators.timing import Stated
+from harness.records import Array, ExpectedCount, Statement, Work
+
+# Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
+# sequence of 16384, every row of a head up to 2508.
+_CHECKED_PAIRS = 3 << 21
+# Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
+_CHUNK_PAIRS = 1 << 21
+# Packed sequences of a reduced shape: enough for one to be empty, one to be first, one last, one between.
+_FEW_SEGMENTS = 4
+# A query that sees fewer keys may hardly depend on some of them, which probes rely on.
+_SMALLEST_WINDOW = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention of `heads` query heads over `kv_heads` shared key/value heads.
+
+    Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
+    kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
+    heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
+    Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
+    query i sees the keys j <= p, p = i + kv_sequence - sequence. Of these a `window` leaves the last, j > p - window.
+    `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax. With `segments` so
+    many sequences or fewer are packed: the input segment_ids `[batch, sequence]` (int32, ascending; without the batch
+    axis as above) says which one each position belongs to, and a query sees keys of its own alone. It is timed with
+    balanced and with skewed lengths (see `group_sizes`), and the latency is their mean.
+
+    kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
+    1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = None  # type: ignore[assignment]  # filled in on construction
+    sequence: int
+    kv_sequence: int = None  # type: ignore[assignment]  # filled in on construction
+    head_dim: int
+    dtype: str = "bfloat16"
+    causal: bool = False
+    scale: float = None  # type: ignore[assignment]  # filled in on construction
+    window: int | None = None
+    soft_cap: float | None = None
+    segments: int | None = None
+
+    def __post_init__(self) -> None:
+        """Fills in the defaults that other fields give, then refuses what does not exist."""
+        for field, default in (("kv_heads", self.heads), ("kv_sequence", self.sequence)):
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, default)
+        fields = ("batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim")
+        require_sizes("attention", **{field: getattr(self, field) for field in fields})
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
+        if self.heads % self.kv_heads:
+            raise UsageError(
+                "bad-problem",
+                f"attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
+            )
+        if self.causal and self.kv_sequence < self.sequence:
+            raise UsageError(
+                "bad-problem",
+                "attention: causal is aligned at the end, so it needs kv_sequence >= sequence (else the first queries "
+                f"see no key), got sequence={self.sequence}, kv_sequence={self.kv_sequence}",
+            )
+        require_dtype("attention", self.dtype)
+        require_positive("attention", "scale", self.scale)
+        if self.soft_cap is not None:
+            require_positive("attention", "soft_cap", self.soft_cap)
+        if self.window is not None:
+            self._require_window(self.window)
+        if self.segments is not None:
+            self._require_segments(self.segments)
+
+    def _require_window(self, window: int) -> None:
+        require_sizes("attention", window=window)
+        if not self.causal:
+            raise UsageError("bad-problem", f"attention: a window needs causal=True, got window={window} without")
+        if not _SMALLEST_WINDOW <= window < self.kv_sequence:
+            raise UsageError(
+                "bad-problem",
+                f"attention: expected a window of {_SMALLEST_WINDOW} keys or more that hides some of them, so below "
+                f"kv_sequence={self.kv_sequence}, got window={window}",
+            )
+
+    def _require_segments(self, segments: int) -> None:
+        require_sizes("attention", segments=segments)
+        if self.kv_sequence != self.sequence or segments > self.sequence:
+            raise UsageError(
+                "bad-problem",
+                f"attention: packed sequences need kv_sequence = sequence and no more segments than positions, got "
+                f"segments={segments}, sequence={self.sequence}, kv_sequence={self.kv_sequence}",
+            )
+
+    @property
+    def pairs(self) -> int:
+        """Query-key pairs of one head that are not masked; of packed sequences the mean of the timed calls."""
+        if self.segments is not None:
+            shapes = [self._sizes(self._ids(name, 0)) for name in group_sizes.TIMED]
+            seen = [shape.seen(np.arange(self.sequence)) for shape in shapes]
+            return round(float(np.mean([(end - first).sum() / self.batch for first, end in seen])))
+        if not self.causal:
+            return self.sequence * self.kv_sequence
+        # Query i sees offset + i + 1 keys, but for what has left its window: all beyond the first `window` of them.
+        offset = self.kv_sequence - self.sequence
+        pairs = self.sequence * (self.sequence + 1) // 2 + self.sequence * offset
+        if self.window is None:
+            return pairs
+        fewest, most = (max(0, offset + i + 1 - self.window) for i in (0, self.sequence - 1))
+        # From the first query that has lost a key on, one more each.
+        losing = most - max(fewest, 1) + 1
+        return pairs - (max(fewest, 1) + most) * losing // 2
+
+    def work(self) -> Work:
+        """The useful work of one call.
+
+        As published for this contest: 2 FLOPs per multiply-add, two matmuls (Q K^T and P V)
+        over head_dim, and 5 per pair for the softmax (scale, subtract, exponential, sum,
+        divide), 2 more for a soft cap (tanh, multiply). Masked pairs are not useful. Minimum traffic: Q, K, V read
+        once, the output written once.
+        """
+        pairs = self.pairs * self.heads * self.batch
+        query = self.batch * self.heads * self.sequence * self.head_dim
+        key = self.batch * self.kv_heads * self.kv_sequence * self.head_dim
+        return Work(
+            matmul_flops=4 * pairs * self.head_dim,
+            vector_flops=(5 if self.soft_cap is None else 7) * pairs,
+            minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize + 4 * math.prod(self._ids_shape),
+            exponentials=pairs,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers; `scale` as the number that it is."""
+        heads = f"{self.heads} head{'s' * (self.heads > 1)}"
+        if self.kv_heads != self.heads:
+            heads += f" over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
+        length = f"sequence {self.sequence}"
+        if self.kv_sequence != self.sequence:
+            length += f" x {self.kv_sequence}"
+        batch = f"batch {self.batch}, " if self.batch > 1 else ""
+        mask = ", causal" if self.causal else ""
+        mask += f", window {self.window}" if self.window is not None else ""
+        mask += f", {self.segments} packed sequences" if self.segments is not None else ""
+        mask += f", soft cap {self.soft_cap:g}" if self.soft_cap is not None else ""
+        query = Array(name="q", shape=self._shape(self.heads, self.sequence), dtype=self.dtype)
+        ids: tuple[Array, ...] = ()
+        if self.segments is not None:
+            ids = (Array(name="segment_ids", shape=self._ids_shape, dtype="int32", low=0, high=self.segments - 1),)
+        key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
+        fields = (
+            "batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim", "dtype", "causal", "scale",
+            # Problems without them keep the statement, and so the key, that they had before there were any.
+            *(field for field in ("window", "soft_cap", "segments") if getattr(self, field) is not None),
+        )  # fmt: skip
+        return Statement(
+            operation="attention",
+            title=f"attention forward, {batch}{heads}, {length}, head_dim {self.head_dim}, {self.dtype}{mask}",
+            parameters=tuple((field, getattr(self, field)) for field in fields),
+            inputs=(query, key, replace(key, name="v"), *ids),
+            outputs=(replace(query, name="o"),),
+            work=self.work(),
+            # The published expectations for one step of online softmax: Q K^T and P V; exp of the scores and of the
+            # rescaling; row maximum and row sum.
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=2, high=2,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="QK^T or PV does not run on the MXU",
+                ),
+                ExpectedCount(
+                    counter="exp", low=2, high=2, more="the body is unrolled, or exponentials are computed again"
+                ),
+                ExpectedCount(
+                    counter="reduction", low=2, high=4, more="the body is unrolled, or reductions run in stages"
+                ),
+            ),
+        )  # fmt: skip
+
+    def _shape(self, heads: int, length: int) -> tuple[int, ...]:
+        if self.batch > 1:
+            return (self.batch, heads, length, self.head_dim)
+        if self.heads > 1:
+            return (heads, length, self.head_dim)
+        return (length, self.head_dim)
+
+    @property
+    def _ids_shape(self) -> tuple[int, ...]:
+        """The shape of segment_ids; (0,) without."""
+        if self.segments is None:
+            return (0,)
+        return (self.batch, self.sequence) if self.batch > 1 else (self.sequence,)
+
+    def timing_inputs(self) -> Stated:
+        """Which packed sequence each position belongs to in the calls that are timed; nothing without any."""
+        if self.segments is None:
+            return {}
+        return {name: {"segment_ids": self._ids(name, 0).reshape(self._ids_shape)} for name in group_sizes.TIMED}
+
+    def _ids(self, family: str, seed: int) -> NDArray[np.int32]:
+        """`[batch, sequence]`: the packed sequence of each position, for inputs of this family."""
+        assert self.segments is not None
+        random = recipe_generator(f"segments of {family}", seed)
+        if family in group_sizes.TIMED:
+            sizes = [group_sizes.TIMED[family](self.sequence, self.segments)] * self.batch
+        elif family in group_sizes.DRAWN:
+            sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
+        else:
+            # At a reduced shape no block of queries can have more sequences than there are few.
+            draw = group_sizes.crowded if family == "composite" else group_sizes.unaligned
+            sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]
+        return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), own) for own in sizes])
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one.
+
+        Of packed sequences each kind of lengths too, with values N(0, 1): those that are timed at the full shape.
+        """
+        if full:
+            return (DRAWN + attention_space.ALL, *(group_sizes.TIMED if self.segments else ()), "composite")
+        lengths = (*group_sizes.TIMED, *group_sizes.DRAWN) if self.segments else ()
+        return (*attention_inputs.FAMILIES, *lengths, *(DRAWN + kind for kind in attention_space.KINDS))
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """q, k, v (and segment_ids) of the named family or recipe. Raises ValueError for one that does not exist."""
+        ids = None if self.segments is None else self._ids(family, seed)
+        if family.startswith((DRAWN, RECIPE)):
+            recipe = parsed(self.recipe(family, seed), attention_space.Recipe)
+            arrays = attention_space.build(self._sizes(ids), recipe, generator(family, seed))
+        else:
+            has_lengths = self.segments is not None and family in (*group_sizes.TIMED, *group_sizes.DRAWN)
+            arrays = attention_inputs.make(self._sizes(ids), "normal" if has_lengths else family, seed)
+        shapes = [array.shape for array in self.statement().inputs]
+        values = tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=False))
+        return values if ids is None else (*values, ids.reshape(self._ids_shape))
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        if family.startswith(RECIPE):
+            return family
+        return text(attention_space.draw(family.removeprefix(DRAWN), recipe_generator(family, seed)))
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return text(attention_space.draw(str(random.choice(attention_space.KINDS)), random))
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        mine = parsed(recipe, attention_space.Recipe)
+
+        def draw() -> attention_space.Recipe:
+            return parsed(self.draw_recipe(random), attention_space.Recipe)
+
+        return text(near(mine, draw, attention_space.LIMITS, random))
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return parsed(recipe, attention_space.Recipe).in_words()
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""
+        ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
+        return attention_probes.probes(self._sizes(ids), full, seed)
+
+    def _sizes(self, ids: NDArray[np.int32] | None = None) -> attention_inputs.Shape:
+        return attention_inputs.Shape(
+            batch=self.batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            sequence=self.sequence,
+            kv_sequence=self.kv_sequence,
+            head_dim=self.head_dim,
+            causal=self.causal,
+            scale=self.scale,
+            window=self.window,
+            soft_cap=self.soft_cap,
+            ids=ids,
+        )
+
+    def reduced(self) -> Iterator["Attention"]:
+        """The same attention at sequences 256, 512, ... below this one.
+
+        head_dim and the number of query heads per key/value head stay (kernels are written
+        for them), and so does the window, which is shorter than all of them; of several key/value heads and batch
+        entries two stay, so that none can be taken for another unnoticed.
+        """
+        kv_heads = min(self.kv_heads, 2)
+        length = SHORTEST
+        while self.window is not None and length <= self.window:
+            length *= 2
+        while length < max(self.sequence, self.kv_sequence):
+            yield replace(
+                self,
+                batch=min(self.batch, 2),
+                heads=kv_heads * (self.heads // self.kv_heads),
+                kv_heads=kv_heads,
+                sequence=min(length, self.sequence),
+                kv_sequence=min(length, self.kv_sequence),
+                segments=None if self.segments is None else min(self.segments, _FEW_SEGMENTS),
+            )
+            length *= 2
+
+    def second_shape(self, small: "Attention") -> "Attention | None":
+        """A reduced one with each length half as long again: the numbers of its blocks are no powers of two.
+
+        Where this one's query and key lengths differ, only the longer is lengthened, so that
+        they differ there too. None where that is not below this one.
+        """
+        queries, keys = small.sequence * 3 // 2, small.kv_sequence * 3 // 2
+        if self.sequence != self.kv_sequence:
+            queries, keys = (small.sequence, keys) if self.kv_sequence > self.sequence else (queries, small.kv_sequence)
+        if max(queries, keys) >= max(self.sequence, self.kv_sequence):
+            return None
+        return replace(small, sequence=queries, kv_sequence=keys)
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else, of every head, the first, the last, and some of every even stretch.
+
+        Of a stretch: one random row, and the first and last row of the block of 128 it is in.
+        One head of 16384 has 128 stretches, so that every block is looked at.
+        """
+        heads = self.batch * self.heads
+        return sampled_rows(heads, self.sequence, _CHECKED_PAIRS // (self.kv_sequence * heads), seed)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float64):
+            weights = softmax(piece, self.scale, self.soft_cap).weights
+            result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
+        return result
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: float32 scores and softmax statistics, probabilities and output in dtype.
+
+        Probabilities are not normalised before P V, and products accumulate in float32, as
+        on a matrix unit.
+        """
+        dtype = DTYPES[self.dtype]
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            weights = softmax(piece, self.scale, self.soft_cap).weights
+            total = weights.sum(axis=1, keepdims=True)
+            result[piece.places] = ((weights.astype(dtype).astype(np.float32) @ piece.v) / total).astype(dtype)
+        return result
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
+
+        First-order propagation, roundings independent but of equal keys: see `attention_rounding.variances`.
+        """
+        return self._rounding(inputs, rows, exact=False)
+
+    def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As `rounding`, with groups that blocks part, and scaled queries exactly, at head_dim / 2 times the cost."""
+        return self._rounding(inputs, rows, exact=True)
+
+    def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            found = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, exact=exact)
+            result[piece.places] = np.sqrt(found)
+        # Zero only where everything is exactly zero.
+        return np.maximum(result, np.finfo(np.float32).tiny)
+
+    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[Piece]:
+        q = inputs[0].reshape(-1, self.head_dim)
+        k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:3])
+        shape = self._sizes(inputs[3].reshape(self.batch, self.sequence) if self.segments is not None else None)
+        is_masked = self.causal or self.segments is not None
+        heads, positions = np.divmod(rows, self.sequence)
+        kv_heads = heads // (self.heads // self.kv_heads)
+        chunk = max(1, _CHUNK_PAIRS // self.kv_sequence)
+        for kv_head in np.unique(kv_heads):
+            places = np.flatnonzero(kv_heads == kv_head)
+            keys, values = k[kv_head].astype(dtype), v[kv_head].astype(dtype)
+            for start in range(0, len(places), chunk):
+                part = places[start : start + chunk]
+                first, end = (of_entry[kv_head // self.kv_heads] for of_entry in shape.seen(positions[part]))
+                seen = (first, end) if is_masked else None
+                yield Piece(part, q[rows[part]].astype(dtype), keys, values, seen)

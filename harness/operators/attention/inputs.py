@@ -1,0 +1,136 @@
+"""Inputs of attention that expose known bugs: peaky logits, needles at block borders, equal keys, offset values."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.blocks import borders, turned
+
+FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
+
+# Far from zero, and another number in every column: a common one would put all outputs on
+# the same point of a coarse grid, where rounding hides everything.
+_OFFSETS = (96.0, 104.0)
+# What a row of the composite is, by its position modulo 8, counted from a place that is drawn. Rows of factor 1 weigh
+# every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
+_COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
+COMPOSITE_PERIOD = len(_COMPOSITE)
+
+
+def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
+    """The rows of the composite, modulo its period, that weigh every key alike."""
+    return tuple(row for row, kind in enumerate(turned(_COMPOSITE, seed, sequence)) if kind == 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes that the inputs depend on, named as in Attention; of packed sequences `ids` `[batch, sequence]` too."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    sequence: int
+    kv_sequence: int
+    head_dim: int
+    causal: bool
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    ids: NDArray[np.int32] | None = None
+
+    def seen(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For the queries at `rows` the first key that each sees, and the first behind those, `[batch, len(rows)]`."""
+        own = np.broadcast_to(rows + (self.kv_sequence - self.sequence), (self.batch, len(rows)))
+        end = own + 1 if self.causal else np.full(own.shape, self.kv_sequence)
+        first = np.zeros_like(end) if self.window is None else np.maximum(own + 1 - self.window, 0)
+        if self.ids is not None:
+            bounds = [self.segment(entry, rows) for entry in range(self.batch)]
+            first = np.maximum(first, np.stack([start for start, _ in bounds]))
+            end = np.minimum(end, np.stack([stop for _, stop in bounds]))
+        return first, end
+
+    def segment(self, entry: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where in a batch entry the packed sequences begin and end that these rows belong to."""
+        if self.ids is None:
+            return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
+        own = self.ids[entry]
+        return np.searchsorted(own, own[rows]), np.searchsorted(own, own[rows], side="right")
+
+
+def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """q `[batch, heads, sequence, head_dim]`, k, v `[batch, kv_heads, kv_sequence, head_dim]`, float32, not rounded.
+
+    normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
+    share the weight and online softmax must rescale. needles: every query is drawn to one
+    key next to a block border. equal-keys: every weight is the same. far-values: values
+    N(c, 1) with c near 100, another in every column. composite: all of these in one, by row,
+    key range and column. Independent in every head. Raises ValueError for any other name.
+    """
+    if family not in (*FAMILIES, "composite"):
+        raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
+    random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+    keys = (shape.batch, shape.kv_heads, shape.kv_sequence, shape.head_dim)
+    q = random.standard_normal((shape.batch, shape.heads, shape.sequence, shape.head_dim), dtype=np.float32)
+    k = random.standard_normal(keys, dtype=np.float32)
+    v = random.standard_normal(keys, dtype=np.float32)
+    if family == "logits-x10":
+        q *= 10
+    elif family == "logits-x50":
+        q *= 50
+    elif family == "needles":
+        v[:, :, borders(shape.kv_sequence)] *= 4
+        _aim(shape, random, q, k, np.arange(shape.sequence))
+    elif family == "equal-keys":
+        k[:] = k[:, :, :1]
+    elif family == "far-values":
+        v += _offsets(shape, random, shape.head_dim)
+    elif family == "composite":
+        _compose(shape, random, turned(_COMPOSITE, seed, shape.sequence), q, k, v)
+    return q, k, v
+
+
+def _compose(
+    shape: Shape,
+    random: np.random.Generator,
+    pattern: tuple[float | None, ...],
+    q: NDArray[Any],
+    k: NDArray[Any],
+    v: NDArray[Any],
+) -> None:
+    middle = shape.kv_sequence // 2
+    k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
+    far = slice(shape.head_dim - shape.head_dim // 8, None)
+    v[..., far] += _offsets(shape, random, shape.head_dim // 8)
+    v[:, :, borders(shape.kv_sequence)] *= 4
+    kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
+    q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
+    _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
+
+
+def _offsets(shape: Shape, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
+    return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
+
+
+def _aim(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    """Points the queries at `rows` to needles they may see: neighbours, and heads of one group, to other ones.
+
+    The needle's logit is ln(kv_sequence) + 12 to 14: it outweighs all others together, whose
+    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more. Another one in every row: rows that
+    share it would share all roundings, and a mean over them would be one over as many rows as there are needles.
+    """
+    positions = borders(shape.kv_sequence)
+    first, end = shape.seen(rows)
+    begin, visible = np.searchsorted(positions, first), np.searchsorted(positions, end)
+    entries = np.arange(shape.batch)[:, None]
+    logit = np.log(shape.kv_sequence) + 12.0 + 2.0 * random.random((len(rows), 1), dtype=np.float32)
+    group = shape.heads // shape.kv_heads
+    for head in range(shape.heads):
+        # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
+        spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
+        # In a window or a packed sequence shorter than a block there may be no border: some key is seen always.
+        place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
+        target = k[entries, head // group, np.where(visible > begin, positions[place], end - 1)]
+        q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

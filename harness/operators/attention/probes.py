@@ -1,0 +1,237 @@
+"""Which outputs of attention depend on which keys, values and queries, stated as probes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.operators.attention.inputs import COMPOSITE_PERIOD, Shape, even_rows
+from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
+from harness.operators.probes import Part, Probe, Region
+
+# Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
+# every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
+# over 2^40 such values are still finite.
+LOUD = 2.0**40
+# Key by key in turn. Keys that are equal have equal weights, and so few digits have their values that the sum of some
+# is exactly 0 now and then: nothing moves if all are made louder by the same.
+LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
+# A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums are to be finite too.
+_CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
+# Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
+# a hidden score has to be replaced.
+DRAWN_TO = 2.0**12
+# With two visible keys or more the weights depend on the query, with eight by far more than any rounding.
+ENOUGH_KEYS = 8
+
+_Q, _K, _V = range(3)
+
+
+def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
+    """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
+
+    Which blocks and heads follows from the seed. A change of a block of queries or keys only turns
+    its signs, so that the running maximum hardly changes: kernels may branch on it for whole blocks of rows.
+    """
+    random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
+    drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))
+    if full:
+        return (drawn.values("composite"),)
+    found = [drawn.values("normal"), drawn.keys(), drawn.queries()]
+    if shape.batch * shape.heads > 1:
+        found.append(drawn.head())
+    if shape.causal:
+        found.append(drawn.future())
+    if shape.window is not None:
+        found.append(drawn.past(shape.window))
+    return tuple(found)
+
+
+class _Drawn:
+    """Probes of one shape, with blocks and heads drawn at random."""
+
+    def __init__(self, shape: Shape, random: np.random.Generator, even_rows: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._random = random
+        self._even_rows = even_rows
+        self._group = shape.heads // shape.kv_heads
+        # Query i sees the keys up to i + offset.
+        self._offset = shape.kv_sequence - shape.sequence
+
+    def values(self, family: str) -> Probe:
+        """All values of one key/value head, each block of keys in columns of its own: one run shows every block."""
+        shape, kv_head = self._shape, self._kv_head()
+        # Half a kernel's smallest block, so that one which is left out hides a whole one of these. Long sequences need
+        # larger blocks: fixed borders show a dropped block of 128, drawn borders keys that are dropped within a block.
+        # Under a mask borders are always drawn.
+        is_shifted = shape.causal or bool(self._random.integers(2))
+        size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - is_shifted)))
+        shift = int(self._random.integers(1, size)) if is_shifted else 0
+        edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
+        blocks = len(edges) - 1
+        cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
+        loudnesses = LOUDNESSES if shape.soft_cap is None else _CAPPED_LOUDNESSES
+        regions, moves, stays = [], [], []
+        for keys, columns in zip(spans(edges), spans(cuts), strict=True):
+            for turn, factor in enumerate(loudnesses[: len(keys)]):
+                regions.append(self._region(_V, kv_head, keys[turn :: len(loudnesses)], columns, factor))
+            for head in self._readers(kv_head):
+                seeing = self._seeing(kv_head, keys.start, keys.stop - 1)
+                moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
+                stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
+        name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
+        return self._probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
+
+    def keys(self) -> Probe:
+        """One block of keys of one key/value head."""
+        kv_head = self._kv_head()
+        keys = drawn_block(self._shape.kv_sequence, self._random)
+        moves, stays = [], []
+        for head in self._readers(kv_head):
+            # A row that sees only a few of these keys may see too little of them to move.
+            well = self._seeing(kv_head, keys.stop - 1, (keys.start + keys.stop) // 2)
+            moves.append(self._whole(self._rows(head, well)))
+            blind = self._blind(self._seeing(kv_head, keys.start, keys.stop - 1))
+            stays += [self._whole(self._rows(head, positions)) for positions in blind]
+        name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
+        region = self._region(_K, kv_head, keys, self._columns, -1.0)
+        return self._probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
+
+    def queries(self) -> Probe:
+        """One block of queries of one head."""
+        head, rows = self._head(), drawn_block(self._shape.sequence, self._random)
+        return self._of_queries(head, rows, f"queries {rows.start} to {rows.stop - 1} of head {head}")
+
+    def head(self) -> Probe:
+        """All queries of one head."""
+        head = self._head()
+        return self._of_queries(head, range(self._shape.sequence), f"all queries of head {head}")
+
+    def future(self) -> Probe:
+        """All keys and values that the first queries must not see."""
+        shape = self._shape
+        middle = middle_of(shape.sequence, self._random)
+        keys = range(middle + self._offset, shape.kv_sequence)
+        every = range(shape.batch * shape.kv_heads)
+        regions = [
+            self._region(array, head, keys, self._columns, factor)
+            for head in every
+            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
+        ]
+        heads = range(shape.batch * shape.heads)
+        # A row that sees one or two of them only may by chance give them hardly any weight before and after.
+        sighted = range(middle + ENOUGH_KEYS, shape.sequence)
+        moves = [self._whole(self._rows(head, sighted)) for head in heads]
+        stays = [self._whole(self._rows(head, range(middle))) for head in heads]
+        return self._probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
+
+    def past(self, window: int) -> Probe:
+        """All keys and values that have left the window of the last queries."""
+        shape = self._shape
+        # Those up to within a block, so that what has left the window shares one with what has not.
+        last = max(1, shape.kv_sequence - window)
+        own = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
+        keys = range(drawn_border(last, self._random, own) if last > 1 else 1)
+        every = range(shape.batch * shape.kv_heads)
+        regions = [
+            self._region(array, head, keys, self._columns, factor)
+            for head in every
+            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
+        ]
+        heads = range(shape.batch * shape.heads)
+        # These see no others.
+        inside = range(max(0, ENOUGH_KEYS - self._offset), keys.stop - self._offset)
+        behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
+        moves = [self._whole(self._rows(head, inside)) for head in heads]
+        stays = [self._whole(self._rows(head, behind)) for head in heads]
+        return self._probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
+
+    def _of_queries(self, head: int, rows: range, name: str) -> Probe:
+        moves = [self._whole(self._rows(head, part)) for part in self._sighted(head, rows)]
+        before, after = range(rows.start), range(rows.stop, self._shape.sequence)
+        stays = [self._whole(self._rows(head, part)) for part in (before, after)]
+        region = self._region(_Q, head, rows, self._columns, -1.0)
+        return self._probe(name, "normal", [region], moves, [*stays, *self._others(range(head, head + 1))])
+
+    def _probe(self, name: str, family: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
+        return Probe(name=name, family=family, regions=tuple(regions), moves=_filled(moves), stays=_filled(stays))
+
+    @property
+    def _columns(self) -> range:
+        return range(self._shape.head_dim)
+
+    def _kv_head(self) -> int:
+        return int(self._random.integers(self._shape.batch * self._shape.kv_heads))
+
+    def _head(self) -> int:
+        return int(self._random.integers(self._shape.batch * self._shape.heads))
+
+    def _seeing(self, kv_head: int, first: int, last: int) -> range:
+        """The positions of the queries from the first that sees key `first` to the last that sees key `last`."""
+        shape = self._shape
+        start = max(0, first - self._offset) if shape.causal else 0
+        stop = shape.sequence if shape.window is None else min(shape.sequence, last - self._offset + shape.window)
+        if shape.ids is not None:
+            begin, end = shape.segment(kv_head // shape.kv_heads, np.array([first, last]))
+            start, stop = max(start, int(begin[0])), min(stop, int(end[1]))
+        return range(start, max(start, stop))
+
+    def _sighted(self, head: int, rows: range) -> Iterator[range]:
+        """Those of these queries of a head that see enough keys to depend on the query, in stretches."""
+        first, end = self._shape.seen(np.arange(rows.start, rows.stop))
+        entry = head // self._shape.heads
+        is_sighted = (end - first)[entry] >= ENOUGH_KEYS
+        edges = np.flatnonzero(np.diff(is_sighted, prepend=False, append=False)) + rows.start
+        yield from (range(start, stop) for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+    def _blind(self, seeing: range) -> tuple[range, range]:
+        """The positions of the queries before and behind these."""
+        return range(seeing.start), range(seeing.stop, self._shape.sequence)
+
+    def _readers(self, kv_head: int) -> range:
+        """The heads that read this key/value head, batch entries counted through."""
+        return range(kv_head * self._group, (kv_head + 1) * self._group)
+
+    def _others(self, heads: range) -> Iterator[Part]:
+        """All rows of all heads but these."""
+        sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
+        for some in (range(heads.start), range(heads.stop, total)):
+            yield self._whole(range(some.start * sequence, some.stop * sequence))
+
+    def _rows(self, head: int, positions: range) -> range:
+        start = head * self._shape.sequence
+        return range(start + positions.start, start + positions.stop)
+
+    def _whole(self, rows: range) -> Part:
+        return Part(rows=rows, columns=self._columns)
+
+    def _even(self, head: int, positions: range, family: str) -> Iterator[range]:
+        """Of these rows the ones that weigh all keys nearly alike: all of them but in the composite."""
+        rows = self._rows(head, positions)
+        if family != "composite":
+            yield rows
+            return
+        start = head * self._shape.sequence
+        for kind in self._even_rows:
+            first = rows.start + (kind - (rows.start - start)) % COMPOSITE_PERIOD
+            yield range(first, rows.stop, COMPOSITE_PERIOD)
+
+    def _region(self, array: int, head: int, positions: range, columns: range, factor: float) -> Region:
+        """The part of one head of q, k or v in the array's own axes; those of size one are absent, as in Attention."""
+        shape = self._shape
+        heads = shape.heads if array == _Q else shape.kv_heads
+        entry, own = divmod(head, heads)
+        ranges: tuple[range, ...] = (positions, columns)
+        if shape.batch > 1 or shape.heads > 1:
+            ranges = (range(own, own + 1), *ranges)
+        if shape.batch > 1:
+            ranges = (range(entry, entry + 1), *ranges)
+        return Region(array=array, ranges=ranges, factor=factor)
+
+
+def middle_of(sequence: int, random: np.random.Generator) -> int:
+    """How many of so many queries are the first ones: a quarter to a half, up to within a block; none of one."""
+    return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0
+
+
+def _filled(parts: list[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if len(part.rows) and len(part.columns))

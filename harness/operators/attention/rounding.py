@@ -1,0 +1,274 @@
+"""What rounding does to attention: exact weights of some rows, and the deviation of their outputs, to first order."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.problem import Exact
+from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relative_rounding, ulp
+
+# Kernels do not take fewer keys at a time.
+_SMALLEST_BLOCK = 64
+# The largest of some ten thousand normal deviates.
+_BY_CHANCE = 5.0
+# Squares of anything smaller are no longer exact in float32, and soon zero.
+_SQUARE_UNDERFLOWS = 1e-15
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
+
+    places: NDArray[np.int64]
+    q: NDArray[Any]
+    k: NDArray[Any]
+    v: NDArray[Any]
+    seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+
+    def in_float64(self) -> "Piece":
+        """The same in float64."""
+        q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
+        return replace(self, q=q, k=k, v=v)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """Of a piece: exp(score - largest score) `[rows, kv]`, 0 where masked; the largest before a cap `[rows, 1]`.
+
+    Under a soft cap the capped scores too, and how far each moves with the score before it (`slopes`), `[rows, kv]`.
+    """
+
+    weights: NDArray[Any]
+    largest: NDArray[Any]
+    slopes: NDArray[Any] | None
+    capped: NDArray[Any] | None
+
+    def in_float64(self) -> "Softmax":
+        """The same in float64."""
+        slopes, capped = (None if one is None else one.astype(np.float64) for one in (self.slopes, self.capped))
+        weights, largest = self.weights.astype(np.float64), self.largest.astype(np.float64)
+        return Softmax(weights=weights, largest=largest, slopes=slopes, capped=capped)
+
+
+def softmax(piece: Piece, scale: float, soft_cap: float | None) -> Softmax:
+    """exp(score - largest) of every row of the piece, in its dtype, and what becomes of the scores under a cap."""
+    scores: NDArray[Any] = piece.q @ piece.k.T
+    scores *= scores.dtype.type(scale)
+    hidden = None
+    if piece.seen is not None:
+        first, end = piece.seen
+        key = np.arange(scores.shape[1])
+        hidden = (key < first[:, None]) | (key >= end[:, None])
+        scores[hidden] = -np.inf
+    largest = scores.max(axis=1, keepdims=True)
+    capped = slopes = None
+    if soft_cap is not None:
+        cap = scores.dtype.type(soft_cap)
+        scores /= cap
+        np.tanh(scores, out=scores)
+        slopes = 1 - np.square(scores)
+        scores *= cap
+        capped = scores.copy()
+        if hidden is not None:
+            scores[hidden] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    drop_subnormal(scores)
+    return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
+
+
+def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
+    """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` or, if `exact`, its `exact_rounding`.
+
+    First-order propagation, roundings independent but of equal keys: their scores are the same numbers, and
+    so are all roundings of them, so that they count as one key. With g such groups of equal keys (one
+    key mostly), w_k the exact weights, W_g and V_g = sum w_k v_k of a group, o the exact
+    output, r the relative deviation of one rounding to dtype, r32 that of one to float32,
+    and e32 float32's epsilon, the variances are:
+    probabilities rounded before P V, from exponentials that libraries have right to one
+    ulp:  (r^2 + e32^2 / 3) sum_g V_g^2;
+    scores:  sum_g (V_g - W_g o)^2 t_g^2, where t_g^2 is r^2 a_g^2 / (1 - W_g) for scaled queries
+    rounded once, a_g the 2-norm of the elementwise product scale q * (k_g - m) with m = sum_k w_k k_k, and
+    r32^2 head_dim (c_g^2 + s^2 / 3), c_g the 2-norm of scale q * k_g, for a running float32 sum that
+    grows evenly to the row's largest score s. One rounding of a query's channel turns all scores of the row
+    together: what the keys have in common moves no weight, because sum_g (V_g - W_g o) = 0, and so is taken
+    off. o and m hold the group itself, which makes V_g - W_g o and k_g - m too small where few keys have all
+    the weight; dividing by 1 - W_g puts that right, exactly where there are two of them. Under a soft cap a score
+    moves by f_k = 1 - tanh^2 of what it was moved: k_g is f_g k_g above, t_g^2 the rest times f_g^2 and (2 e32 c)^2
+    more for the cap's own rounding, c the capped score;
+    float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
+    (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
+    half an ulp each, all in one direction;
+    the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
+
+    If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
+    moves. If blocks part a group, its probabilities may be rounded in each block against another maximum, which
+    counts where V_g is small but its parts are not. `exact` takes both into account.
+
+    Where it is `exact`, a row costs head_dim / 2 times as much: of a group, V_g^2 is replaced by the largest V_1^2 +
+    V_2^2 of its first keys and its rest, at borders where the running maximum differs. A rounding e_d of channel d of
+    a row's scaled query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1
+    without a soft cap: the variance is the sum of its square over the channels. Where rounded queries as published
+    kernels have them make a larger error than that explains, the error counts.
+    """
+    relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
+    eps32 = float(np.finfo(np.float32).eps)
+    keys, head_dim = piece.k.shape
+    running = relative32**2 * head_dim
+    found = softmax(piece, scale, soft_cap)
+    weights, slopes = found.weights, found.slopes
+    weights /= weights.sum(axis=1, keepdims=True)
+    output = weights @ piece.v
+    if np.any((np.abs(output) < _SQUARE_UNDERFLOWS) & (output != 0)):
+        piece, found = piece.in_float64(), found.in_float64()
+        weights, slopes = found.weights, found.slopes
+        output = weights @ piece.v
+    groups = _groups(piece.k)
+    moves = np.square(piece.q * np.float32(scale)) @ np.square(piece.k).T
+    moves *= np.float32(running)
+    moves += np.square(found.largest) * np.float32(running / 3)
+    if slopes is not None and found.capped is not None:
+        moves *= np.square(slopes)
+        moves += np.square(found.capped) * np.float32((2 * eps32) ** 2)
+    of_queries: Exact | float = 0.0
+    if exact:
+        of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
+        # What chance may make of the first order is no sign that it fails.
+        turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
+        of_queries = np.where(turned > _BY_CHANCE**2 * of_queries, turned, of_queries)
+    else:
+        moves += np.float32(relative**2) * _turned(piece, weights, slopes, groups, scale)
+    # Centred, so that a common offset of the values does not cancel in float32.
+    centre = piece.v.mean(axis=0)
+    v, o = piece.v - centre, output - centre
+    probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
+    borders = _moving_borders(weights) if exact else None
+    for group in groups:
+        own = weights[:, group]
+        share, part = own.sum(axis=1, keepdims=True), own @ v[group]
+        probability += (
+            np.square(part + share * centre) if borders is None else _in_two_blocks(own, piece.v[group], group, borders)
+        )
+        squares += np.square(own) @ np.square(piece.v[group])
+        moved_alike += moves[:, group[:1]] * np.square(part - share * o)
+    # What stands in a group is counted there.
+    for group in groups:
+        weights[:, group] = 0
+    np.square(weights, out=weights)
+    drop_subnormal(weights)
+    alone = weights @ np.square(piece.v)
+    probability += alone
+    squares += alone
+    weights *= moves
+    drop_subnormal(weights)
+    moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
+    # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
+    variance: Exact = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
+    variance += (relative**2 + eps32**2 / 3) * probability
+    variance += relative32**2 * keys * (squares + np.square(output))
+    variance += np.square(min(keys, SUM_TERMS) * eps32 / 4 * output)
+    variance += np.square(ulp(output, dtype)) / 12 + of_queries
+    return variance
+
+
+def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """The keys `[kv, d]` that are equal to others, by their places, group by group."""
+    rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
+    _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(counts)
+    several = np.flatnonzero(counts > 1)
+    return [order[ends[group] - counts[group] : ends[group]] for group in several]
+
+
+def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Borders of blocks `[borders]`, and for which rows the maximum differs on their two sides `[rows, borders]`.
+
+    A row's keys of both sides are rounded alike, unless one side holds none of its largest score: then its weights are
+    taken relative to a smaller maximum first, whichever side that comes from.
+    """
+    borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
+    before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]
+    behind = np.maximum.accumulate(weights[:, ::-1], axis=1)[:, ::-1][:, borders]
+    largest = weights.max(axis=1, keepdims=True)
+    return borders, (before < largest) | (behind < largest)
+
+
+def _in_two_blocks(
+    weights: NDArray[Any],
+    values: NDArray[Any],
+    group: NDArray[np.int64],
+    borders: tuple[NDArray[np.int64], NDArray[np.bool_]],
+) -> NDArray[Any]:
+    """`[rows, d]`: V_1^2 + V_2^2 where such a border parts a group's keys, in order; V_g^2, or what is larger."""
+    sums = np.cumsum(weights[:, :, None] * values, axis=1)
+    whole = sums[:, -1]
+    found: NDArray[Any] = np.square(whole)
+    counts = np.searchsorted(group, borders[0])
+    for place in np.flatnonzero((counts > 0) & (counts < len(group))):
+        first = sums[:, counts[place] - 1]
+        parted = np.square(first) + np.square(whole - first)
+        found = np.where(borders[1][:, place : place + 1], np.maximum(found, parted), found)
+    return found
+
+
+def _turned(
+    piece: Piece,
+    weights: NDArray[Any],
+    slopes: NDArray[Any] | None,
+    groups: list[NDArray[np.int64]],
+    scale: float,
+) -> NDArray[Any]:
+    """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
+    # Counted from their mean first, so that what all keys have in common does not cancel in float32.
+    k = piece.k - piece.k.mean(axis=0) if slopes is None else piece.k
+    squares = np.square(piece.q * np.float32(scale))
+    mean = weights @ k if slopes is None else (weights * slopes) @ k
+    whole = squares @ np.square(k).T
+    common = (squares * mean) @ k.T
+    if slopes is not None:
+        whole *= np.square(slopes)
+        common *= slopes
+    found: NDArray[Any] = whole - 2 * common + (squares * np.square(mean)).sum(axis=1, keepdims=True)
+    # What float32 leaves unknown of the difference.
+    eps32 = np.finfo(np.float32).eps
+    np.maximum(found, eps32 * whole, out=found)
+    others = 1 - weights
+    for group in groups:
+        others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
+    found /= np.maximum(others, eps32)
+    return found
+
+
+def _with_scaled_queries(piece: Piece, output: NDArray[Any], scale: float, soft_cap: float | None, dtype: str) -> Exact:
+    """`[rows, d]`: the largest squared error of the ways in which published kernels scale queries and round them.
+
+    Once, once with the factor of a softmax in powers of two, or first without and then with it. Where logits are so
+    large that a rounded query turns weights by factors, no first order says what that costs.
+    """
+    found: Exact = np.zeros(output.shape)
+    exact, log2 = piece.in_float64(), np.float32(1 / math.log(2))
+    once = (piece.q * np.float32(scale)).astype(DTYPES[dtype])
+    with_factor = (piece.q * (np.float32(scale) * log2)).astype(DTYPES[dtype])
+    twice = (once.astype(np.float32) * log2).astype(DTYPES[dtype])
+    for queries, left in ((once, 1.0), (with_factor, math.log(2)), (twice, math.log(2))):
+        weights = softmax(replace(exact, q=queries.astype(np.float64)), left, soft_cap).weights
+        found = np.maximum(found, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
+    return found
+
+
+def _moved_by_queries(
+    piece: Piece, weights: NDArray[Any], slopes: NDArray[Any] | None, output: NDArray[Any], scale: float
+) -> Exact:
+    """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
+    q, k, v = piece.q.astype(np.float64), piece.k, piece.v
+    found = np.empty(q.shape)
+    for row, own in enumerate(weights):
+        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, but under a cap.
+        turned = (k - own @ k) * own[:, None] if slopes is None else k * (own * slopes[row])[:, None]
+        moved = turned.T @ (v - output[row])
+        found[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
+    return found

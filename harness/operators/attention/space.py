@@ -1,0 +1,358 @@
+"""The space that attention's inputs are drawn from: a recipe says how scores, values and scales run, and is drawn."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.attention.inputs import Shape
+
+# Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
+# must be beyond them.
+_FAR = 2.0**15
+# The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
+MOST = 500.0
+# Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
+LIMITS = {
+    "logit": (-MOST, MOST), "logits": (0.001, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
+    "width": (0.001, 512.0), "spread": (0.0, 8.0), "picks": (1, 3), "distinct": (0, 4096), "channels": (0, 4),
+    "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0), "grows": (0.0, 8.0),
+    "empty_columns": (0.0, 0.5), "empty_keys": (0.0, 0.5),
+}  # fmt: skip
+# Which keys a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
+# key with the chance `width`; every `width`-th key; for each query a key of its own.
+Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
+COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
+# What an attempt draws one recipe of each.
+KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
+# One of everything in one recipe, for a shape at which one draw has to do.
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """Scores that one common direction of queries and keys adds: `logit` where the course is at its height.
+
+    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u even in [0, 1),
+    times a factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
+    channel, an outlier of queries and keys alike, else it lies across several.
+    """
+
+    course: Course
+    logit: float
+    place: float = 0.0
+    width: float = 1.0
+    spread: float = 0.0
+    grows: float = 0.0
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One point of the space; with a seed it makes the arrays.
+
+    Every query takes part in `picks` of the fields, drawn at random. Beside that its scores are
+    N(0, (logits e^(-logits_spread u))^2), u even in [0, 1) for each row and head. `distinct` keys (0: all) are
+    different, the others repeat them, and with `repeats_values` their values too. `channels` channels of
+    the keys are `channel_factor` times as large. Values are N(c, s^2), another c of up to `offset` and another
+    s = e^(-spread u) in each column; the values of each key are e^(-key_spread u) times that. A share of
+    `empty_columns` of the values is 0, as padding makes them, and so are keys and values of a share of `empty_keys`.
+    """
+
+    fields: tuple[Field, ...] = ()
+    picks: int = 1
+    logits: float = 1.0
+    logits_spread: float = 0.0
+    distinct: int = 0
+    repeats_values: bool = False
+    channels: int = 0
+    channel_factor: float = 1.0
+    offset: float = 0.0
+    spread: float = 0.0
+    key_spread: float = 0.0
+    empty_columns: float = 0.0
+    empty_keys: float = 0.0
+
+    def in_words(self) -> str:
+        """What stands out of it, for people."""
+        said = [_field_in_words(field) for field in self.fields]
+        if len(said) > self.picks:
+            said = [f"{self.picks} per query of: {' | '.join(said)}"]
+        said.append(
+            f"random logits of {self.logits:.3g}"
+            + f" down to e^-{self.logits_spread:.2g} of it" * bool(self.logits_spread)
+        )
+        if self.distinct:
+            said.append(f"{self.distinct} distinct keys" + ", values repeated too" * self.repeats_values)
+        if self.channels:
+            said.append(f"{self.channels} channels of the keys x {self.channel_factor:.3g}")
+        if self.offset:
+            said.append(f"values around +/-{self.offset:.3g}")
+        if self.spread or self.key_spread:
+            said.append(f"values of columns and keys down to e^-{self.spread:.2g} and e^-{self.key_spread:.2g}")
+        if self.empty_columns or self.empty_keys:
+            said.append(f"{self.empty_columns:.0%} of the values' columns and {self.empty_keys:.0%} of the keys are 0")
+        return "; ".join(said)
+
+
+def _field_in_words(field: Field) -> str:
+    keys = {
+        "step": f"all keys from {field.place:.1%} on",
+        "ramp": f"keys rising from {field.place:.1%} to the end",
+        "sink": f"{max(1, int(field.width))} keys at {field.place:.1%}",
+        "some": f"each key with chance {field.width:.2g}",
+        "stripe": f"one key in {max(2, int(field.width))}",
+        "needle": "a key of its own for each query",
+    }[field.course]
+    weaker = f" down to e^-{field.spread:.2g} of it" if field.spread else ""
+    weaker += f" growing from e^-{field.grows:.2g} of it at the first query" if field.grows else ""
+    return f"{keys} {field.logit:+.3g}{weaker}{' in one channel' * field.aligned}"
+
+
+def draw(kind: str, random: np.random.Generator) -> Recipe:
+    """A recipe of this kind, its numbers drawn. Raises ValueError for a kind that does not exist.
+
+    rises: steps and ramps that begin in each octave of the keys.
+    creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
+    noise: a running maximum that is updated too late is late in every block.
+    sinks: single keys and few keys, some at a place of their own for each query, some common to all.
+    absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike, but the others
+    still count: a kernel that skips blocks with small weights too early is caught.
+    shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
+    far: all scores of a query have up to +/-2^15 in common, which moves no weight.
+    ties: few distinct keys.
+    scales: rows, channels, columns and keys of different scales.
+    mixture: any of these together.
+    all: fields of rises, creeps and sinks.
+    Every draw of a kind contains what the kind is for; only numbers are random.
+    """
+    if kind not in (*KINDS, ALL):
+        raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
+    if kind == "rises":
+        # Octave by octave, so that a step stands behind whatever first keys a kernel guesses from.
+        fields = [_rise(random, 2.0**-octave) for octave in range(8)]
+        return Recipe(
+            fields=tuple(fields), logits=_even(random, 0.3, 2), offset=_perhaps(random, 4.0),
+            empty_columns=random.uniform(0.05, 0.5),
+        )  # fmt: skip
+    if kind == "creeps":
+        return Recipe(fields=(_creep(),), logits=_even(random, 0.001, 0.02), offset=_perhaps(random, 1.0))
+    if kind == "sinks":
+        needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
+        fields = [needles, needles, *(_sink(random) for _ in range(2))]
+        return Recipe(fields=tuple(fields), logits=_even(random, 0.3, 4), key_spread=_perhaps(random, 3.0))
+    if kind == "absorbs":
+        first = Field(course="sink", logit=_even(random, 10, 16), place=0.0, grows=1.5)
+        return Recipe(fields=(first, replace(first, place=0.999)), picks=2, logits=_even(random, 0.01, 0.1))
+    if kind == "shares":
+        halves = [_share(random, 0.5), _share(random, 2.0 ** -random.uniform(1, 8))]
+        stripes = [_stripe(random, 2.0 ** random.uniform(1, octave)) for octave in (1.01, 4, 8)]
+        # All scores far above zero, or far below.
+        whole = [Field(course="step", logit=sign * _even(random, 60, MOST), spread=1.0) for sign in (1, -1)]
+        return Recipe(fields=(*halves, *stripes, *whole), logits=_even(random, 0.3, 4))
+    if kind == "far":
+        return Recipe(fields=_far(), logits=_even(random, 0.3, 4))
+    if kind == ALL:
+        rises = [_rise(random, 2.0**-octave) for octave in random.choice(8, 3, replace=False)]
+        needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
+        parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
+        # Rows of little chance beside others, in which it hides what creeps.
+        return Recipe(
+            fields=(*rises, needles, *parts, _creep(), *_far()), logits=_even(random, 0.3, 3), logits_spread=6.0,
+            offset=_perhaps(random, 4.0), empty_columns=0.05,
+        )  # fmt: skip
+    if kind == "ties":
+        distinct = int(2 ** random.uniform(0, 6))
+        fields = [_rise(random, 1.0), _sink(random)]
+        return Recipe(
+            fields=tuple(fields), distinct=distinct, repeats_values=bool(random.integers(2)),
+            logits=_even(random, 0.3, 30), logits_spread=3.0, offset=_perhaps(random, 100.0),
+        )  # fmt: skip
+    if kind == "scales":
+        return Recipe(
+            logits=_even(random, 10, 60), logits_spread=_even(random, 3, 6),
+            channels=int(random.integers(1, 5)), channel_factor=_even(random, 4, 64),
+            offset=_perhaps(random, 100.0), spread=_even(random, 1, 8), key_spread=_even(random, 0.5, 4),
+            empty_keys=random.uniform(0, 0.3),
+        )  # fmt: skip
+    return _mixture(random)
+
+
+def _mixture(random: np.random.Generator) -> Recipe:
+    makers = (
+        lambda: _rise(random, 2.0 ** -random.uniform(0, 7)),
+        lambda: _sink(random),
+        lambda: _share(random, 2.0 ** -random.uniform(0.5, 8)),
+        lambda: _stripe(random, 2.0 ** random.uniform(1, 8)),
+        lambda: Field(course="needle", logit=_even(random, 5, MOST), spread=_perhaps(random, 4.0)),
+    )
+    fields = tuple(makers[int(random.integers(len(makers)))]() for _ in range(random.integers(1, 9)))
+    is_tied = random.random() < 0.2
+    return Recipe(
+        fields=fields, picks=int(random.integers(1, 4)),
+        logits=_even(random, 0.1, 30), logits_spread=_perhaps(random, 5.0),
+        distinct=int(2 ** random.uniform(0, 10)) if is_tied else 0, repeats_values=bool(random.integers(2)),
+        channels=int(random.integers(3)), channel_factor=_even(random, 2, 64),
+        offset=_perhaps(random, 100.0), spread=_perhaps(random, 8.0), key_spread=_perhaps(random, 4.0),
+    )  # fmt: skip
+
+
+def _even(random: np.random.Generator, low: float, high: float) -> float:
+    """Evenly drawn over the octaves from low to high."""
+    return float(low * (high / low) ** random.random())
+
+
+def _perhaps(random: np.random.Generator, most: float) -> float:
+    """Zero half of the time, else anything up to `most`."""
+    return float(most * max(0.0, random.uniform(-1, 1)))
+
+
+def _rise(random: np.random.Generator, most: float) -> Field:
+    """A rise that begins between half of this share of the keys and all of it."""
+    course: Course = "step" if random.random() < 0.7 else "ramp"
+    return Field(
+        course=course, logit=_even(random, 8, MOST), place=most * random.uniform(0.5, 1), spread=random.uniform(0, 2),
+        aligned=bool(random.integers(2)),
+    )  # fmt: skip
+
+
+def _far() -> tuple[Field, ...]:
+    return tuple(Field(course="step", logit=sign * _FAR, spread=4.0) for sign in (1, -1))
+
+
+def _creep() -> Field:
+    return Field(course="ramp", logit=8.0, spread=7.0)
+
+
+def _sink(random: np.random.Generator) -> Field:
+    width = 1.0 if random.random() < 0.5 else _even(random, 1, 64)
+    return Field(
+        course="sink", logit=_even(random, 5, MOST), place=random.random(), width=width, spread=_perhaps(random, 3.0),
+        aligned=bool(random.integers(2)),
+    )  # fmt: skip
+
+
+def _share(random: np.random.Generator, width: float) -> Field:
+    signed = _even(random, 3, MOST) * (1 if random.random() < 0.7 else -1)
+    return Field(course="some", logit=signed, width=width, spread=1.0, aligned=bool(random.integers(2)))
+
+
+def _stripe(random: np.random.Generator, stride: float) -> Field:
+    return Field(
+        course="stripe", logit=_even(random, 3, MOST), place=random.random(), width=stride,
+        spread=_perhaps(random, 2.0), aligned=bool(random.integers(2)),
+    )  # fmt: skip
+
+
+def build(shape: Shape, recipe: Recipe, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """q `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads, kv_sequence, head_dim]`, float32, unrounded.
+
+    Each field has channels of its own, in which nothing else stands. Else a query's rounding in the channels of
+    a field would turn the scores of all keys that the field raises together, also for queries that take no part
+    in it: an error that is right on average, but several times as large in the columns where the values of those keys
+    happen to differ from the others', as `Attention.rounding` does not know.
+    """
+    d = shape.head_dim
+    keys = (shape.batch, shape.kv_heads, shape.kv_sequence, d)
+    q = random.standard_normal((shape.batch, shape.heads, shape.sequence, d), dtype=np.float32)
+    k = random.standard_normal(keys, dtype=np.float32)
+    v = random.standard_normal(keys, dtype=np.float32)
+    # Half of the channels are left to the random part.
+    fields = recipe.fields[: d // 2]
+    directions = _directions(fields, d, random)
+    left = np.flatnonzero(~directions.any(axis=1))
+    q[..., directions.any(axis=1)] = 0
+    k[..., directions.any(axis=1)] = 0
+    if recipe.channels:
+        which = random.choice(left, min(recipe.channels, len(left)), replace=False)
+        k[..., which] *= np.float32(recipe.channel_factor)
+    # The random part of a score has the deviation scale sqrt(channels).
+    q *= recipe.logits / (shape.scale * np.sqrt(len(left))) * _falling(random, recipe.logits_spread, (*q.shape[:3], 1))
+    v *= _falling(random, recipe.spread, (d,))
+    v *= _falling(random, recipe.key_spread, (*keys[:3], 1))
+    v += (recipe.offset * random.uniform(-1, 1, (*keys[:2], 1, d))).astype(np.float32)
+    if recipe.empty_columns:
+        v[..., random.random(d) < recipe.empty_columns] = 0
+    picked = _picked(random, len(fields), recipe.picks, q.shape[:3])
+    plain = k.copy()
+    for number, field in enumerate(fields):
+        strength = np.where(picked[..., number], _falling(random, field.spread, q.shape[:3]), np.float32(0))
+        strength *= np.exp(np.float32(-field.grows) * np.linspace(1, 0, shape.sequence, dtype=np.float32))
+        if field.course == "needle":
+            _aim(shape, q, plain, strength * np.float32(field.logit), random)
+            continue
+        # Queries and keys share in it alike, so that neither is larger than it has to be.
+        size = np.float32(np.sqrt(abs(field.logit) / shape.scale))
+        k += size * _course(field, keys[:3], random)[..., None] * directions[:, number]
+        q += size * np.float32(np.sign(field.logit)) * strength[..., None] * directions[:, number]
+    if recipe.empty_keys:
+        empty = random.random(shape.kv_sequence) < recipe.empty_keys
+        k[:, :, empty] = 0
+        v[:, :, empty] = 0
+    if recipe.distinct:
+        same = random.integers(min(recipe.distinct, shape.kv_sequence), size=shape.kv_sequence)
+        k = k[:, :, same]
+        v = v[:, :, same] if recipe.repeats_values else v
+    return q, k, v
+
+
+def _falling(random: np.random.Generator, spread: float, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = np.exp(-np.float32(spread) * random.random(shape, dtype=np.float32))
+    return found
+
+
+def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """`[d, fields]`: orthonormal, no channel in two of them; needles need none."""
+    found = np.zeros((d, len(fields)), np.float32)
+    channels = random.permutation(d)
+    most = max(1, d // 2 // max(1, len(fields)))
+    for number, field in enumerate(fields):
+        if field.course != "needle":
+            count = 1 if field.aligned else most
+            own = channels[number * most : number * most + count]
+            # Of different sizes: equal ones are rounded alike, all in one direction.
+            along = random.standard_normal(count)
+            found[own, number] = along / np.linalg.norm(along)
+    return found
+
+
+def _picked(random: np.random.Generator, fields: int, picks: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """`[batch, heads, sequence, fields]`: which fields each query takes part in."""
+    order = random.random((*shape, fields)).argsort(axis=-1)
+    found: NDArray[np.bool_] = order < picks
+    return found
+
+
+def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generator) -> NDArray[np.float32]:
+    """`[batch, kv_heads, kv_sequence]`, 0 to 1: how far each key is raised."""
+    length = shape[-1]
+    key = np.arange(length)
+    start = min(int(field.place * length), length - 1)
+    found: NDArray[Any]
+    if field.course == "step":
+        found = key >= start
+    elif field.course == "ramp":
+        found = np.maximum(key - start + 1, 0) / (length - start)
+    elif field.course == "sink":
+        found = (key >= start) & (key < start + max(1, int(field.width)))
+    elif field.course == "stripe":
+        stride = max(2, int(field.width))
+        found = key % stride == start % stride
+    else:
+        found = random.random(shape) < field.width
+    return np.broadcast_to(found, shape).astype(np.float32)
+
+
+def _aim(
+    shape: Shape, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
+) -> None:
+    """Adds to each query what raises the score of one key that it may see by `logit` `[batch, heads, sequence]`."""
+    first, end = shape.seen(np.arange(shape.sequence))
+    group = shape.heads // shape.kv_heads
+    for head in range(shape.heads):
+        target = first + (random.random((shape.batch, shape.sequence)) * (end - first)).astype(np.int64)
+        aimed_at = np.take_along_axis(k[:, head // group], target[..., None], axis=1)
+        # Keys are hardly ever that small; where one is, it must not make its query as large.
+        squares = np.maximum(np.square(aimed_at).sum(axis=-1, keepdims=True), shape.head_dim / 4)
+        q[:, head] += aimed_at * (logit[:, head][..., None] / shape.scale) / squares

@@ -1,0 +1,140 @@
+"""Stretches of an axis: which rows of an output are compared, and which blocks of an input are changed."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.problem import Rows
+
+Kind = TypeVar("Kind")
+
+# The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
+# of the larger powers of two that kernels choose.
+BLOCK = 128
+# Of numbers of eight bits one in 80 is zero; of rows of attention's composite three of eight weigh all keys alike.
+_LEAST = 8
+# Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
+SHORTEST = 2 * BLOCK
+
+
+def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
+    """Of every group of `length` rows the first, the last, and some of every even stretch; all where `budget` allows.
+
+    Of a stretch: one random row, and the first and last row of the block of 128 it is in. There are as many
+    stretches as blocks, or as few as keep to about `budget` rows of a group.
+    """
+    if length <= budget:
+        return np.arange(groups * length)
+    random = np.random.default_rng(np.random.SeedSequence((seed, groups * length)))
+    edges = np.linspace(0, length, max(1, min(budget // 3, -(-length // BLOCK))) + 1)
+    inside = random.uniform(edges[:-1], edges[1:], (groups, len(edges) - 1)).astype(np.int64)
+    last = length - 1
+    start = inside // BLOCK * BLOCK
+    ends = np.tile([0, last], (groups, 1))
+    rows = np.concatenate((np.minimum(inside, last), start, np.minimum(start + BLOCK - 1, last), ends), axis=1)
+    return np.unique(rows + np.arange(groups)[:, None] * length)
+
+
+def borders(length: int) -> Rows:
+    """The first and the last position, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
+    inner = np.arange(BLOCK, length, BLOCK)
+    return np.unique(np.concatenate(([0, length - 1], inner - 1, inner)))
+
+
+def turned(pattern: Sequence[Kind], seed: int, rows: int) -> tuple[Kind, ...]:
+    """A pattern that rows follow, begun at a place that follows from the seed, so that a row's kind differs.
+
+    As it is where there are fewer rows than kinds.
+    """
+    if rows < len(pattern):
+        return tuple(pattern)
+    start = int(np.random.default_rng(np.random.SeedSequence((seed, len(pattern)))).integers(len(pattern)))
+    return (*pattern[start:], *pattern[:start])
+
+
+def spans(edges: Sequence[int]) -> Iterator[range]:
+    """The ranges between neighbouring edges."""
+    return (range(start, stop) for start, stop in pairwise(edges))
+
+
+def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
+    """`length` in blocks of `size`, or of the smallest multiple of it that makes `most` blocks or fewer."""
+    size *= -(-length // (size * most))
+    return tuple(spans([*range(0, length, size), length]))
+
+
+def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
+    """`blocks`, moved by a drawn number of positions, so that the first is shorter and one more may be needed.
+
+    None is shorter than 8 positions (than `size` or `length` where that is less): what so few hold may be zero by
+    chance, or weigh nothing, and then its change moves nothing. A shorter rest belongs to the block before it.
+    """
+    size *= -(-length // (size * max(1, most - 1)))
+    least = min(_LEAST, size)
+    first = int(random.integers(least, size + 1))
+    return tuple(spans([0, *range(first, length - least + 1, size), length]))
+
+
+def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
+    """A position, 1 to `length` - 1, that lies inside of blocks of 64 and 128, and so of every multiple of them.
+
+    A quarter of such a block at least lies on either side of it: rows of a block that know of each other differ by
+    enough there to outlast rounding. Of an axis shorter than 128 that is so for the largest power of two in it, and
+    for half of that. `within` bounds it where some such position lies there.
+    """
+    block = _largest_block(length)
+    at = np.arange(1, length)
+    at = at[_is_inside(at, block, block // 4) & _is_inside(at, block // 2, block // 8)]
+    at = at[at <= length - max(1, block // 4)]
+    bounded = at if within is None else at[(at >= within.start) & (at < within.stop)]
+    return int(random.choice(bounded if bounded.size else at))
+
+
+def drawn_block(length: int, random: np.random.Generator) -> range:
+    """About 128 positions, or about a third of a short length: from or to a `drawn_border`.
+
+    Its other end lies anywhere but within an eighth of a block next to a border of 128, unless that is where the
+    axis ends: so a kernel whose rows know of those before them only, or of those behind them only, shows it as well.
+    """
+    if length < 2:
+        return range(length)
+    border, block = drawn_border(length, random), _largest_block(length)
+    size = min(BLOCK, max(1, length // 3))
+    sizes = np.arange(size - size // 4, size + size // 4 + 1)
+    ends = np.concatenate((border - sizes, border + sizes))
+    ends = ends[(ends >= 0) & (ends <= length)]
+    end = int(random.choice(ends[_is_inside(ends, block, block // 8) | (ends == 0) | (ends == length)]))
+    return range(min(border, end), max(border, end))
+
+
+def _largest_block(length: int) -> int:
+    """128, or the largest power of two that is no longer than a shorter axis."""
+    return min(BLOCK, 1 << (length.bit_length() - 1))
+
+
+def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool_]:
+    """Which borders leave `least` positions of a block on either side; all, where blocks are too short to be cut."""
+    place = at % max(1, block)
+    return (place >= least) & (place <= block - least)
+
+
+def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
+    """All ways to shorten these lengths to 256, 512, 1024 ..., the smallest product first; the whole is not among them.
+
+    A length that is no more than 256 stays as it is.
+    """
+    ladders = [[*_doubling(length), length] for length in lengths]
+    found = [lengths_ for lengths_ in product(*ladders) if lengths_ != lengths]
+    # Of equal products the most even ones first: several blocks along every axis come with the fewest.
+    yield from sorted(found, key=lambda some: (prod(some), max(some)))
+
+
+def _doubling(length: int) -> Iterator[int]:
+    some = SHORTEST
+    while some < length:
+        yield some
+        some *= 2

@@ -1,0 +1,376 @@
+"""What any problem must keep, tried at its smallest shape: a judge that is wrong would accept or refuse anything."""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import RatchetError
+from harness.operators.outputs import spans
+from harness.operators.probes import changed, check_probe
+from harness.operators.problem import Exact, Problem, Values
+from harness.operators.state import new_state
+from harness.operators.timing import complaints as of_contents
+from harness.operators.timing import differing, timing_inputs
+from harness.operators.tolerance import RMS_FACTOR, errors
+from harness.records import Array, Statement
+
+# What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.
+MISTAKES = (
+    SyntaxError,
+    ImportError,
+    NameError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    AssertionError,
+    OSError,
+    SystemExit,
+)
+_SEEDS = (11, 12)
+# Rows that are tried at once; more show nothing new.
+_MOST_ROWS = 512
+# Shapes of nearly equal size may come in any order.
+_ABOUT = 0.8
+# More shapes than any kernel needs.
+_MOST_SHAPES = 2000
+
+Rule = Callable[[Problem, Problem], Iterator[str]]
+
+
+def complaints(problem: Problem) -> tuple[str, ...]:
+    """What `problem` does not keep of what every problem must keep, in sentences; empty where it keeps all.
+
+    Runs it at the smallest of its reduced shapes, in a second or two: statement, shapes, inputs, numbers, probes. A
+    rule that cannot be tried because the problem raises something is a complaint that names what was raised; the
+    rules after it are not tried then.
+    """
+    found: list[str] = []
+    try:
+        small = next(iter(problem.reduced()), problem)
+    except (*MISTAKES, RatchetError) as error:
+        return (f"reduced() raised {_said(error)}",)
+    for name, rule in _RULES.items():
+        try:
+            found += rule(problem, small)
+        except (*MISTAKES, RatchetError) as error:
+            found.append(f"{name} cannot be tried: {_said(error)}")
+        if found:
+            break
+    return tuple(found)
+
+
+def require_conforming(problem: Problem) -> None:
+    """Raises RatchetError `bad-problem` with every complaint."""
+    found = complaints(problem)
+    if found:
+        listed = "\n  ".join(found)
+        raise RatchetError(
+            "bad-problem",
+            f"the problem that prepare.py defines does not keep what every problem must keep (docs/OPERATORS.md):\n"
+            f"  {listed}",
+        )
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _statement(problem: Problem, small: Problem) -> Iterator[str]:
+    """The statement."""
+    for one in (problem, small):
+        statement = one.statement()
+        if statement != one.statement() or pickle.loads(pickle.dumps(one)).statement() != statement:
+            yield "statement() must be the same each time, and after the problem was pickled and read again"
+        names = [array.name for array in (*statement.inputs, *statement.outputs)]
+        if not statement.inputs or not statement.outputs or not all(name.isidentifier() for name in names):
+            yield f"expected inputs and outputs with names that Python takes for arguments, got {', '.join(names)}"
+        if len(set(names)) < len(names):
+            yield f"expected every input and output to have a name of its own, got {', '.join(names)}"
+        for array in (*statement.inputs, *statement.outputs):
+            if not array.shape or min(array.shape) < 1:
+                yield f"expected {array.name} to have axes of 1 and more, got {list(array.shape)}"
+            if _dtype(array) is None:
+                yield f"expected {array.name} to have a dtype of numpy or ml_dtypes, got {array.dtype!r}"
+            elif array in statement.outputs and not _is_float(_dtype(array)):
+                yield f"expected {array.name} to be of floats, which are compared with float64, got {array.dtype}"
+        yield from _of_work(statement)
+        rows = {int(np.prod(output.shape[:-1])) for output in statement.outputs}
+        if len(rows) > 1:
+            yield f"expected outputs with equally many rows, got {sorted(rows)}"
+        counters = [count.counter for count in statement.expected]
+        if len(set(counters)) < len(counters):
+            yield f"expected each counter once, got {', '.join(counters)}"
+
+
+def _of_work(statement: Statement) -> Iterator[str]:
+    work = statement.work
+    if min(work.matmul_flops, work.vector_flops, work.exponentials) < 0 or not work.flops:
+        yield f"expected useful work of some FLOPs, none of it negative, got {work}"
+    every = [array for array in (*statement.inputs, *statement.outputs) if _dtype(array) is not None]
+    whole = sum(int(np.prod(array.shape)) * np.dtype(_dtype(array)).itemsize for array in every)
+    if not 0 < work.minimum_hbm_bytes <= whole:
+        yield (
+            f"expected minimum_hbm_bytes of at most {whole:,}, each input read and each output written once, got "
+            f"{work.minimum_hbm_bytes:,}"
+        )
+
+
+def _dtype(array: Array) -> Any:
+    try:
+        return np.dtype(getattr(ml_dtypes, array.dtype, array.dtype))
+    except TypeError:
+        return None
+
+
+def _is_float(dtype: Any) -> bool:
+    try:
+        return bool(ml_dtypes.finfo(dtype).bits)
+    except ValueError:
+        return False
+
+
+def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
+    """The smaller shapes."""
+    whole, before = problem.statement(), -1
+    for one in islice(problem.reduced(), _MOST_SHAPES):
+        statement = one.statement()
+        if _kind(statement) != _kind(whole):
+            yield f"expected reduced shapes of the same arrays, got {_words(statement)} for {_words(whole)}"
+            return
+        if _elements(statement) >= _elements(whole):
+            yield f"expected reduced shapes to be smaller than the whole, got {_words(statement)}"
+        if statement.work.flops < _ABOUT * before:
+            yield f"expected reduced shapes in increasing size, got {_words(statement)} after a larger one"
+            return
+        before = statement.work.flops
+    second = None if small is problem else problem.second_shape(small)
+    if second is not None:
+        statement = second.statement()
+        if _kind(statement) != _kind(whole) or _elements(statement) >= _elements(whole):
+            yield f"expected second_shape() to give the same arrays at a smaller shape, got {_words(statement)}"
+        if statement == small.statement():
+            yield f"expected second_shape() to give another shape, got {_words(statement)} again"
+
+
+def _kind(statement: Statement) -> tuple[Any, ...]:
+    arrays = [(array.name, len(array.shape), array.dtype) for array in (*statement.inputs, *statement.outputs)]
+    return (statement.operation, len(statement.inputs), *arrays)
+
+
+def _elements(statement: Statement) -> int:
+    return sum(int(np.prod(array.shape)) for array in (*statement.inputs, *statement.outputs))
+
+
+def _words(statement: Statement) -> str:
+    return ", ".join(f"{array.name} {list(array.shape)}" for array in (*statement.inputs, *statement.outputs))
+
+
+def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
+    """The inputs."""
+    for full in (False, True):
+        families = problem.families(full)
+        if not families or len(set(families)) < len(families):
+            yield f"expected families(full={full}) to name families, each once, got {families}"
+        for family in families:
+            first, again, other = (small.make_inputs(family, seed) for seed in (_SEEDS[0], *_SEEDS))
+            expected = small.statement().inputs
+            if [(a.shape, a.dtype.name) for a in first] != [(a.shape, a.dtype) for a in expected]:
+                got = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in first)
+                yield f"{family}: expected inputs {_words(small.statement())}, got {got}"
+                return
+            if not all(np.isfinite(array.astype(np.float64)).all() for array in first):
+                yield f"{family}: expected finite inputs"
+            for array, values in zip(expected, first, strict=True):
+                yield from (f"{family}: {said}" for said in _of_table(array, values))
+            if different := differing(small, family, first) or differing(small, family, other):
+                yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
+            if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
+                yield f"{family}: expected equal inputs for equal seeds"
+            if all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
+                yield f"{family}: expected other inputs for another seed, got the same: a kernel could know them"
+    try:
+        small.make_inputs("no such family", 0)
+    except ValueError:
+        return
+    yield "expected make_inputs() to raise ValueError for a family that does not exist"
+
+
+def _of_table(array: Array, values: Values) -> Iterator[str]:
+    return of_contents(array, values) if array.is_table else iter(())
+
+
+def _state(problem: Problem, small: Problem) -> Iterator[str]:
+    """The state."""
+    stated = [small.statement().inputs[place] for place in small.statement().donated]
+    for family in small.families(False):
+        inputs = small.make_inputs(family, _SEEDS[0])
+        found = new_state(small, inputs)
+        got = [(array.shape, array.dtype.name) for array in found]
+        if got != [(array.shape, array.dtype) for array in stated]:
+            yield f"expected new_state() to give {', '.join(a.name for a in stated) or 'nothing'} as stated, got {got}"
+            return
+        for place, after in zip(small.statement().donated, found, strict=True):
+            if not 0 < (inputs[place] == after).mean() < 1:
+                name = small.statement().inputs[place].name
+                yield f"{family}: expected new_state() to change some of {name} and leave some"
+
+
+def _timing(problem: Problem, small: Problem) -> Iterator[str]:
+    """The timing inputs."""
+    for one in (problem, small):
+        for array in one.statement().inputs:
+            if array.is_table and (array.low is None or array.high is None):
+                yield f"expected {array.name}, which holds integers, to state the least and the largest of them"
+                return
+        try:
+            timing_inputs(one)
+        except RatchetError as error:
+            yield str(error)
+
+
+def _rows(problem: Problem, small: Problem) -> Iterator[str]:
+    """The rows that are compared."""
+    for one in (problem, small):
+        total = int(np.prod(one.statement().outputs[0].shape[:-1]))
+        rows = one.sample_rows(_SEEDS[0])
+        if not len(rows) or rows.dtype.kind != "i" or rows[0] < 0 or rows[-1] >= total or (np.diff(rows) < 1).any():
+            yield f"expected sample_rows() to give rows 0 to {total - 1}, sorted and distinct, got {rows[:5]} ..."
+        elif rows[0] > 0 or rows[-1] < total - 1:
+            # A block too few at the end is the bug that a loop has first.
+            yield f"expected sample_rows() to have the first and the last row, 0 and {total - 1}"
+        if not np.array_equal(rows, one.sample_rows(_SEEDS[0])):
+            yield "expected sample_rows() to give equal rows for equal seeds"
+
+
+def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
+    """The numbers: reference(), honest() and rounding()."""
+    rows = small.sample_rows(_SEEDS[0])[:_MOST_ROWS]
+    some = rows[:: max(1, len(rows) // 5)]
+    width = sum(output.shape[-1] for output in small.statement().outputs)
+    for family in (*problem.families(False), *problem.families(True)):
+        inputs = small.make_inputs(family, _SEEDS[0])
+        for name, method in (
+            ("reference", small.reference),
+            ("honest", small.honest),
+            ("rounding", small.rounding),
+        ):
+            found = method(inputs, rows)
+            if found.shape != (len(rows), width) or found.dtype != np.float64:
+                got = f"{found.dtype}{list(found.shape)}"
+                yield f"expected {name}() to give float64[{len(rows)}, {width}], got {got}"
+                return
+            if not np.isfinite(found).all():
+                yield f"{family}: expected {name}() to be finite everywhere"
+        if not (small.rounding(inputs, rows) > 0).all():
+            yield f"{family}: expected rounding() to be positive everywhere"
+        whole, part = small.reference(inputs, rows), small.reference(inputs, some)
+        if not np.allclose(whole[np.isin(rows, some)], part, rtol=1e-9, atol=1e-12):
+            yield f"{family}: expected reference() of a row to be the same whichever rows it is asked for"
+
+
+def _strictness(problem: Problem, small: Problem) -> Iterator[str]:
+    """What passes and what does not."""
+    rows = _all_rows(small)
+    statement = small.statement()
+    hidden = {(output.name, what) for output in statement.outputs for what in _WRONG}
+    for family in (*problem.families(False), *problem.families(True)):
+        inputs = small.make_inputs(family, _SEEDS[0])
+        found = errors(small, inputs, _outputs(small, inputs), rows)
+        # Not `Errors.honest_scaled`: where the model does not hold, its deviation is the honest error itself.
+        off = (small.honest(inputs, rows) - small.reference(inputs, rows)) / small.rounding(inputs, rows)
+        for (_, output, columns), one in zip(spans(statement.outputs), found, strict=True):
+            typical = float(np.sqrt(np.mean(np.square(off[:, columns]))))
+            if typical > RMS_FACTOR:
+                said = f"{family}: honest() errs {typical:.2f} deviations in {output.name}"
+                yield f"{said}: rounding() leaves something out"
+            if not one.passed:
+                yield f"{family}: honest() must pass its own check, but its {output.name} does not"
+            for what, make in _WRONG.items():
+                if not replace(one, got=make(one.got, output)).passed:
+                    hidden.discard((output.name, what))
+                elif what == "zeros":
+                    yield f"{family}: {output.name} of zeros passes: the tolerance is larger than what is computed"
+    for name, what in sorted(hidden):
+        yield f"{name} that is {what} passes with every family of inputs: the inputs or the tolerance hide it"
+
+
+def _coarse(got: Exact, output: Array) -> Exact:
+    """Rounded to two bits fewer than the output's dtype has, four times its error, and to bfloat16's at most."""
+    bits = min(int(ml_dtypes.finfo(_dtype(output)).nmant) - 2, 7)
+    fraction, exponent = np.frexp(got)
+    coarse: Exact = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
+    return coarse
+
+
+# Outputs that are wrong: nothing written, each row where the next belongs, and too few digits.
+_WRONG: dict[str, Callable[[Exact, Array], Exact]] = {
+    "zeros": lambda got, output: np.zeros_like(got),
+    "moved by one row": lambda got, output: np.roll(got, 1, axis=0),
+    "rounded too coarsely": _coarse,
+}
+
+
+def _all_rows(problem: Problem) -> NDArray[np.int64]:
+    return np.arange(int(np.prod(problem.statement().outputs[0].shape[:-1])))
+
+
+def _outputs(problem: Problem, inputs: Sequence[Values]) -> list[Values]:
+    """What an honest kernel would give: honest() of all rows, as arrays of the problem."""
+    whole = problem.honest(inputs, _all_rows(problem))
+    return [
+        whole[:, columns].astype(_dtype(output)).reshape(output.shape)
+        for _, output, columns in spans(problem.statement().outputs)
+    ]
+
+
+def _probes(problem: Problem, small: Problem) -> Iterator[str]:
+    """The probes."""
+    # A kernel that is checked at its own shape alone gets the probes of a reduced one there.
+    for full in (False, True):
+        probes = small.probes(full, _SEEDS[0])
+        if not probes and not full:
+            yield "expected probes of a reduced shape: what a kernel may leave out is found by nothing else"
+        if probes != small.probes(full, _SEEDS[0]):
+            yield f"expected equal probes(full={full}) for equal seeds"
+        for probe in probes:
+            yield from _one(small, probe)
+
+
+def _one(small: Problem, probe: Any) -> Iterator[str]:
+    outputs = small.statement().outputs
+    inputs = small.make_inputs(probe.family, _SEEDS[0])
+    after_change = changed(probe, inputs)
+    if all(np.array_equal(a, b) for a, b in zip(inputs, after_change, strict=True)):
+        yield f"probe of {probe.name}: expected it to change something"
+    before, after = _outputs(small, inputs), _outputs(small, after_change)
+    for what, failure in (
+        ("it fails for honest()", check_probe(outputs, probe, before, after, mode="full", seed=0)[1]),
+        ("nothing has to move", None if probe.moves else probe),
+    ):
+        if failure is not None:
+            said = getattr(failure, "message", "")
+            yield f"probe of {probe.name}: {what}{': ' * bool(said)}{said}"
+    if probe.moves and check_probe(outputs, probe, before, before, mode="full", seed=0)[1] is None:
+        yield f"probe of {probe.name}: an output that never moves passes it"
+
+
+_RULES: dict[str, Rule] = {
+    "the statement": _statement,
+    "the smaller shapes": _shapes,
+    "the timing inputs": _timing,
+    "the inputs": _inputs,
+    "the state": _state,
+    "the rows that are compared": _rows,
+    "the numbers: reference(), honest() and rounding()": _numbers,
+    "what passes and what does not": _strictness,
+    "the probes": _probes,
+}

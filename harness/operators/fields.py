@@ -1,0 +1,26 @@
+"""The fields of a problem: refused where they do not exist, with the field's name and what was expected."""
+
+import math
+from collections.abc import Sequence
+
+from harness.errors import UsageError
+from harness.operators.rounding import DTYPES
+
+
+def require_sizes(operation: str, **sizes: object) -> None:
+    """Raises UsageError `bad-problem` where one of these is not a positive integer."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError("bad-problem", f"{operation}: expected {name} to be a positive integer, got {value!r}")
+
+
+def require_positive(operation: str, name: str, value: object) -> None:
+    """Raises UsageError `bad-problem` where it is not a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
+        raise UsageError("bad-problem", f"{operation}: expected a positive finite {name}, got {value!r}")
+
+
+def require_dtype(operation: str, dtype: object, known: Sequence[str] = tuple(DTYPES)) -> None:
+    """Raises UsageError `bad-problem` for a dtype that this problem is not stated for."""
+    if dtype not in known:
+        raise UsageError("bad-problem", f"{operation}: expected dtype {' or '.join(known)}, got {dtype!r}")

@@ -1,0 +1,104 @@
+"""How many rows each group of a grouped product has: what is timed, and what kernels forget when they are checked."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.blocks import BLOCK
+
+Sizes = NDArray[np.int32]
+
+
+def balanced(rows: int, groups: int) -> Sizes:
+    """Every row goes to any group with the same probability, as a router that is balanced sends tokens; always alike.
+
+    The sizes differ by the square root of their mean, so that hardly any border is one of a kernel's tiles.
+    """
+    return _thrown(rows, np.full(groups, 1 / groups), np.random.default_rng((rows, groups, 0)))
+
+
+def skewed(rows: int, groups: int) -> Sizes:
+    """The group of rank i has 1/i of the largest one's probability, in a mixed order; one of three and more is empty.
+
+    As routers do that are not balanced: of 8 groups the largest has a third of the rows. Always alike.
+    """
+    random = np.random.default_rng((rows, groups, 1))
+    shares = 1 / np.arange(1.0, groups + 1)
+    if groups > 2:
+        shares[-1] = 0
+    return _thrown(rows, random.permutation(shares / shares.sum()), random)
+
+
+def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Borders anywhere."""
+    return _between(np.sort(random.integers(rows + 1, size=groups - 1)), rows)
+
+
+def aligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Borders between tiles: a group then ends where a tile does, and its last tile is not shared."""
+    return _between(np.sort(random.integers(rows // BLOCK + 1, size=groups - 1)) * BLOCK, rows)
+
+
+def empty_groups(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Half of the groups are empty, the first or the last among them; the others have borders anywhere."""
+    full = groups - groups // 2
+    places = (
+        np.sort(random.permutation(groups - 1)[:full] + int(random.integers(2))) if groups > 1 else np.zeros(1, int)
+    )
+    found = np.zeros(groups, np.int32)
+    found[places] = unaligned(rows, full, random)
+    return found
+
+
+def one_group(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """All rows are in one group."""
+    found = np.zeros(groups, np.int32)
+    found[random.integers(groups)] = rows
+    return found
+
+
+def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """One row in every group but one, as far as there are rows: many groups share a tile."""
+    found = np.zeros(groups, np.int32)
+    found[random.permutation(groups)[: rows - 1]] = 1
+    found[random.integers(groups)] += rows - int(found.sum())
+    return found
+
+
+def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """One row in each of three quarters of the groups, one behind the other: a tile has more groups than is usual.
+
+    One of the others has two thirds of the other rows and more.
+    """
+    few = min(groups - max(1, groups // 4), rows)
+    found = np.ones(groups, np.int32)
+    place = int(random.integers(groups - few + 1))
+    others, left = np.r_[:place, place + few : groups], rows - few
+    found[others] = unaligned(left - left * 2 // 3, groups - few, random)
+    found[random.choice(others)] += left * 2 // 3
+    return found
+
+
+DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
+    "unaligned": unaligned,
+    "aligned": aligned,
+    "empty-groups": empty_groups,
+    "one-group": one_group,
+    "single-rows": single_rows,
+    "crowded": crowded,
+}
+TIMED: dict[str, Callable[[int, int], Sizes]] = {"balanced": balanced, "skewed": skewed}
+
+
+def any_kind(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """Sizes of a kind that is drawn."""
+    return DRAWN[str(random.choice(tuple(DRAWN)))](rows, groups, random)
+
+
+def _thrown(rows: int, shares: NDArray[np.float64], random: np.random.Generator) -> Sizes:
+    return random.multinomial(rows, shares).astype(np.int32)
+
+
+def _between(borders: NDArray[np.int64], rows: int) -> Sizes:
+    return np.diff(borders, prepend=0, append=rows).astype(np.int32)

@@ -1,0 +1,95 @@
+"""Which outputs of a norm over rows depend on which columns, rows and weights, stated as probes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.operators.blocks import blocks, drawn_block
+from harness.operators.probes import Part, Probe, Region
+from harness.operators.problem import Rows, Values
+
+_TURNED = -1.0
+# So much larger, any number of N(0, 1) has more of a row's sum of squares than all the rest of 2^17 columns but with
+# a chance of 2^-30; its square, 2^84 or so and 2^112 where inputs are large, is far from float32's end.
+_LOUD = 2.0**40
+# Rows that one probe changes at most: each costs about 50 us.
+_MOST_PROBED = 2048
+# Elements that all calls of a full probe may have together, a few seconds: every column of up to 8192.
+_PROBED = 1 << 26
+_MOST_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Probes of y [rows, columns], and with `residual` of h beside it; places follow from the seed."""
+
+    rows: int
+    columns: int
+    residual: bool
+    seed: int
+
+    def energy(self, family: str, rows: Rows, *, full: bool) -> list[Probe]:
+        """Single columns made loud, each in a row of its own of `rows`, none of them zero in inputs of `family`: of
+        every column, if `full` and so many calls are affordable, else as many columns as there are rows.
+
+        A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. A
+        column that is left out of the sum, wherever it lies, leaves the rest of its row as it was.
+        """
+        random = self._random(0)
+        each = min(_MOST_PROBED, len(rows), self.columns)
+        order = random.permutation(self.columns)
+        calls = min(-(-self.columns // each), max(1, _PROBED // (self.rows * self.columns)), _MOST_CALLS) if full else 1
+        name = f"columns of x, {min(self.columns, calls * each)} of {self.columns}, each in a row of its own,"
+        dealt = [order[call * each : (call + 1) * each] for call in range(calls)]
+        return [self._loud(name, family, columns, random.permutation(rows)[: len(columns)]) for columns in dealt]
+
+    def _loud(self, name: str, family: str, columns: Values, rows: Rows) -> Probe:
+        size = max(1, -(-self.columns // 4))
+        quarters = [range(start, min(start + size, self.columns)) for start in range(0, self.columns, size)]
+        regions, moves, stays = [], [], []
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            here = range(row, row + 1)
+            regions.append(Region(array=0, ranges=(here, range(column, column + 1)), factor=_LOUD))
+            # A quarter that holds the column would move in any case.
+            moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
+            moves += self._of_h(here, range(column, column + 1))
+            stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
+        return self._probe(name, family, regions, moves, stays)
+
+    def some_rows(self, name: str, array: int) -> Probe:
+        """A block of rows of x or of the residual: exactly these rows of all outputs move."""
+        rows = drawn_block(self.rows, self._random(1, array))
+        others = (range(rows.start), range(rows.stop, self.rows))
+        moves = [Part(rows=rows, columns=block) for block in blocks(self._width, self._width)]
+        stays = [Part(rows=other, columns=range(self._width)) for other in others]
+        region = Region(array=array, ranges=(rows, range(self.columns)), factor=_TURNED)
+        return self._probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
+
+    def weights(self) -> Probe:
+        """A block of weights: exactly these columns of y move, and nothing of h."""
+        columns = drawn_block(self.columns, self._random(2))
+        others = (range(columns.start), range(columns.stop, self._width))
+        rows = range(self.rows)
+        region = Region(array=2 if self.residual else 1, ranges=(columns,), factor=_TURNED)
+        return self._probe(
+            f"weights {columns.start} to {columns.stop - 1}", "normal", [region], [Part(rows=rows, columns=columns)],
+            [Part(rows=rows, columns=other) for other in others],
+        )  # fmt: skip
+
+    @property
+    def _width(self) -> int:
+        """Columns of all outputs beside each other."""
+        return self.columns * (2 if self.residual else 1)
+
+    def _of_h(self, rows: range, columns: range) -> list[Part]:
+        """These columns of h, where it is an output."""
+        if not self.residual:
+            return []
+        return [Part(rows=rows, columns=range(self.columns + columns.start, self.columns + columns.stop))]
+
+    def _probe(self, name: str, family: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
+        filled = [tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays)]
+        return Probe(name=name, family=family, regions=tuple(regions), moves=filled[0], stays=filled[1])
+
+    def _random(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence((self.seed, *what)))

@@ -1,0 +1,257 @@
+"""RMSNorm of a sum with a residual, h = x + r, y = h / sqrt(mean(h^2) + eps) w: shapes, useful work, exact outputs."""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.operators import textures
+from harness.operators.blocks import sampled_rows, turned
+from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.norm import probes as rmsnorm_probes
+from harness.operators.normals import normal
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.operators.space import DRAWN, RECIPE
+from harness.records import Array, ExpectedCount, Statement, Work
+
+_FAMILIES = ("normal", "small", "spikes", "far-values", "large", "cancelling")
+# What a row of the composite is, by its position modulo 8, counted from a drawn place.
+_COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
+_OFFSETS = (96.0, 104.0)
+# Squares of these are beyond float16 and exact sums of them beyond bfloat16, and far from float32's end.
+_LARGE = 2.0**14
+# So many columns of a row have nearly all of its sum of squares, up to 2^20 columns. One of them left out, counted
+# twice or taken for another turns the row's scale by 6 %: 20 deviations of a bfloat16 output.
+_SPIKE = 2.0**10
+_SPIKES = 8
+# Residual streams carry values of this size that cancel to exactly 0.
+_CANCELLED = 2.0**14
+# Elements that one check may cost, about half a second on one core.
+_CHECKED = 1 << 22
+# Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
+_PART = 1 << 16
+# Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
+_FEWEST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RMSNorm(textures.Textured):
+    """RMSNorm over the last axis, of x [rows, columns], or with `residual` of h = x + r, which is an output as well.
+
+    y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean is taken of h as it is
+    in float32 or as it is rounded to dtype, which is what a later layer reads. Raises UsageError `bad-problem`.
+    """
+
+    rows: int
+    columns: int
+    residual: bool = True
+    eps: float = 1e-6
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        require_sizes("rmsnorm", rows=self.rows, columns=self.columns)
+        require_dtype("rmsnorm", self.dtype)
+        require_positive("rmsnorm", "eps", self.eps)
+        if not isinstance(self.residual, bool):
+            raise UsageError("bad-problem", f"rmsnorm: expected residual to be True or False, got {self.residual!r}")
+
+    def work(self) -> Work:
+        """The useful work of one call.
+
+        4 FLOPs for every element (square, sum, and two products), 5 with the residual's sum; the few of each
+        row are not counted. X, R and W read once, Y and H written once.
+        """
+        elements = self.rows * self.columns
+        arrays = 4 if self.residual else 2
+        return Work(
+            matmul_flops=0,
+            vector_flops=(5 if self.residual else 4) * elements,
+            minimum_hbm_bytes=(arrays * elements + self.columns) * DTYPES[self.dtype].itemsize,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        x = Array(name="x", shape=(self.rows, self.columns), dtype=self.dtype)
+        w = Array(name="w", shape=(self.columns,), dtype=self.dtype)
+        residual = " of a sum with a residual" if self.residual else ""
+        return Statement(
+            operation="rmsnorm",
+            title=f"rmsnorm{residual}, {self.rows} rows of {self.columns}, {self.dtype}",
+            parameters=tuple((name, getattr(self, name)) for name in ("rows", "columns", "residual", "eps", "dtype")),
+            inputs=(x, replace(x, name="r"), w) if self.residual else (x, w),
+            outputs=(replace(x, name="y"), replace(x, name="h")) if self.residual else (replace(x, name="y"),),
+            work=self.work(),
+            expected=(
+                ExpectedCount(counter="matmul", low=0, high=0, more="not part of a norm, unless the MXU is to sum"),
+                ExpectedCount(counter="exp", low=0, high=0, more="not part of a norm"),
+                ExpectedCount(counter="reduction", low=1, high=1, more="the body is unrolled, or sums run in stages"),
+            ),
+        )
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
+
+        normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is a hundredth to a
+        hundred times eps. spikes: eight columns of every row, others in each, have nearly all of the sum.
+        far-values: rows N(c, 1) with c near 100, which no mean may be taken from. large: squares near 2^28.
+        cancelling: r is nearly -x, so that h is far smaller than either, and in some columns exactly, where both are
+        large. composite: all of these, by row.
+        """
+        if family.startswith((DRAWN, RECIPE)):
+            return self._drawn_inputs(family, seed)
+        if family not in (*_FAMILIES, "composite"):
+            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
+        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        dtype = DTYPES[self.dtype]
+        x, r = (normal(random, self.rows, self.columns) for _ in range(2))
+        w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
+        kinds = self._kinds(family, seed)
+        small = np.flatnonzero(kinds == "small")
+        scale = np.float32(self.eps**0.5) * 10 ** random.uniform(-1, 1, (len(small), 1)).astype(np.float32)
+        scale[::4] = 0
+        x[small] *= scale
+        r[small] *= scale
+        spikes = np.flatnonzero(kinds == "spikes")
+        spiked = x[spikes]
+        textures.spike(spiked, _SPIKES, _SPIKE, random)
+        x[spikes] = spiked
+        far = np.flatnonzero(kinds == "far-values")
+        x[far] += random.uniform(*_OFFSETS, (len(far), 1)).astype(np.float32)
+        large = np.flatnonzero(kinds == "large")
+        x[large] *= np.float32(_LARGE)
+        r[large] *= np.float32(_LARGE)
+        # Of numbers of dtype, so that what is left of them is what was meant to be left.
+        opposed = np.flatnonzero(kinds == "cancelling")
+        r[opposed] = -x[opposed].astype(dtype).astype(np.float32) * np.float32(1 + 2**-5)
+        columns = random.choice(self.columns, min(_SPIKES, self.columns // 2), replace=False)
+        if self.residual:
+            x[np.ix_(opposed, columns)] = _CANCELLED
+            r[np.ix_(opposed, columns)] = -_CANCELLED
+        given = (x, r, w) if self.residual else (x, w)
+        return tuple(array.astype(dtype) for array in given)
+
+    def _kinds(self, family: str, seed: int) -> NDArray[Any]:
+        """Which kind of input each row is."""
+        pattern = turned(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
+        return np.array(pattern)[np.arange(self.rows) % len(pattern)]
+
+    def _drawn_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        made, cancelled, random = self._textured(family, seed)
+        dtype = DTYPES[self.dtype]
+        made = [array.astype(dtype) for array in made]
+        if self.residual and cancelled:
+            columns = random.random(self.columns) < cancelled
+            opposed = -made[0][:, columns].astype(np.float32) * np.float32(1 + 2**-5)
+            made[1][:, columns] = opposed.astype(dtype)
+            exact = np.flatnonzero(columns)[:_SPIKES]
+            made[0][:, exact] = np.asarray(_CANCELLED, dtype)
+            made[1][:, exact] = np.asarray(-_CANCELLED, dtype)
+        return tuple(made)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""
+        drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
+        if full:
+            # Of the inputs that were checked last. Some of the small rows are zero, and stay it whatever their factor.
+            family = "composite"
+            return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
+        found = [*drawn.energy("normal", np.arange(self.rows), full=False), drawn.some_rows("x", 0), drawn.weights()]
+        return (*found, drawn.some_rows("r", 1)) if self.residual else tuple(found)
+
+    def reduced(self) -> Iterator["RMSNorm"]:
+        """The same norm of 64, 128, 256, ... rows below this one's; the columns stay, kernels are written for them."""
+        rows = _FEWEST_ROWS
+        while rows < self.rows:
+            yield replace(self, rows=rows)
+            rows *= 2
+
+    def second_shape(self, small: "RMSNorm") -> "RMSNorm | None":
+        """A reduced one with half as many rows again: its number of blocks is no power of two."""
+        rows = small.rows * 3 // 2
+        return replace(small, rows=rows) if rows < self.rows else None
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch."""
+        return sampled_rows(1, self.rows, _CHECKED // self.columns, seed)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64, y and with a residual h beside it, from the inputs as they were rounded."""
+        return self._in_parts(self._reference, inputs, rows)
+
+    def _reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        h, w = self._sum(inputs, rows, np.float64)
+        return self._with_h(h / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps) * w, h)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The same computed in float32, each output rounded to dtype once."""
+        return self._in_parts(self._honest, inputs, rows)
+
+    def _honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        h, w = self._sum(inputs, rows, np.float32)
+        scale = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + np.float32(self.eps))
+        dtype = DTYPES[self.dtype]
+        return self._with_h((h * scale * w).astype(dtype), h.astype(dtype)).astype(np.float64)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The standard deviation of each output if every honest rounding were random.
+
+        First-order propagation, roundings independent. With s = 1 / sqrt(mean(h^2) + eps), n columns and r32, e32 the
+        relative deviation of one rounding to float32 and its epsilon, the variances of y are: h rounded to dtype before
+        it is squared and scaled, (s w)^2 ulp(h)^2 / 12, and through the mean y^2 s^4 sum_j h_j^2 ulp(h_j)^2 / 12 / n^2;
+        h s rounded to dtype before it is multiplied with w (as the widely used form of it is written),
+        w^2 ulp(h s)^2 / 12; the output itself, ulp(y)^2 / 12; and in float32 three products, a root right to one
+        ulp, and half the relative error of a sum of n squares:
+        y^2 (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4) with m terms added one by one. Of h: ulp(h)^2 / 12,
+        and r32^2 h^2 for the sum.
+        """
+        return self._in_parts(self._rounding, inputs, rows)
+
+    def _rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        relative32, eps32 = relative_rounding("float32"), float(np.finfo(np.float32).eps)
+        h, w = self._sum(inputs, rows, np.float64)
+        scale = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps)
+        y = h * scale * w
+        of_h = np.square(ulp(h, self.dtype)) / 12
+        through = (np.square(h) * of_h).sum(axis=1, keepdims=True) / self.columns**2
+        variance = np.square(scale * w) * of_h + np.square(y) * scale**4 * through
+        variance += (np.square(w * ulp(h * scale, self.dtype)) + np.square(ulp(y, self.dtype))) / 12
+        lost = min(self.columns, SUM_TERMS) * eps32 / 4
+        summed = (relative32**2 * self.columns + lost**2) / 4
+        variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
+        of_h += np.square(relative32 * h)
+        # Zero only where everything is exactly zero.
+        found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
+        return found
+
+    def _in_parts(
+        self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows
+    ) -> Exact:
+        """`function` of these rows, computed for a few at a time."""
+        size = max(1, _PART // self.columns)
+        return np.concatenate(
+            [function(inputs, rows[start : start + size]) for start in range(0, max(1, len(rows)), size)]
+        )
+
+    def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """h at these rows and w, in `dtype`."""
+        h = inputs[0][rows].astype(dtype)
+        if self.residual:
+            h += inputs[1][rows].astype(dtype)
+        return h, inputs[-1].astype(dtype)
+
+    def _with_h(self, y: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
+        """All outputs beside each other, as a row of them is seen."""
+        return np.concatenate((y, h), axis=1) if self.residual else y

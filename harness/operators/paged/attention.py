@@ -1,0 +1,402 @@
+"""Paged attention: queries of many sequences over keys and values that lie in pages of a shared cache."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.operators.attention import inputs as attention_inputs
+from harness.operators.attention import space as attention_space
+from harness.operators.attention.forward import Attention
+from harness.operators.blocks import sampled_rows
+from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.paged import probes as paged_probes
+from harness.operators.paged import tables as paged_tables
+from harness.operators.paged.cache import Cache
+from harness.operators.paged.tables import Room, Tables
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES
+from harness.operators.space import DRAWN, RECIPE, generator, recipe_generator
+from harness.operators.timing import Stated
+from harness.records import Array, ExpectedCount, Statement, Work
+
+_OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "normal")
+# Query-key pairs that one check may cost, as of Attention.
+_CHECKED_PAIRS = 3 << 21
+# What lies in slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
+_STALE = 2.0**8
+# Sequences of a reduced shape and of the second one.
+_SEQUENCES, _SEQUENCES_OF_SECOND = 6, 5
+_SHORTEST_TOKENS, _SHORTEST_TABLE = 64, 4
+_FIELDS = (
+    "tokens", "heads", "kv_heads", "head_dim", "sequences", "pages", "page_size", "pages_per_sequence", "dtype",
+    "scale",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedAttention:
+    """Causal attention of the newest tokens of many sequences over all keys and values of each, which lie in pages.
+
+    With `tokens` it is ragged, as servers call it, decode and prefill in one batch. Arrays: q and the output o
+    `[tokens, heads, head_dim]`; kv_pages `[pages, page_size, 2 kv_heads, head_dim]`, key head h at 2 h and value head h
+    at 2 h + 1; int32 tables kv_lens `[sequences]`, page_indices `[sequences, pages_per_sequence]`, cu_q_lens
+    `[sequences + 1]` and num_seqs `[1]`. There are num_seqs[0] sequences, 1 to `sequences`. Those of sequence s are
+    the queries cu_q_lens[s] to cu_q_lens[s + 1], one or more, and its kv_lens[s] keys, as many as queries or more:
+    key j is slot j % page_size of page page_indices[s, j // page_size]. The last key is that of the last query, and a
+    query sees its own key and those before it. Sequences may have pages in common.
+
+    Nobody reads rows of o from cu_q_lens[num_seqs[0]] on: a batch has any number of tokens, its array a fixed one. They
+    are not compared, and may hold anything, as published kernels leave there whatever they find. No other row depends
+    on such rows of q, on slots that no sequence has, nor on rows and entries of tables beyond a count or a length: they
+    hold any finite number, and any integer that is in range.
+
+    With `update` the newest tokens' keys and values are not in the pages yet: the input new_kv `[tokens, 2 kv_heads,
+    head_dim]` has them, laid out as in a page, and a call writes each to its slot before it is attended to. It returns
+    o and the pages, of which every slot is compared: what belongs to a row of q that nobody reads is written nowhere.
+
+    tokens None: every sequence has exactly one query, as decoding alone has. Arrays: q and o `[sequences, heads,
+    head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
+    page_indices as above.
+
+    Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed decoding
+    and, where it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is their mean. Raises UsageError
+    `bad-problem` for a combination that does not exist.
+    """
+
+    tokens: int | None = None
+    heads: int
+    kv_heads: int
+    head_dim: int
+    sequences: int
+    pages: int
+    page_size: int
+    pages_per_sequence: int
+    dtype: str = "bfloat16"
+    scale: float = None  # type: ignore[assignment]  # filled in on construction
+    update: bool = False
+
+    def __post_init__(self) -> None:
+        """Fills in the scale, then refuses what does not exist."""
+        sizes = {field: getattr(self, field) for field in _FIELDS[:-2] if field != "tokens"}
+        require_sizes("paged_attention", tokens=self.rows, **sizes)
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
+        require_positive("paged_attention", "scale", self.scale)
+        require_dtype("paged_attention", self.dtype)
+        if self.heads % self.kv_heads:
+            raise UsageError(
+                "bad-problem",
+                f"paged_attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
+            )
+        if self.update and self.tokens is None:
+            raise UsageError("bad-problem", "paged_attention: update needs tokens, got update=True without")
+        enough = self.sequences + -(-self.rows // self.page_size)
+        if self.pages < enough:
+            raise UsageError(
+                "bad-problem",
+                f"paged_attention: expected {enough} pages or more, one for each sequence and what the queries' own "
+                f"keys fill, got pages={self.pages}",
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of q."""
+        return self.sequences if self.tokens is None else self.tokens
+
+    @property
+    def _room(self) -> Room:
+        return Room(
+            tokens=self.rows, sequences=self.sequences, pages=self.pages, page_size=self.page_size,
+            pages_per_sequence=self.pages_per_sequence, is_decode=self.tokens is None,
+        )  # fmt: skip
+
+    @property
+    def _cache(self) -> Cache:
+        return Cache(
+            pages=self.pages, page_size=self.page_size, kv_heads=self.kv_heads, head_dim=self.head_dim,
+            is_split=self.tokens is None, has_newest=self.update,
+        )  # fmt: skip
+
+    @property
+    def _timed(self) -> tuple[str, ...]:
+        return ("decode",) if self.tokens is None else paged_tables.TIMED
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        """Of tables; decoding leaves no sequence out."""
+        return tuple(kind for kind in paged_tables.KINDS if self.tokens is not None or kind != "few-sequences")
+
+    def work(self) -> Work:
+        """The useful work of one call, the mean over the timed ones; of each query and key it sees as of Attention.
+
+        Minimum traffic: the queries, keys and values of all sequences and the tables read once, the outputs written,
+        with `update` the newest keys and values too.
+        """
+        pairs = tokens = keys = 0
+        for name in self._timed:
+            for sequence in self._tables(name, 0).sequences(self.page_size):
+                count = len(sequence.tokens)
+                pairs += count * sequence.history + count * (count + 1) // 2
+                tokens += count
+                keys += sequence.length
+        calls = len(self._timed)
+        keys += tokens * self.update
+        elements = 2 * (tokens * self.heads + keys * self.kv_heads) * self.head_dim // calls
+        integers = sum(math.prod(array.shape) for array in self._room.arrays())
+        pairs = pairs * self.heads // calls
+        return Work(
+            matmul_flops=4 * pairs * self.head_dim,
+            vector_flops=5 * pairs,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize + 4 * integers,
+            exponentials=pairs,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        q = Array(name="q", shape=(self.rows, self.heads, self.head_dim), dtype=self.dtype)
+        what = "decode" if self.tokens is None else f"{self.tokens} tokens of"
+        fields = (*_FIELDS, "update") if self.update else _FIELDS
+        heads = f"{self.heads} heads over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
+        return Statement(
+            operation="paged_attention",
+            title=f"paged attention, {what} {self.sequences} sequences, {heads}, {self.pages} pages of "
+            f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}"
+            f"{', newest keys and values written' * self.update}",
+            parameters=tuple((field, getattr(self, field)) for field in fields if getattr(self, field) is not None),
+            inputs=(q, *self._cache.arrays(self.rows, self.dtype), *self._room.arrays()),
+            outputs=(replace(q, name="o"),),
+            updates=("kv_pages",) * self.update,
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=2, high=2,
+                    more="heads or pages are unrolled, or blocks do not fit the MXU and are split",
+                    fewer="QK^T or PV does not run on the MXU",
+                ),
+                ExpectedCount(counter="exp", low=2, high=3, more="heads or pages are unrolled"),
+                ExpectedCount(counter="reduction", low=2, high=4, more="heads or pages are unrolled"),
+            ),
+        )  # fmt: skip
+
+    def timing_inputs(self) -> Stated:
+        """The tables in the calls that are timed."""
+        names = [array.name for array in self._room.arrays()]
+        return {name: dict(zip(names, self._arrays(self._tables(name, 0)), strict=True)) for name in self._timed}
+
+    def _tables(self, family: str, seed: int) -> Tables:
+        if family in self._timed:
+            return paged_tables.timed(self._room, family)
+        random = recipe_generator(f"tables of {family}", seed)
+        kind = family
+        if family in _OF_VALUES:
+            kind = "any"
+        elif family not in self._kinds:
+            # What is drawn. Probes are made of the composite's tables, which so have no slot twice.
+            several = [kind for kind in self._kinds if family != "composite" or kind != "shared-pages"]
+            kind = str(random.choice(several))
+        return paged_tables.draw(self._room, kind, random)
+
+    def _arrays(self, tables: Tables) -> tuple[NDArray[np.int32], ...]:
+        if self.tokens is None:
+            return tables.kv_lens, tables.page_indices
+        return tables.kv_lens, tables.page_indices, tables.cu_q_lens, np.array([tables.count], np.int32)
+
+    def _tables_of(self, inputs: Sequence[Values]) -> Tables:
+        if self.tokens is None:
+            starts = np.arange(self.sequences + 1, dtype=np.int32)
+            return Tables(kv_lens=inputs[3], page_indices=inputs[4], cu_q_lens=starts, count=self.sequences)
+        lengths, indices, starts, count = inputs[-4:]
+        return Tables(kv_lens=lengths, page_indices=indices, cu_q_lens=starts, count=int(count[0]))
+
+    def _attention(self, queries: int, keys: int) -> Attention:
+        """What one sequence computes."""
+        return Attention(
+            heads=self.heads, kv_heads=self.kv_heads, sequence=queries, kv_sequence=keys, head_dim=self.head_dim,
+            dtype=self.dtype, causal=True, scale=self.scale,
+        )  # fmt: skip
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + attention_space.ALL, *self._timed, "composite")
+        drawn = (DRAWN + kind for kind in attention_space.KINDS)
+        return (*self._timed, *self._kinds, *_OF_VALUES, *drawn)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """The inputs of the named family or recipe. Raises ValueError for a family that does not exist.
+
+        decode, mixed: tables as timed. Families of `paged_tables.draw`: such tables. Both with values N(0, 1).
+        logits-x10, logits-x50, needles, equal-keys, far-values: such values, as of Attention, in each sequence by
+        itself; lengths anywhere. Drawn families and composite: such values, tables of any of these kinds.
+        """
+        of_tables = (*self._timed, *self._kinds)
+        if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):
+            raise ValueError(f"expected an input family of {(*of_tables, *_OF_VALUES, 'composite')}, got {family!r}")
+        values = "normal" if family in of_tables else self.recipe(family, seed) if family.startswith(DRAWN) else family
+        random, tables = generator(f"stale, {family}", seed), self._tables(family, seed)
+        dtype, slots = DTYPES[self.dtype], (self.pages, self.page_size, self.kv_heads, self.head_dim)
+        q, k, v = (
+            (random.standard_normal(shape, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
+            for shape in ((self.rows, self.heads, self.head_dim), slots, slots)
+        )
+        newest = (random.standard_normal((self.rows, 2 * self.kv_heads, self.head_dim)) * _STALE).astype(dtype)
+        for sequence, own_seed in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
+            arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own_seed)
+            places = sequence.slots(self.page_size)
+            own_q, own_k, own_v = (
+                part.reshape(heads, -1, self.head_dim).swapaxes(0, 1)
+                for heads, part in zip((self.heads, self.kv_heads, self.kv_heads), arrays, strict=True)
+            )
+            own = slice(sequence.tokens.start, sequence.tokens.stop)
+            q[own] = own_q
+            if self.update:
+                # Their slots hold what is to be overwritten.
+                newest[own] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
+                places = (places[0][: sequence.history], places[1][: sequence.history])
+            k[places], v[places] = own_k[: len(places[0])], own_v[: len(places[0])]
+        return (q, *self._cache.laid_out(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
+
+    def _seeds(self, seed: int) -> list[int]:
+        """What the values of each sequence are drawn from."""
+        random = np.random.default_rng(np.random.SeedSequence((seed, self.sequences)))
+        return random.integers(1 << 31, size=self.sequences).tolist()  # type: ignore[no-any-return]
+
+    def _keys_and_values(self, inputs: Sequence[Values]) -> tuple[Values, Values]:
+        """`[pages, page_size, kv_heads, head_dim]` each, with what a call writes."""
+        return self._cache.keys_and_values(*(self.new_state(inputs) or inputs[1:3]))
+
+    def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
+        """The pages with the newest keys and values in their slots, all else as it was; nothing without `update`."""
+        if not self.update:
+            return ()
+        pages = inputs[1].copy()
+        for sequence in self._tables_of(inputs).sequences(self.page_size):
+            places = tuple(part[sequence.history :] for part in sequence.slots(self.page_size))
+            pages[places] = inputs[2][sequence.tokens.start : sequence.tokens.stop]
+        return (pages,)
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe of values that a drawn family has with this seed, or the recipe that it is; tables follow it."""
+        return self._any.recipe(family, seed)
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return self._any.draw_recipe(random)
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        return self._any.mutate_recipe(recipe, random)
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return self._any.recipe_in_words(recipe)
+
+    @property
+    def _any(self) -> Attention:
+        """Whose recipes those of each sequence are, whatever its length."""
+        return self._attention(1, self._room.longest)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which slots and queries, and on nothing beyond their sequence and their own key."""
+        family = "composite" if full else "any"
+        sequences = tuple(self._tables(family, seed).sequences(self.page_size))
+        return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
+
+    def reduced(self) -> Iterator["PagedAttention"]:
+        """The same with 64, 128, 256 ... tokens and 4, 8, 16 ... pages a sequence below this one's, of 6 sequences.
+
+        Heads, head_dim and the size of a page stay: kernels are written for them.
+        """
+        yield from sorted(
+            (
+                self._shortened(tokens, table, _SEQUENCES)
+                for tokens in ([None] if self.tokens is None else _doubling(_SHORTEST_TOKENS, self.tokens))
+                for table in _doubling(_SHORTEST_TABLE, self.pages_per_sequence)
+                if (tokens, table) != (self.tokens, self.pages_per_sequence)
+            ),
+            key=lambda small: small.work().flops,
+        )
+
+    def _shortened(self, tokens: int | None, table: int, sequences: int) -> "PagedAttention":
+        """With so many tokens, pages a sequence and sequences, and pages for most of what these can need."""
+        sequences = min(self.sequences, sequences)
+        pages = sequences * table * 3 // 4 + sequences + -(-(tokens or sequences) // self.page_size)
+        return replace(
+            self, tokens=tokens, sequences=sequences, pages_per_sequence=table, pages=min(self.pages, pages)
+        )  # fmt: skip
+
+    def second_shape(self, small: "PagedAttention") -> "PagedAttention | None":
+        """A reduced one with half as many tokens and pages a sequence again, and 5 sequences: no powers of two.
+
+        None where that changes nothing.
+        """
+        table = small.pages_per_sequence * 3 // 2
+        table = table if table < self.pages_per_sequence else small.pages_per_sequence
+        tokens = small.tokens
+        if tokens is not None and self.tokens is not None and tokens * 3 // 2 < self.tokens:
+            tokens = tokens * 3 // 2
+        if (tokens, table) == (small.tokens, small.pages_per_sequence):
+            return None
+        return self._shortened(tokens, table, _SEQUENCES_OF_SECOND)
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch."""
+        return sampled_rows(1, self.rows * self.heads, _CHECKED_PAIRS // self._room.longest, seed)
+
+    def unused_rows(self, inputs: Sequence[Values]) -> Rows:
+        """The rows of o that belong to no sequence, and so to nobody."""
+        tables = self._tables_of(inputs)
+        return np.arange(int(tables.cu_q_lens[tables.count]) * self.heads, self.rows * self.heads)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: of each sequence what its Attention is; 0 in rows that nobody reads."""
+        return self._by_sequence("reference", inputs, rows)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: of each sequence as an honest Attention rounds."""
+        return self._by_sequence("honest", inputs, rows)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
+
+        A row's weights and sums are over the keys of its own sequence up to its own, wherever these lie: what stands in
+        other slots of its pages has the weight 0 and adds nothing. So it is that of a causal Attention of this
+        sequence alone, `Attention.rounding`, with kv_lens[s] terms in its sums.
+        """
+        return np.maximum(self._by_sequence("rounding", inputs, rows), np.finfo(np.float32).tiny)
+
+    def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As `rounding`, by `Attention.exact_rounding`."""
+        return np.maximum(self._by_sequence("exact_rounding", inputs, rows), np.finfo(np.float32).tiny)
+
+    def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """What this method of each sequence's Attention gives for its rows; 0 elsewhere."""
+        result = np.zeros((len(rows), self.head_dim))
+        k, v = self._keys_and_values(inputs)
+        tokens, heads = np.divmod(rows, self.heads)
+        for sequence in self._tables_of(inputs).sequences(self.page_size):
+            own = sequence.tokens
+            places = np.flatnonzero((tokens >= own.start) & (tokens < own.stop))
+            if len(places):
+                slots = sequence.slots(self.page_size)
+                arrays: list[Any] = [
+                    array.swapaxes(0, 1) for array in (inputs[0][own.start : own.stop], k[slots], v[slots])
+                ]
+                count = len(own)
+                compute = getattr(self._attention(count, sequence.length), method)
+                result[places] = compute(arrays, heads[places] * count + tokens[places] - own.start)
+        return result
+
+
+def _doubling(first: int, last: int) -> Iterator[int]:
+    """The first, twice that ... below the last, and the last."""
+    while first < last:
+        yield first
+        first *= 2
+    yield last

@@ -1,0 +1,99 @@
+"""How the cache of paged attention lies in its arrays: where keys and values of a sequence are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.operators.paged.tables import Sequence as Paged
+from harness.operators.probes import Region
+from harness.operators.problem import Values
+from harness.records import Array
+
+_K, _NEWEST = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Slots of one page, or the newest tokens' own array; `ranges` are those of its axes ahead of the heads."""
+
+    ranges: tuple[range, ...]
+    is_newest: bool = False
+
+    def some(self, turn: int, step: int) -> "Place":
+        """Every so many-th of them."""
+        return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """The pages as they lie in inputs: one array from `_K` on or, where they are split, one of keys and one of values.
+
+    Whole: [pages, page_size, 2 kv_heads, head_dim], keys at even heads. Split: [kv_heads, pages, page_size, head_dim].
+    `has_newest`: keys and values of the tokens in q are in an array behind the whole pages, [tokens, 2 kv_heads,
+    head_dim], and their slots are overwritten.
+    """
+
+    pages: int
+    page_size: int
+    kv_heads: int
+    head_dim: int
+    is_split: bool
+    has_newest: bool
+
+    @property
+    def _slots(self) -> tuple[int, int]:
+        return self.pages, self.page_size
+
+    def arrays(self, tokens: int, dtype: str) -> tuple[Array, ...]:
+        """The arrays of an input that has so many tokens in q."""
+        if self.is_split:
+            shape = (self.kv_heads, *self._slots, self.head_dim)
+            return tuple(Array(name=name, shape=shape, dtype=dtype) for name in ("k_pages", "v_pages"))
+        pages = Array(name="kv_pages", shape=(*self._slots, 2 * self.kv_heads, self.head_dim), dtype=dtype)
+        newest = replace(pages, name="new_kv", shape=(tokens, *pages.shape[2:]))
+        return (pages, newest) if self.has_newest else (pages,)
+
+    def laid_out(self, k: Values, v: Values) -> tuple[Values, ...]:
+        """The pages' arrays of keys and values `[pages, page_size, kv_heads, head_dim]`."""
+        if self.is_split:
+            return tuple(np.ascontiguousarray(array.transpose(2, 0, 1, 3)) for array in (k, v))
+        return (np.stack((k, v), axis=3).reshape(*self._slots, 2 * self.kv_heads, self.head_dim),)
+
+    def keys_and_values(self, *pages: Values) -> tuple[Values, Values]:
+        """The inverse of `laid_out`."""
+        if self.is_split:
+            return pages[0].transpose(1, 2, 0, 3), pages[1].transpose(1, 2, 0, 3)
+        return pages[0][:, :, ::2], pages[0][:, :, 1::2]
+
+    def region(
+        self, is_value: bool, kv_heads: range, place: Place, factor: float, columns: range | None = None
+    ) -> Region:
+        """What these heads have there, keys or values."""
+        columns = columns or range(self.head_dim)
+        if self.is_split:
+            return Region(array=_K + is_value, ranges=(kv_heads, *place.ranges, columns), factor=factor)
+        heads = range(2 * kv_heads.start + is_value, 2 * kv_heads.stop, 2)
+        array = _NEWEST if place.is_newest else _K
+        return Region(array=array, ranges=(*place.ranges, heads, columns), factor=factor)
+
+    def everywhere(self, place: Place, of_keys: float, of_values: float) -> Iterator[Region]:
+        """Keys and values of all heads there."""
+        for is_value, factor in enumerate((of_keys, of_values)):
+            yield self.region(bool(is_value), range(self.kv_heads), place, factor)
+
+    def in_pages(self, sequence: Paged) -> int:
+        """How many of its keys a call finds in its pages."""
+        return sequence.history if self.has_newest else sequence.length
+
+    def parts(self, sequence: Paged, keys: range) -> Iterator[Place]:
+        """Where these keys of a sequence are, page by page."""
+        size, end = self.page_size, min(keys.stop, self.in_pages(sequence))
+        for number in range(keys.start // size, -(-end // size)):
+            page = int(sequence.pages[number])
+            slots = range(max(keys.start - number * size, 0), min(end - number * size, size))
+            yield Place(ranges=(range(page, page + 1), slots))
+        first = max(keys.start, end)
+        if first < keys.stop:
+            start = sequence.tokens.start - sequence.history
+            yield Place(ranges=(range(start + first, start + keys.stop),), is_newest=True)

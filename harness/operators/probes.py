@@ -1,0 +1,161 @@
+"""What an output may depend on, as data: a part of the inputs is changed, these elements must move, those must stay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.outputs import in_rows
+from harness.operators.wrong_parts import wrong_parts
+from harness.records import Array, Check, Failure, Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A part of one input, one range per axis, that a probe multiplies by `factor`.
+
+    `array` is the input's position in the statement. The factor is a signed power of two: no
+    element is rounded by it, and none but zero stays as it was.
+    """
+
+    array: int
+    ranges: tuple[range, ...]
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some elements of the outputs, seen as `[rows, columns]`, several outputs beside each other."""
+
+    rows: range
+    columns: range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A change of the inputs of `family`, and what it does to a right output, bit for bit.
+
+    Every row of a part that `moves` depends on what is changed, strongly enough that some of its
+    elements get another value whatever is rounded; no element of a part that `stays` depends on
+    it. Elements in neither may do either. `name` says what is changed, in the plural:
+    `keys 128 to 255 of key/value head 0`.
+    """
+
+    name: str
+    family: str
+    regions: tuple[Region, ...]
+    moves: tuple[Part, ...]
+    stays: tuple[Part, ...]
+
+
+def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Copies of the inputs with the regions of the probe changed."""
+    copies = tuple(array.copy() for array in inputs)
+    for region in probe.regions:
+        part = tuple(map(_slice, region.ranges, copies[region.array].shape))
+        array = copies[region.array]
+        array[part] = (array[part].astype(np.float32) * np.float32(region.factor)).astype(array.dtype)
+    return copies
+
+
+def _slice(places: range, length: int) -> slice:
+    """The same places; of a range itself numpy makes an array. Raises IndexError for places beyond the axis."""
+    if places.step < 1 or places.start < 0 or places.stop > length:
+        raise IndexError(f"expected rising places below {length}, got {places}")
+    return slice(places.start, places.stop, places.step)
+
+
+def check_probe(
+    outputs: Sequence[Array],
+    probe: Probe,
+    before: Sequence[NDArray[Any]],
+    after: Sequence[NDArray[Any]],
+    *,
+    mode: Mode,
+    seed: int,
+) -> tuple[Check, Failure | None]:
+    """The check of `after`, the outputs on the changed inputs, against `before`, those on the others.
+
+    With it a Failure: `non-finite` where `after` is not, `wrong-dependence` where a promise of the probe is broken.
+    """
+    moved = _differs(before, after)
+    bad = np.concatenate([~np.isfinite(in_rows(array)) for array in after], axis=1)
+    told = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
+    broken, compared = int(np.count_nonzero(bad)), 0
+    for parts, must_move in ((probe.stays, False), (probe.moves, True)):
+        wrong = np.zeros_like(moved)
+        for part in parts:
+            where = tuple(map(_slice, (part.rows, part.columns), moved.shape))
+            wrong[where] |= ~moved[where].any(axis=1, keepdims=True) if must_move else moved[where]
+            compared += len(part.rows) * len(part.columns)
+        if wrong.any():
+            verb = "should have moved, and did not" if must_move else "moved, and should not have"
+            told.append(f"{_named(wrong, outputs)} {verb}")
+            broken += int(np.count_nonzero(wrong))
+    found = _exact(outputs, probe.name, "dependence", broken, compared, mode=mode, seed=seed)
+    if not told:
+        return found, None
+    message = f"{probe.name} were changed: {'; '.join(told)} (shape {list(outputs[0].shape)}, seed {seed})"
+    detail = f"{broken} of {compared} compared elements; inputs: {probe.family}; look at index maps, masks and skips"
+    return found, Failure(
+        stage="correctness", kind="non-finite" if bad.any() else "wrong-dependence", message=message, detail=detail
+    )
+
+
+def check_determinism(
+    outputs: Sequence[Array],
+    family: str,
+    first: Sequence[NDArray[Any]],
+    again: Sequence[NDArray[Any]],
+    *,
+    mode: Mode,
+    seed: int,
+) -> tuple[Check, Failure | None]:
+    """The check that the same inputs gave the same bits twice; a Failure `not-deterministic` if they did not."""
+    moved = _differs(first, again)
+    broken = int(np.count_nonzero(moved))
+    found = _exact(outputs, f"{family} twice", "determinism", broken, moved.size, mode=mode, seed=seed)
+    if not broken:
+        return found, None
+    message = (
+        f"the same inputs gave other outputs the second time: {_named(moved, outputs)} changed "
+        f"(inputs: {family}, seed {seed}); look for memory that is read before it is written, and random numbers"
+    )
+    return found, Failure(stage="correctness", kind="not-deterministic", message=message)
+
+
+def _exact(
+    outputs: Sequence[Array],
+    family: str,
+    criterion: Literal["dependence", "determinism"],
+    broken: int,
+    compared: int,
+    *,
+    mode: Mode,
+    seed: int,
+) -> Check:
+    return Check(
+        family=family, mode=mode, shape=outputs[0].shape, seed=seed, elements=compared, criterion=criterion,
+        error=float(broken), honest_error=0.0, tolerance=0.0, passed=not broken,
+    )  # fmt: skip
+
+
+def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """`[rows, columns]`: which elements differ in any bit. Raises ValueError for arrays of another shape or dtype."""
+    differ = []
+    for old, new in zip(before, after, strict=True):
+        if old.shape != new.shape or old.dtype != new.dtype:
+            raise ValueError(f"expected {old.dtype}{list(old.shape)}, got {new.dtype}{list(new.shape)}")
+        word = np.dtype(f"u{old.itemsize}")
+        old_bits, new_bits = (in_rows(np.ascontiguousarray(array).view(word)) for array in (old, new))
+        differ.append(old_bits != new_bits)
+    found: NDArray[np.bool_] = np.concatenate(differ, axis=1)
+    return found
+
+
+def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:
+    """`12 elements in o[0, 128..130, 5..127]` of those that are wrong."""
+    count = np.count_nonzero(wrong)
+    return f"{count} element{'s' if count > 1 else ''} in {wrong_parts(outputs, wrong)}"

@@ -1,0 +1,55 @@
+"""What every problem can answer: its statement, its inputs, and the right outputs with the error they may have."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.probes import Probe
+from harness.records import Statement
+
+# bfloat16 is a dtype of ml_dtypes, which numpy's own types do not name.
+Values: TypeAlias = NDArray[Any]
+Rows: TypeAlias = NDArray[np.int64]
+Exact: TypeAlias = NDArray[np.float64]
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """One operation at one shape.
+
+    A row is an index into `output.reshape(-1, output.shape[-1])`: outputs are compared row by
+    row. Where there are several outputs, they have equally many rows and are seen beside each other:
+    the three numerical methods return `[len(rows), columns of all outputs together]` float64.
+    """
+
+    def statement(self) -> Statement:
+        """What is computed, as it is recorded."""
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """The input families that a kernel must pass at the contest's full shape, or at a reduced one."""
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """Inputs in the order of `statement().inputs`, equal for equal seeds. Raises ValueError: no such family."""
+
+    def reduced(self) -> Iterator["Problem"]:
+        """The same operation at smaller shapes, in increasing size, all below this one."""
+
+    def second_shape(self, small: Any) -> "Problem | None":
+        """A second shape near the reduced one `small`, of other proportions; None where there is none below this."""
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Changes of inputs, and what they move: for the contest's full shape, or for a reduced one."""
+
+    def sample_rows(self, seed: int) -> Rows:
+        """The rows that are compared, sorted and distinct: all where that is cheap."""
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The right outputs, computed in float64 from the rounded inputs."""
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The outputs of a plain implementation that rounds where the problem's dtype makes an honest kernel round."""
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The standard deviation of each output that the roundings of an honest kernel cause; positive."""

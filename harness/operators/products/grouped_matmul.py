@@ -1,0 +1,238 @@
+"""Grouped matrix product (ragged dot): rows of each group times that group's matrix; shapes, work, exact outputs."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.operators import group_sizes, space
+from harness.operators.blocks import sampled_rows, shorter, spans, turned
+from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.probes import Part, Probe, Region
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products import probes as product_probes
+from harness.operators.products.matmul import COMPOSITE, Matmul
+from harness.operators.rounding import DTYPES, product_deviation
+from harness.operators.space import DRAWN
+from harness.operators.timing import Stated
+from harness.records import Array, ExpectedCount, Statement, Work
+
+# Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
+_OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned", "crowded")
+_OF_VALUES = ("needles", "far-values", "cancelling")
+# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+_CHECKED = 5 << 30
+# Groups of a reduced shape and of the second one: enough for one to be empty, one to be first, one last, one between.
+_GROUPS, _GROUPS_OF_SECOND = 4, 3
+_LHS, _RHS = range(2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedMatmul:
+    """OUT [m, n]: each row of LHS [m, k] times the matrix of its group in RHS [groups, k, n], all in `dtype`.
+
+    The rows are sorted by group: the first group_sizes[0] of them belong to group 0, the next group_sizes[1] to
+    group 1, and so on. Sizes are 0 and more, and sum to m. Products are added up in float32. It is timed with balanced
+    and with skewed sizes (see `group_sizes`), and the latency is their mean. Raises UsageError `bad-problem` for sizes
+    that do not exist.
+    """
+
+    m: int
+    groups: int
+    k: int
+    n: int
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        require_sizes("grouped_matmul", m=self.m, groups=self.groups, k=self.k, n=self.n)
+        require_dtype("grouped_matmul", self.dtype)
+
+    def work(self) -> Work:
+        """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add.
+
+        LHS and the sizes read once, OUT written once, and the matrices of groups that have rows read once: as many as
+        the timed calls have on the average.
+        """
+        filled = np.mean([np.count_nonzero(make(self.m, self.groups)) for make in group_sizes.TIMED.values()])
+        elements = self.m * (self.k + self.n) + math.floor(filled * self.k * self.n)
+        return Work(
+            matmul_flops=2 * self.m * self.n * self.k,
+            vector_flops=0,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize + 4 * self.groups,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        return Statement(
+            operation="grouped_matmul",
+            title=f"grouped matmul, {self.m} rows in {self.groups} groups, {self.k} x {self.n} (k x n), {self.dtype}",
+            parameters=tuple((field, getattr(self, field)) for field in ("m", "groups", "k", "n", "dtype")),
+            inputs=(
+                Array(name="lhs", shape=(self.m, self.k), dtype=self.dtype),
+                Array(name="rhs", shape=(self.groups, self.k, self.n), dtype=self.dtype),
+                Array(name="group_sizes", shape=(self.groups,), dtype="int32", low=0, high=self.m),
+            ),
+            outputs=(Array(name="out", shape=(self.m, self.n), dtype=self.dtype),),
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=1, high=1,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="the product does not run on the MXU",
+                ),
+                ExpectedCount(counter="exp", low=0, high=0, more="not part of a product"),
+                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a product: the MXU accumulates"),
+            ),
+        )  # fmt: skip
+
+    def timing_inputs(self) -> Stated:
+        """The sizes of the groups in the calls that are timed."""
+        return {name: {"group_sizes": make(self.m, self.groups)} for name, make in group_sizes.TIMED.items()}
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""
+        if full:
+            return (*self._products().families(True)[:1], *group_sizes.TIMED, "composite")
+        drawn = tuple(family for family in self._products().families(False) if family.startswith(DRAWN))
+        return (*group_sizes.TIMED, *_OF_SIZES, *_OF_VALUES, *drawn)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
+
+        balanced, skewed: as timed. empty-groups, one-group, single-rows, aligned, crowded: such sizes, values N(0, 1).
+        needles, far-values, cancelling: such values, as of a Matmul, borders of groups anywhere. Drawn families: such
+        values, sizes of any of these kinds. composite: such values, and crowded sizes, as no reduced shape has so many
+        groups.
+        """
+        lhs, columns = self._products().make_inputs(self._values(family), seed)
+        # Every group gets some of the columns of each kind.
+        rhs = np.ascontiguousarray(columns.reshape(self.k, self.n, self.groups).transpose(2, 0, 1))
+        return lhs, rhs, self._group_sizes(family, seed)
+
+    def _values(self, family: str) -> str:
+        """The family of a Matmul's whose values it has."""
+        return "normal" if family in (*group_sizes.TIMED, *_OF_SIZES) else family
+
+    def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
+        if family in group_sizes.TIMED:
+            return group_sizes.TIMED[family](self.m, self.groups)
+        kinds = {**dict.fromkeys(_OF_VALUES, "unaligned"), **{kind: kind for kind in _OF_SIZES}, "composite": "crowded"}
+        draw = group_sizes.DRAWN[kinds[family]] if family in kinds else group_sizes.any_kind
+        return draw(self.m, self.groups, space.recipe_generator(f"sizes of {family}", seed))
+
+    def _products(self) -> Matmul:
+        """The product of all rows with the matrices of all groups, whose values have the space of a Matmul's."""
+        return Matmul(m=self.m, n=self.n * self.groups, k=self.k, dtype=self.dtype)
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe of values that a drawn family has with this seed, or the recipe that it is; sizes follow it."""
+        return self._products().recipe(family, seed)
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return self._products().draw_recipe(random)
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        return self._products().mutate_recipe(recipe, random)
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return self._products().recipe_in_words(recipe)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which rows of LHS, on all parts of k, and on the matrix of their group and no other."""
+        drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
+        if full:
+            even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
+            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            inner = drawn.inner("lhs", _LHS, self.k, "composite", kinds=even, columns=self.n - self.n // 8)
+            return (inner, self._own_matrix("composite", seed))
+        return (
+            drawn.inner("lhs", _LHS, self.k, "empty-groups"),
+            replace(drawn.some_rows("lhs", _LHS, self.k), family="empty-groups"),
+            self._own_matrix("empty-groups", seed),
+            self._own_matrix("single-rows", seed),
+        )
+
+    def _own_matrix(self, family: str, seed: int) -> Probe:
+        """The signs of every group's matrix in columns of its own: its rows move there, and nowhere else."""
+        sizes = self._group_sizes(family, seed)
+        count = min(self.groups, self.n)
+        columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
+        # Neighbouring groups have different columns; which, nobody can foresee.
+        order = np.random.default_rng((seed, count)).permutation(count)
+        regions, moves, stays = [], [], []
+        for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
+            own = columns[order[group % count]]
+            regions.append(Region(array=_RHS, ranges=(range(group, group + 1), range(self.k), own), factor=-1.0))
+            others = (range(own.start), range(own.stop, self.n))
+            moves.append(Part(rows=rows, columns=own))
+            stays += [Part(rows=rows, columns=other) for other in others]
+        return Probe(
+            name="matrices of all groups, each in columns of its own,",
+            family=family,
+            regions=tuple(regions),
+            moves=tuple(part for part in moves if part.rows),
+            stays=tuple(part for part in stays if part.rows and part.columns),
+        )
+
+    def reduced(self) -> Iterator["GroupedMatmul"]:
+        """The same product with each length shortened to 256, 512, 1024, ... below this one, of 4 groups at most."""
+        for m, k, n in shorter(self.m, self.k, self.n):
+            yield replace(self, m=m, k=k, n=n, groups=min(self.groups, _GROUPS))
+
+    def second_shape(self, small: "GroupedMatmul") -> "GroupedMatmul | None":
+        """A reduced one with m and k half as long again, and 3 groups: no numbers of blocks are powers of two.
+
+        A length that is the contest's own already stays. None where that changes nothing.
+        """
+        m, k = (
+            length * 3 // 2 if length * 3 // 2 < whole else length
+            for length, whole in ((small.m, self.m), (small.k, self.k))
+        )
+        if (m, k) == (small.m, small.k):
+            return None
+        return replace(small, m=m, k=k, groups=min(small.groups, _GROUPS_OF_SECOND))
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
+        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
+
+    def border_rows(self, inputs: Sequence[Values]) -> Rows:
+        """The first and last row of each group that has rows."""
+        ends = np.cumsum(inputs[2], dtype=np.int64)
+        filled = inputs[2] > 0
+        return np.union1d(ends[filled] - 1, (ends - inputs[2])[filled])
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: the products in float64, from the inputs as they were rounded."""
+        return self._by_group(inputs, rows, np.float64, lambda a, b: a @ b)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: added up in float32, rounded to dtype once."""
+        return self._by_group(inputs, rows, np.float32, lambda a, b: (a @ b).astype(DTYPES[self.dtype]))
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
+
+        An element is a sum over k as in a Matmul, whatever its group: that a row stands in one tile with rows of other
+        groups adds nothing to it, as what is added up for those is masked. So it is the output's own rounding,
+        ulp(out)^2 / 12, and that of the float32 sum over k (`product_deviation`).
+        """
+        return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
+
+    def _by_group(
+        self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
+    ) -> Exact:
+        """`function` of the rows of each group and of its matrix."""
+        lhs, rhs, sizes = inputs
+        group_of = np.repeat(np.arange(self.groups), sizes)[rows]
+        result = np.empty((len(rows), self.n))
+        for group in np.unique(group_of):
+            places = np.flatnonzero(group_of == group)
+            result[places] = function(lhs[rows[places]].astype(dtype), rhs[group].astype(dtype))
+        return result

@@ -1,0 +1,161 @@
+"""Grouped matrix product of transposed rows: of each group one matrix, as the gradient of a ragged dot's weights is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.operators import group_sizes
+from harness.operators.blocks import BLOCK, sampled_rows, shifted_blocks, spans, turned
+from harness.operators.probes import Part, Probe, Region
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products.grouped_matmul import GroupedMatmul
+from harness.operators.products.matmul import COMPOSITE, Matmul
+from harness.operators.rounding import DTYPES
+from harness.records import Array, Statement, Work
+
+# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+_CHECKED = 5 << 30
+_LHS, _RHS = range(2)
+# A change of sign keeps every magnitude.
+_TURNED = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedMatmulTransposed(GroupedMatmul):
+    """OUT [groups, k, n]: of each group its rows of LHS [m, k], transposed, times its rows of RHS [m, n].
+
+    Rows are sorted by group as in a GroupedMatmul, of which this is the gradient of the weights: LHS is its LHS, RHS
+    the gradient of its output. The matrix of a group without rows is zero. Families, sizes and reduced shapes are
+    those of a GroupedMatmul.
+    """
+
+    def work(self) -> Work:
+        """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add; each array moved once."""
+        elements = self.m * (self.k + self.n) + self.groups * self.k * self.n
+        return Work(
+            matmul_flops=2 * self.m * self.n * self.k,
+            vector_flops=0,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize + 4 * self.groups,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        lhs, rhs, sizes = (
+            Array(name="lhs", shape=(self.m, self.k), dtype=self.dtype),
+            Array(name="rhs", shape=(self.m, self.n), dtype=self.dtype),
+            Array(name="group_sizes", shape=(self.groups,), dtype="int32", low=0, high=self.m),
+        )
+        return replace(
+            GroupedMatmul.statement(self),
+            operation="grouped_matmul_transposed",
+            title=f"transposed grouped matmul, {self.m} rows in {self.groups} groups, {self.k} x {self.n} (k x n), "
+            f"{self.dtype}",
+            inputs=(lhs, rhs, sizes),
+            outputs=(Array(name="out", shape=(self.groups, self.k, self.n), dtype=self.dtype),),
+            work=self.work(),
+        )
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """LHS, RHS and the sizes of a family or recipe of a GroupedMatmul. Raises ValueError where there is none.
+
+        Values are those of a Matmul that sums over the rows. Terms that cancel do so within a group: there is one.
+        """
+        turned_lhs, rhs = self._products().make_inputs(self._values(family), seed)
+        return np.ascontiguousarray(turned_lhs.T), rhs, self._group_sizes(family, seed)
+
+    def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
+        if family == "cancelling":
+            return group_sizes.one_group(self.m, self.groups, np.random.default_rng((seed, self.groups)))
+        return GroupedMatmul._group_sizes(self, family, seed)
+
+    def _products(self) -> Matmul:
+        """The product of all columns of LHS with all of RHS, summed over all rows."""
+        return Matmul(m=self.k, n=self.n, k=self.m, dtype=self.dtype)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which matrix depends on which rows of LHS and of RHS: on those of its group, on each, and on no others."""
+        if full:
+            return (self._every_row("composite", seed), self._own_rows("composite", seed))
+        return tuple(
+            probe(family, seed)
+            for family in ("empty-groups", "single-rows")
+            for probe in (self._every_row, self._own_rows)
+        )
+
+    def _every_row(self, family: str, seed: int) -> Probe:
+        """Every block of rows of LHS in columns of its own: they are rows of OUT, in the groups that the block has."""
+        random = np.random.default_rng(np.random.SeedSequence((seed, self.m, self.k)))
+        parts = shifted_blocks(self.m, max(2, self.k // 8), BLOCK // 2, random)
+        # Where a needle outweighs all other terms of a row, a block without it moves nothing.
+        pattern = turned(COMPOSITE, seed, self.k) if family == "composite" else ("normal",)
+        period = len(parts) | 1
+        places = [int(place) for place in random.permutation(period)]
+        step = period * len(pattern)
+        groups = tuple(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()]))
+        regions, moves, stays = [], [], []
+        for place, part in zip(places, parts, strict=False):
+            columns = range(place, self.k, period)
+            regions.append(Region(array=_LHS, ranges=(part, columns), factor=_TURNED))
+            for group, rows in enumerate(groups):
+                if range(max(rows.start, part.start), min(rows.stop, part.stop)):
+                    # Of each kind of row in turn: every `len(pattern)`th column that is this block's.
+                    evens = [column for column in columns[: len(pattern)] if pattern[column % len(pattern)] == "normal"]
+                    moves += [self._part(group, range(column, self.k, step)) for column in evens]
+                else:
+                    stays.append(self._part(group, columns))
+        return Probe(
+            name=f"columns of lhs, each of {len(parts)} blocks of rows in columns of its own,", family=family,
+            regions=tuple(region for region in regions if region.ranges[1]),
+            moves=tuple(part for part in moves if part.rows), stays=tuple(part for part in stays if part.rows),
+        )  # fmt: skip
+
+    def _own_rows(self, family: str, seed: int) -> Probe:
+        """The signs of every group's rows of RHS in columns of its own: its matrix moves there, and nowhere else."""
+        count = min(self.groups, self.n)
+        columns = tuple(spans([part * self.n // count for part in range(count + 1)]))
+        # Neighbouring groups have different columns; which, nobody can foresee.
+        order = np.random.default_rng((seed, count)).permutation(count)
+        regions, moves, stays = [], [], []
+        for group, rows in enumerate(spans([0, *np.cumsum(self._group_sizes(family, seed)).tolist()])):
+            own = columns[order[group % count]]
+            others = (range(own.start), range(own.stop, self.n))
+            stays += [self._part(group, range(self.k), other) for other in others]
+            if rows:
+                regions.append(Region(array=_RHS, ranges=(rows, own), factor=_TURNED))
+                moves.append(self._part(group, range(self.k), own))
+            else:
+                stays.append(self._part(group, range(self.k), own))
+        return Probe(
+            name="rows of all groups in rhs, each in columns of its own,", family=family, regions=tuple(regions),
+            moves=tuple(moves), stays=tuple(part for part in stays if part.columns),
+        )  # fmt: skip
+
+    def _part(self, group: int, rows: range, columns: range | None = None) -> Part:
+        """These rows of a group's matrix."""
+        first = group * self.k
+        places = range(first + rows.start, first + rows.stop, rows.step)
+        return Part(rows=places, columns=range(self.n) if columns is None else columns)
+
+    def sample_rows(self, seed: int) -> Rows:
+        """Of every matrix all rows where that is cheap; else the first, the last, and some of every even stretch."""
+        return sampled_rows(self.groups, self.k, _CHECKED // (self.n * self.m), seed)
+
+    def _by_group(
+        self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]
+    ) -> Exact:
+        """`function` of the columns of LHS that are these rows of OUT, transposed, and RHS: the rows of each group.
+
+        `rounding` follows from it as in a GroupedMatmul: an element is a sum over the rows of its group, added up in
+        float32 and rounded once; what is masked adds nothing to it.
+        """
+        lhs, rhs, sizes = inputs
+        group_of, row_of = np.divmod(rows, self.k)
+        result = np.empty((len(rows), self.n))
+        for group, own in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
+            places = np.flatnonzero(group_of == group)
+            if len(places):
+                some = slice(own.start, own.stop)
+                result[places] = function(lhs[some, row_of[places]].T.astype(dtype), rhs[some].astype(dtype))
+        return result

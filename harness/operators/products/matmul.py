@@ -1,0 +1,197 @@
+"""Matrix product C = A B: shapes, useful work, exact outputs and what rounding does to them."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators import textures
+from harness.operators.blocks import borders, sampled_rows, shorter, turned
+from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.normals import normal
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products import probes as product_probes
+from harness.operators.rounding import DTYPES, product_deviation
+from harness.operators.space import DRAWN, RECIPE
+from harness.records import Array, ExpectedCount, Statement, Work
+
+_FAMILIES = ("normal", "far-values", "needles", "cancelling")
+# Far from zero, and another number in every column, as in attention.
+_OFFSETS = (96.0, 104.0)
+# Terms that cancel are larger than what is left of them by the square of this: an accumulator in
+# bfloat16 (8 bits) loses all that is left, one in float32 (24 bits) little beside the rounding of the output.
+_CANCELLED = 16.0
+# A needle outweighs the other terms of its row together up to K = 2^16.
+_NEEDLE = 2.0**10
+# What a row of the composite is, by its position modulo 4, counted from a drawn place.
+COMPOSITE = ("normal", "needles", "normal", "cancelling")
+# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+_CHECKED = 5 << 30
+# Columns of B converted at a time: 64 MB as float64 at K = 8192.
+_COLUMNS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matmul(textures.Textured):
+    """C [m, n] = A [m, k] B [k, n], all in `dtype`, products added up in float32.
+
+    Raises UsageError `bad-problem` for sizes that do not exist.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        require_sizes("matmul", m=self.m, n=self.n, k=self.k)
+        require_dtype("matmul", self.dtype)
+
+    def work(self) -> Work:
+        """The useful work of one call: 2 FLOPs per multiply-add; A and B read once, C written once."""
+        elements = self.m * self.k + self.k * self.n + self.m * self.n
+        return Work(
+            matmul_flops=2 * self.m * self.n * self.k,
+            vector_flops=0,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        return Statement(
+            operation="matmul",
+            title=f"matmul C = A B, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}",
+            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype")),
+            inputs=(
+                Array(name="a", shape=(self.m, self.k), dtype=self.dtype),
+                Array(name="b", shape=(self.k, self.n), dtype=self.dtype),
+            ),
+            outputs=(Array(name="c", shape=(self.m, self.n), dtype=self.dtype),),
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=1, high=1,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="the product does not run on the MXU",
+                ),
+                ExpectedCount(counter="exp", low=0, high=0, more="not part of a matmul"),
+                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a matmul: the MXU accumulates"),
+            ),
+        )  # fmt: skip
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """A and B of the named family or recipe. Raises ValueError for a family that does not exist.
+
+        normal: all N(0, 1). far-values: N(c, 1) with c near 100 in A's rows and in B's columns, so that sums
+        grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
+        anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms of the first
+        half of k meet their opposites in the second half, so that what was rounded in between is all there is.
+        composite: needles and cancelling by row, far values by column.
+        """
+        if family.startswith((DRAWN, RECIPE)):
+            (a, b), cancelled, random = self._textured(family, seed)
+            textures.cancel(a, b, cancelled, random)
+            return a.astype(DTYPES[self.dtype]), b.astype(DTYPES[self.dtype])
+        if family not in (*_FAMILIES, "composite"):
+            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
+        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        a, b = normal(random, self.m, self.k), normal(random, self.k, self.n)
+        pattern = turned(COMPOSITE, seed, self.m) if family == "composite" else (family,)
+        kinds = np.array(pattern)[np.arange(self.m) % len(pattern)]
+        if family in ("far-values", "composite"):
+            columns = self.n if family == "far-values" else self._far_columns
+            b[:, self.n - columns :] += random.uniform(*_OFFSETS, columns).astype(np.float32)
+        if family == "far-values":
+            a += random.uniform(*_OFFSETS, (self.m, 1)).astype(np.float32)
+        self._cancel(a, b, np.flatnonzero(kinds == "cancelling"))
+        rows = np.flatnonzero(kinds == "needles")
+        # Half of them at borders of blocks, half anywhere: what a kernel leaves out need not be a block.
+        at_borders, positions = rows[::2], borders(self.k)
+        a[at_borders, positions[random.integers(len(positions), size=len(at_borders))]] = _NEEDLE
+        a[rows[1::2], random.integers(self.k, size=len(rows[1::2]))] = _NEEDLE
+        dtype = DTYPES[self.dtype]
+        return a.astype(dtype), b.astype(dtype)
+
+    @property
+    def _far_columns(self) -> int:
+        """The last columns of B in the composite, which are far from zero."""
+        return self.n // 8
+
+    def _cancel(self, a: NDArray[Any], b: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        """Mirrors a part of k, of B for all rows and of A with opposite sign for these."""
+        count = self.k // 4
+        if not len(rows) or not count:
+            return
+        b[:count] *= _CANCELLED
+        b[self.k - count :] = b[:count][::-1]
+        a[rows, :count] *= _CANCELLED
+        a[rows, self.k - count :] = -a[rows, :count][:, ::-1]
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which rows of A, columns on which columns of B, and all of them on every part of k."""
+        drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
+        if full:
+            even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
+            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            return (drawn.inner("a", 0, self.k, "composite", kinds=even, columns=self.n - self._far_columns),)
+        return (
+            drawn.inner("a", 0, self.k),
+            drawn.some_rows("a", 0, self.k),
+            drawn.some_columns("b", 1, self.k),
+        )
+
+    def reduced(self) -> Iterator["Matmul"]:
+        """The same product with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
+        for m, n, k in shorter(self.m, self.n, self.k):
+            yield replace(self, m=m, n=n, k=k)
+
+    def second_shape(self, small: "Matmul") -> "Matmul | None":
+        """A reduced one with m and k half as long again: so many blocks are no power of two, and no two lengths equal.
+
+        A length that is the contest's own already stays. None where that changes nothing.
+        """
+        m, k = (
+            length * 3 // 2 if length * 3 // 2 < whole else length
+            for length, whole in ((small.m, self.m), (small.k, self.k))
+        )
+        return replace(small, m=m, k=k) if (m, k) != (small.m, small.k) else None
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
+        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: the product in float64, from the inputs as they were rounded."""
+        return self._by_columns(inputs, rows, np.float64, lambda a, b: a @ b)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: added up in float32, rounded to dtype once."""
+        return self._by_columns(inputs, rows, np.float32, lambda a, b: (a @ b).astype(DTYPES[self.dtype]))
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
+
+        Of the output itself and of the float32 sum over k, as `product_deviation` derives it.
+        """
+        return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
+
+    def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
+        """`function` of these rows of A and some columns of B at a time, all of them beside each other."""
+        a, b = inputs
+        some = a[rows].astype(dtype)
+        result = np.empty((len(rows), self.n))
+        for start in range(0, self.n, _COLUMNS):
+            columns = slice(start, start + _COLUMNS)
+            result[:, columns] = function(some, b[:, columns].astype(dtype))
+        return result

@@ -1,0 +1,113 @@
+"""Which outputs of a product (or of what is made of products, row by row) depend on which inputs, stated as probes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.operators.blocks import BLOCK, blocks, drawn_block, shifted_blocks, spans
+from harness.operators.probes import Part, Probe, Region
+
+# A change of sign keeps every magnitude, so that nothing a kernel may branch on changes.
+_TURNED = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Probes of an output [rows, columns] whose rows depend on rows of one input; places follow from the seed."""
+
+    rows: int
+    columns: int
+    seed: int
+
+    def inner(
+        self,
+        name: str,
+        array: int,
+        length: int,
+        family: str = "normal",
+        *,
+        kinds: Sequence[bool] = (True,),
+        columns: int | None = None,
+    ) -> Probe:
+        """Every part of the length that is summed over, each in rows of its own: one run shows every part.
+
+        Every row must move in each block of columns: a part that is left out anywhere, for some rows or
+        some columns, stands still there. `kinds` says which rows, by their position modulo its length (a power of
+        two), and `columns` how many columns weigh all terms so evenly that they must move (None: all).
+        """
+        # Half a kernel's smallest block, so that one which is left out hides a whole one of these; their borders are
+        # drawn, so that they are none of the kernel's.
+        parts = shifted_blocks(length, max(2, self.rows // 8), BLOCK // 2, self._random(array, length, 1))
+        # An odd period, so that every part is changed in rows of every kind; rows beyond the parts stay as they were.
+        period = len(parts) | 1
+        places = [int(place) for place in self._random(array, length).permutation(period)]
+        regions = tuple(
+            Region(array=array, ranges=(range(place, self.rows, period), part), factor=_TURNED)
+            for place, part in zip(places, parts, strict=False)
+        )
+        step = period * len(kinds)
+        changed = set(places[: len(parts)])
+        even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in changed]
+        still = [range(place, self.rows, period) for place in places[len(parts) :]]
+        return Probe(
+            name=f"columns of {name}, each of {len(parts)} blocks in rows of its own,",
+            family=family,
+            regions=regions,
+            moves=tuple(part for row in even for part in self._everywhere(range(row, self.rows, step), columns)),
+            stays=tuple(Part(rows=rows, columns=range(self.columns)) for rows in still if rows),
+        )
+
+    def some_rows(self, name: str, array: int, length: int) -> Probe:
+        """A block of rows of the input that the output's rows depend on."""
+        rows = drawn_block(self.rows, self._random(array, self.rows))
+        return Probe(
+            name=f"rows {rows.start} to {rows.stop - 1} of {name}",
+            family="normal",
+            regions=(Region(array=array, ranges=(rows, range(length)), factor=_TURNED),),
+            moves=self._everywhere(rows),
+            stays=tuple(
+                Part(rows=other, columns=range(self.columns))
+                for other in (range(rows.start), range(rows.stop, self.rows))
+                if other
+            ),
+        )
+
+    def some_columns(self, name: str, array: int, length: int) -> Probe:
+        """A block of columns of the input that the output's columns depend on."""
+        columns = drawn_block(self.columns, self._random(array, self.columns))
+        return Probe(
+            name=f"columns {columns.start} to {columns.stop - 1} of {name}",
+            family="normal",
+            regions=(Region(array=array, ranges=(range(length), columns), factor=_TURNED),),
+            moves=(Part(rows=range(self.rows), columns=columns),),
+            stays=tuple(
+                Part(rows=range(self.rows), columns=other)
+                for other in (range(columns.start), range(columns.stop, self.columns))
+                if other
+            ),
+        )
+
+    def parts(self, name: str, array: int, length: int) -> Probe:
+        """Every part of the length that a last product sums over, each in columns of its own."""
+        parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
+        edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
+        columns = tuple(spans(edges))
+        return Probe(
+            name=f"rows of {name}, each of {len(parts)} blocks in columns of its own,",
+            family="normal",
+            regions=tuple(
+                Region(array=array, ranges=(part, some), factor=_TURNED)
+                for part, some in zip(parts, columns, strict=True)
+            ),
+            moves=tuple(Part(rows=range(self.rows), columns=some) for some in columns),
+            stays=(),
+        )
+
+    def _everywhere(self, rows: range, columns: int | None = None) -> tuple[Part, ...]:
+        """These rows in each block of columns (of all, or of so many) by itself."""
+        length = columns or self.columns
+        return tuple(Part(rows=rows, columns=part) for part in blocks(length, length))
+
+    def _random(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence((self.seed, *what)))

@@ -1,0 +1,209 @@
+"""Matrix product with weights of eight bits, C = (A Q) * scales: shapes, useful work, exact outputs, their rounding."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.operators.blocks import sampled_rows, shorter, turned
+from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products import probes as product_probes
+from harness.operators.products.matmul import COMPOSITE, Matmul
+from harness.operators.rounding import DTYPES, sum_variance, ulp
+from harness.records import Array, ExpectedCount, Statement, Work
+
+# The largest weight; -128 has no opposite, and quantisers leave it out.
+_LARGEST = 127
+# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+_CHECKED = 5 << 30
+_A, _Q, _SCALES, _ROW_SCALES = range(4)
+_BYTES = {"int8": 1, **{name: dtype.itemsize for name, dtype in DTYPES.items()}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedMatmul:
+    """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, Q int8, one float32 scale for each column.
+
+    `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
+    are scaled too. Numbers of eight bits are -127 to 127, never -128, which has no opposite. The products are added up
+    in float32 or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises
+    UsageError `bad-problem` for sizes and types that do not exist.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bfloat16"
+    activations: str = None  # type: ignore[assignment]  # filled in on construction
+
+    def __post_init__(self) -> None:
+        """Fills in the type of A, then refuses what does not exist."""
+        require_sizes("quantized_matmul", m=self.m, n=self.n, k=self.k)
+        require_dtype("quantized_matmul", self.dtype)
+        if self.activations is None:
+            object.__setattr__(self, "activations", self.dtype)
+        if self.activations not in (self.dtype, "int8"):
+            raise UsageError(
+                "bad-problem",
+                f"quantized_matmul: expected activations {self.dtype} or int8, got {self.activations!r}",
+            )
+
+    def work(self) -> Work:
+        """The useful work of one call: 2 FLOPs per multiply-add, 1 per element and scale; each array moved once."""
+        arrays = (*self._inputs, self._output)
+        is_int8 = self.activations == "int8"
+        return Work(
+            matmul_flops=2 * self.m * self.n * self.k,
+            vector_flops=(2 if is_int8 else 1) * self.m * self.n,
+            minimum_hbm_bytes=sum(math.prod(array.shape) * _BYTES[array.dtype] for array in arrays),
+            matmul_dtype="int8" if is_int8 else "bfloat16",
+        )
+
+    @property
+    def _inputs(self) -> tuple[Array, ...]:
+        rows = (Array(name="row_scales", shape=(self.m, 1), dtype="float32"),)
+        return (
+            Array(name="a", shape=(self.m, self.k), dtype=self.activations),
+            Array(name="q", shape=(self.k, self.n), dtype="int8"),
+            Array(name="scales", shape=(1, self.n), dtype="float32"),
+            *(rows if self.activations == "int8" else ()),
+        )
+
+    @property
+    def _output(self) -> Array:
+        return Array(name="c", shape=(self.m, self.n), dtype=self.dtype)
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        return Statement(
+            operation="quantized_matmul",
+            title=f"matmul {self.activations} x int8, {self.m} x {self.n} x {self.k} (m x n x k), to {self.dtype}",
+            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype", "activations")),
+            inputs=self._inputs,
+            outputs=(self._output,),
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=1, high=1,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="the product does not run on the MXU",
+                ),
+                ExpectedCount(counter="exp", low=0, high=0, more="not part of a matmul"),
+                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a matmul: the MXU accumulates"),
+            ),
+        )  # fmt: skip
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """Those of a Matmul; of int8 activations far values at the full shape too, whose sums are the largest."""
+        far = ("far-values",) if full and self.activations == "int8" else ()
+        return (*self._product().families(full), *far)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """What a Matmul has in this family: each column of B, and each row of an A of int8, rounded to 127 steps."""
+        a, b = self._product().make_inputs(family, seed)
+        q, scales = _quantized(b, axis=0)
+        if self.activations != "int8":
+            return a, q, scales
+        rounded, row_scales = _quantized(a, axis=1)
+        return rounded, q, scales, row_scales
+
+    def _product(self) -> Matmul:
+        """The product whose matrices these are, but for the rounding of B."""
+        return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe of values that a drawn family has with this seed, or the recipe that it is."""
+        return self._product().recipe(family, seed)
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return self._product().draw_recipe(random)
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        return self._product().mutate_recipe(recipe, random)
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return self._product().recipe_in_words(recipe)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which rows of A, columns on which of Q and of the scales, all on every part of k."""
+        drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
+        if full:
+            even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
+            # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
+            return (drawn.inner("a", _A, self.k, "composite", kinds=even, columns=self.n - self.n // 8),)
+        return (
+            drawn.inner("a", _A, self.k),
+            drawn.some_rows("a", _A, self.k),
+            drawn.some_columns("q", _Q, self.k),
+            drawn.some_columns("the scales", _SCALES, 1),
+            *([drawn.some_rows("the row scales", _ROW_SCALES, 1)] if self.activations == "int8" else []),
+        )
+
+    def reduced(self) -> Iterator["QuantizedMatmul"]:
+        """The same product with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
+        for m, n, k in shorter(self.m, self.n, self.k):
+            yield replace(self, m=m, n=n, k=k)
+
+    def second_shape(self, small: "QuantizedMatmul") -> "QuantizedMatmul | None":
+        """As that of a Matmul."""
+        second = self._product().second_shape(small._product())
+        return None if second is None else replace(small, m=second.m, n=second.n, k=second.k)
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
+        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: the scaled product in float64, from the inputs as they were rounded."""
+        return self._of_rows(inputs, rows, np.float64, lambda a, q, scales: (a @ q) * scales)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]` float64: added up in float32, scaled in float32, rounded to dtype once."""
+        dtype = DTYPES[self.dtype]
+        return self._of_rows(inputs, rows, np.float32, lambda a, q, scales: ((a @ q) * scales).astype(dtype))
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
+
+        The float32 sum over k (`sum_variance`) is scaled with all that was rounded in it; the scaling is one or two
+        more roundings to float32, each of a variance of at most (e32 c)^2 / 12; the output's own, ulp(c)^2 / 12.
+        """
+
+        eps32 = np.float32(np.finfo(np.float32).eps)
+
+        def deviation(a: Values, q: Values, factors: Values) -> Values:
+            sums = a @ q
+            variance = sum_variance(np.square(a) @ np.square(q), sums, self.k) * np.square(factors)
+            scaled = sums * factors
+            variance += np.square(ulp(scaled, self.dtype)) / 12 + np.square(eps32 * scaled) / 6
+            return np.asarray(np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny))
+
+        return self._of_rows(inputs, rows, np.float32, deviation)
+
+    def _of_rows(
+        self,
+        inputs: Sequence[Values],
+        rows: Rows,
+        dtype: Any,
+        function: Callable[[Values, Values, Values], Values],
+    ) -> Exact:
+        a, q, *scales = (array.astype(dtype) for array in inputs)
+        # [rows, n], of int8 activations the products of both scales.
+        factors = np.broadcast_to(scales[0], (len(rows), self.n)) * (scales[1][rows] if len(scales) > 1 else dtype(1))
+        return function(a[rows], q, factors).astype(np.float64)
+
+
+def _quantized(values: Values, axis: int) -> tuple[Values, Values]:
+    """`values` along the axis as int8 in steps of a 127th of the largest, and the float32 steps."""
+    wide = values.astype(np.float32)
+    largest = np.abs(wide).max(axis=axis, keepdims=True)
+    steps = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1 / 3)).astype(np.float32)
+    return np.clip(np.rint(wide / steps), -_LARGEST, _LARGEST).astype(np.int8), steps

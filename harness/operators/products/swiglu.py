@@ -1,0 +1,294 @@
+"""Gated linear unit with SiLU, Y = silu(X Wg) * (X Wu), optionally times Wd: shapes, useful work, exact outputs."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.operators import textures
+from harness.operators.blocks import sampled_rows, shorter, turned
+from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.normals import normal
+from harness.operators.probes import Probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products import probes as product_probes
+from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.operators.space import DRAWN, RECIPE
+from harness.records import Array, ExpectedCount, Statement, Work
+
+_FAMILIES = ("normal", "gates-x10", "gates-x50", "far-values")
+# What a row of X is multiplied by in the composite, by its position modulo 4, counted from a drawn place.
+_COMPOSITE = (1.0, 10.0, 1.0, 50.0)
+# Far from zero, and another number in every column, as in attention.
+_OFFSETS = (96.0, 104.0)
+# Multiply-adds that one check may cost on its rows, each up to six times: two seconds on one core.
+_CHECKED = 3 << 30
+# Hidden columns computed at a time.
+_COLUMNS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwiGLU(textures.Textured):
+    """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
+
+    X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
+    Products are added up in float32, and gate and up values stay in float32 until they are multiplied: that
+    they need not be rounded is what fusing them is for. `forbidden` holds kernels to it.
+    Raises UsageError `bad-problem`.
+    """
+
+    tokens: int
+    model: int
+    hidden: int
+    down: bool = False
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        require_sizes("swiglu", tokens=self.tokens, model=self.model, hidden=self.hidden)
+        require_dtype("swiglu", self.dtype)
+        if not isinstance(self.down, bool):
+            raise UsageError("bad-problem", f"swiglu: expected down to be True or False, got {self.down!r}")
+
+    @property
+    def columns(self) -> int:
+        """Columns of the output."""
+        return self.model if self.down else self.hidden
+
+    def work(self) -> Work:
+        """The useful work of one call.
+
+        2 FLOPs per multiply-add of two products, three with `down`; 5 for every hidden value (exponential, sum,
+        division, and two products); one exponential each. X and the weights read once, Y written once: hidden
+        values need not leave the chip.
+        """
+        values = self.tokens * self.hidden
+        weights = (3 if self.down else 2) * self.model * self.hidden
+        elements = self.tokens * (self.model + self.columns) + weights
+        return Work(
+            matmul_flops=2 * self.tokens * weights,
+            vector_flops=5 * values,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize,
+            exponentials=values,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        products = 3 if self.down else 2
+        words = "(silu(X Wg) * (X Wu)) Wd" if self.down else "silu(X Wg) * (X Wu)"
+        weight = Array(name="w_gate", shape=(self.model, self.hidden), dtype=self.dtype)
+        inputs = (
+            Array(name="x", shape=(self.tokens, self.model), dtype=self.dtype),
+            weight,
+            replace(weight, name="w_up"),
+            Array(name="w_down", shape=(self.hidden, self.model), dtype=self.dtype),
+        )
+        return Statement(
+            operation="swiglu",
+            title=f"swiglu {words}, {self.tokens} tokens, model {self.model}, hidden {self.hidden}, {self.dtype}",
+            parameters=tuple((field, getattr(self, field)) for field in ("tokens", "model", "hidden", "down", "dtype")),
+            inputs=inputs[: products + 1],
+            outputs=(Array(name="y", shape=(self.tokens, self.columns), dtype=self.dtype),),
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=products, high=products,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="a product does not run on the MXU",
+                ),
+                ExpectedCount(counter="exp", low=1, high=1, more="the body is unrolled, or gates are computed again"),
+                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a product: the MXU accumulates"),
+            ),
+        )  # fmt: skip
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """X and the weights of the named family. Raises ValueError for a family that does not exist.
+
+        normal: all values and gates about N(0, 1). gates-x10, gates-x50: X that much larger, so that exponentials
+        of both signs overflow where they can. far-values: X and some columns of the weights are far from zero, so
+        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of it, by row and
+        column.
+        """
+        if family.startswith((DRAWN, RECIPE)):
+            made, cancelled, drawing = self._textured(family, seed)
+            textures.cancel(made[0], made[1], cancelled, drawing)
+            # Weights are as large as their number of terms allows, else no gate would be near zero.
+            made[1:] = [weight * np.float32(len(weight) ** -0.5) for weight in made[1:]]
+            return tuple(array.astype(DTYPES[self.dtype]) for array in made)
+        if family not in (*_FAMILIES, "composite"):
+            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
+        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        shapes = [array.shape for array in self.statement().inputs]
+        x, *weights = (normal(random, *shape) for shape in shapes)
+        for weight in weights:
+            weight *= np.float32(len(weight) ** -0.5)
+        if family in ("gates-x10", "gates-x50"):
+            x *= 10 if family == "gates-x10" else 50
+        elif family == "composite":
+            x *= np.resize(np.array(turned(_COMPOSITE, seed, self.tokens), dtype=np.float32), self.tokens)[:, None]
+        if family in ("far-values", "composite"):
+            self._move_away(weights[1], random, all_columns=family == "far-values")
+        if family == "far-values":
+            x += np.float32(1)
+        return tuple(array.astype(DTYPES[self.dtype]) for array in (x, *weights))
+
+    def _move_away(self, up: NDArray[Any], random: np.random.Generator, *, all_columns: bool) -> None:
+        """Adds a number near 100, scaled as the weights are, to these columns of Wu."""
+        count = self.hidden if all_columns else self.hidden // 8
+        offsets = random.uniform(*_OFFSETS, count).astype(np.float32)
+        up[:, self.hidden - count :] += offsets * np.float32(self.model**-0.5)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which rows of X, columns on which columns of weights, and all of them on every part."""
+        drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
+        if full:
+            even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
+            return (drawn.inner("x", 0, self.model, "composite", kinds=even),)
+        found = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
+        if self.down:
+            return (*found, drawn.parts("w_down", 3, self.hidden), drawn.some_columns("w_down", 3, self.hidden))
+        return (
+            *found,
+            drawn.some_columns("w_gate", 1, self.model),
+            drawn.some_columns("w_up", 2, self.model),
+        )
+
+    def reduced(self) -> Iterator["SwiGLU"]:
+        """The same unit with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
+        for tokens, model, hidden in shorter(self.tokens, self.model, self.hidden):
+            yield replace(self, tokens=tokens, model=model, hidden=hidden)
+
+    def second_shape(self, small: "SwiGLU") -> "SwiGLU | None":
+        """A reduced one with tokens and model half as long again: so many blocks are no power of two.
+
+        A length that is the contest's own already stays. None where that changes nothing.
+        """
+        tokens, model = (
+            length * 3 // 2 if length * 3 // 2 < whole else length
+            for length, whole in ((small.tokens, self.tokens), (small.model, self.model))
+        )
+        return replace(small, tokens=tokens, model=model) if (tokens, model) != (small.tokens, small.model) else None
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
+        return sampled_rows(1, self.tokens, _CHECKED // (self.work().matmul_flops // (2 * self.tokens)), seed)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""
+
+        def hidden(gate: Exact, up: Exact) -> Exact:
+            found: Exact = gate * _sigmoid(gate) * up
+            return found
+
+        return self._computed(inputs, rows, np.float64, hidden)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: all in float32, hidden values before Wd and the output rounded to dtype."""
+        dtype = DTYPES[self.dtype]
+
+        def hidden(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
+            found: NDArray[Any] = (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
+            return found
+
+        return self._computed(inputs, rows, np.float32, hidden).astype(dtype).astype(np.float64)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]`: standard deviation of the output if every honest rounding were random.
+
+        First-order propagation, roundings independent. A hidden value is h = g s u with s = 1 / (1 + exp(-g)). Its
+        gate g and up value u are float32 sums, as `sum_variance` derives their errors, which move h by
+        u s (1 + g (1 - s)) and g s. The exponential is right to one ulp, from an argument rounded once more
+        (log2(e) may be in it), and the two products and the quotient are rounded to float32:
+        h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2). Where exp(-g) is beyond float32's largest number or s below
+        its smallest, s is known to that smallest number t only: (g u t)^2. With Wd: h rounded to dtype, r^2 h^2, all
+        of it carried through the squares of Wd, and the float32 sum over hidden. The output: ulp(y)^2 / 12.
+        """
+        relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
+        eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
+        x = inputs[0][rows].astype(np.float32)
+        squares = np.square(x)
+        variance, sums, products = (np.zeros((len(rows), self.columns)) for _ in range(3))
+        for columns in self._spans():
+            gate_weight, up_weight = (weight[:, columns].astype(np.float32) for weight in inputs[1:3])
+            # In float64 from here on: squares of what is tiny are no float32.
+            gate, up = ((x @ weight).astype(np.float64) for weight in (gate_weight, up_weight))
+            of_gate, of_up = (
+                sum_variance(squares @ np.square(weight), values, self.model)
+                for weight, values in ((gate_weight, gate), (up_weight, up))
+            )
+            share = _sigmoid(gate)
+            hidden = gate * share * up
+            found = np.square(up * share * (1 + gate * (1 - share))) * of_gate + np.square(gate * share) * of_up
+            argument = eps32**2 / 3 + relative32**2 * np.square(gate)
+            found += np.square(hidden) * (np.square(1 - share) * argument + 3 * relative32**2)
+            found += np.square(gate * up * tiny)
+            if not self.down:
+                variance[:, columns] = found + np.square(ulp(hidden, self.dtype)) / 12
+                continue
+            down = inputs[3][columns].astype(np.float32)
+            variance += (found + np.square(relative * hidden)) @ np.square(down)
+            sums += hidden @ down
+            products += np.square(hidden) @ np.square(down)
+        if self.down:
+            variance += sum_variance(products, sums, self.hidden) + np.square(ulp(sums, self.dtype)) / 12
+        # Zero only where everything is exactly zero.
+        return np.maximum(np.sqrt(variance), tiny)
+
+    def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
+        """The error `[len(rows), columns]` that each rounding to dtype alone would make which the statement rules out.
+
+        To first order: what a value differs by from itself rounded, times what it is multiplied by. Each costs about
+        as much as rounding the output once, so that no bound on the size of errors tells them from it.
+        """
+        dtype = DTYPES[self.dtype]
+
+        def lost(values: NDArray[Any]) -> NDArray[Any]:
+            found: NDArray[Any] = values.astype(dtype).astype(np.float64) - values
+            return found
+
+        effects = {
+            "the up value": lambda gate, up, share: gate * share * lost(up),
+            "the gate that is multiplied": lambda gate, up, share: lost(gate) * share * up,
+            "the sigmoid": lambda gate, up, share: gate * lost(share) * up,
+            "silu(gate)": lambda gate, up, share: lost(gate * share) * up,
+        }
+        if self.dtype == "float32":
+            return {}
+
+        def error(effect: Any) -> Exact:
+            return self._computed(inputs, rows, np.float64, lambda gate, up: effect(gate, up, _sigmoid(gate)))
+
+        return {name: error(effect) for name, effect in effects.items()}
+
+    def _computed(self, inputs: Sequence[Values], rows: Rows, dtype: Any, hidden: Any) -> Exact:
+        """The output in `dtype`, some hidden columns at a time; `hidden(gate, up)` are their values."""
+        x = inputs[0][rows].astype(dtype)
+        result = np.zeros((len(rows), self.columns), dtype=dtype)
+        for columns in self._spans():
+            gate, up = (x @ weight[:, columns].astype(dtype) for weight in inputs[1:3])
+            values = hidden(gate, up)
+            if self.down:
+                result += values @ inputs[3][columns].astype(dtype)
+            else:
+                result[:, columns] = values
+        return result
+
+    def _spans(self) -> Iterator[slice]:
+        return (slice(start, min(start + _COLUMNS, self.hidden)) for start in range(0, self.hidden, _COLUMNS))
+
+
+def _sigmoid(values: NDArray[Any]) -> NDArray[Any]:
+    """1 / (1 + exp(-values)) without overflow on either side."""
+    small = np.exp(-np.abs(values))
+    found: NDArray[Any] = np.where(values < 0, small, 1) / (1 + small)
+    return found

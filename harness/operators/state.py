@@ -1,0 +1,60 @@
+"""State that a call changes in place, such as a cache: every element is compared, those too that it has to leave."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from harness.operators.outputs import in_rows
+from harness.operators.problem import Problem, Values
+from harness.operators.wrong_parts import wrong_parts
+from harness.records import Check, Failure, Mode, Statement
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A problem with inputs that are state: `Statement.updates` names them."""
+
+    def statement(self) -> Statement:
+        """As of a Problem."""
+
+    def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
+        """What each of them holds after a call with these inputs, to the bit."""
+
+
+def new_state(problem: object, inputs: Sequence[Values]) -> tuple[Values, ...]:
+    """As of a Stateful; none of a problem without state."""
+    return problem.new_state(inputs) if isinstance(problem, Stateful) else ()
+
+
+def check_state(
+    problem: Problem, inputs: Sequence[Values], state: Sequence[Values], *, family: str, mode: Mode, seed: int
+) -> list[tuple[Check, Failure | None]]:
+    """The check of each state, in the stated shape and dtype, with a Failure `wrong-state` where any bit differs."""
+    statement = problem.statement()
+    places = [[array.name for array in statement.inputs].index(name) for name in statement.updates]
+    found = []
+    for place, expected, got in zip(places, new_state(problem, inputs), state, strict=True):
+        word = np.dtype(f"u{expected.itemsize}")
+        differs = in_rows(np.ascontiguousarray(expected).view(word) != np.ascontiguousarray(got).view(word))
+        count = int(np.count_nonzero(differs))
+        check = Check(
+            family=family, mode=mode, shape=expected.shape, seed=seed, elements=differs.size, criterion="state",
+            error=float(count), honest_error=0.0, tolerance=0.0, passed=not count,
+        )  # fmt: skip
+        failure = None
+        if count:
+            first = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), expected.shape))
+            is_left = expected.view(word)[first] == np.ascontiguousarray(inputs[place]).view(word)[first]
+            changed = statement.inputs[place]
+            where = wrong_parts((changed,), differs)
+            failure = Failure(
+                stage="correctness", kind="wrong-state",
+                message=f"wrong state in {where}: {changed.name}{list(first)} is {float(got[first]):.6g}, expected "
+                f"{float(expected[first]):.6g}, {'what was there before' if is_left else 'which this call writes'} "
+                f"(inputs: {family}, seed {seed})",
+                detail=f"{count} of {differs.size} elements differ; look at where each token is written, and at what "
+                "else is",
+            )  # fmt: skip
+        found.append((check, failure))
+    return found

@@ -1,0 +1,208 @@
+"""The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators import space
+from harness.operators.normals import normal
+from harness.records import Statement
+
+# Beyond these sums leave float32, or squares of what is smallest do.
+LIMITS = {
+    "scale": (2.0**-20, 2.0**12), "row_spread": (0.0, 12.0), "column_spread": (0.0, 12.0), "row_offset": (0.0, 100.0),
+    "column_offset": (0.0, 100.0), "channels": (0, 8), "channel_factor": (1.0, 1024.0), "spikes": (0, 8),
+    "spike": (1.0, 1024.0), "zeros": (0.0, 0.99), "cancelled": (0.0, 0.9), "noise": (0.0, 1.0),
+}  # fmt: skip
+# What an attempt draws one recipe of each.
+KINDS = ("scales", "outliers", "offsets", "even", "mixture")
+# One for a shape at which one draw has to do.
+ALL = "outliers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texture:
+    """How one matrix looks: N(0, noise^2) times `scale`, and what differs from that.
+
+    Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
+    `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
+    `spike`, and no column has its second before each has its first; a share of `zeros` is zero.
+    """
+
+    noise: float = 1.0
+    scale: float = 1.0
+    row_spread: float = 0.0
+    column_spread: float = 0.0
+    row_offset: float = 0.0
+    column_offset: float = 0.0
+    channels: int = 0
+    channel_factor: float = 1.0
+    spikes: int = 0
+    spike: float = 1.0
+    zeros: float = 0.0
+
+    def in_words(self) -> str:
+        """What differs from N(0, 1)."""
+        said = [
+            (self.noise != 1, f"noise {self.noise:.3g}"),
+            (self.scale != 1, f"scale {self.scale:.3g}"),
+            (self.row_spread, f"rows down to e^-{self.row_spread:.2g}"),
+            (self.column_spread, f"columns down to e^-{self.column_spread:.2g}"),
+            (self.row_offset, f"rows around +/-{self.row_offset:.3g}"),
+            (self.column_offset, f"columns around +/-{self.column_offset:.3g}"),
+            (self.channels, f"{self.channels} columns x {self.channel_factor:.3g}"),
+            (self.spikes, f"{self.spikes} spikes of {self.spike:.3g} in each row"),
+            (self.zeros, f"{self.zeros:.0%} zeros"),
+        ]
+        return ", ".join(words for applies, words in said if applies) or "N(0, 1)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A texture for each input matrix, in their order, and the share of the inner axis whose terms cancel."""
+
+    textures: tuple[Texture, ...]
+    cancelled: float = 0.0
+
+    def in_words(self, names: Sequence[str]) -> str:
+        """What stands out of it, for people."""
+        said = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
+        return "; ".join([*said, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
+
+
+def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
+    """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
+
+    scales: rows and columns of different scales.
+    outliers: spikes and large columns.
+    offsets: means that are not zero, and terms that cancel.
+    even: one value in all of a row of the first matrix, so that roundings of equal terms do not average out.
+    mixture: any of these together.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
+    textures = []
+    for matrix in range(matrices):
+        scales: dict[str, Any] = {"row_spread": random.uniform(0, 8), "column_spread": random.uniform(0, 8)}
+        outliers: dict[str, Any] = {
+            "channels": int(random.integers(5)),
+            "channel_factor": float(2 ** random.uniform(1, 8)),
+        }
+        if matrix == 0:
+            outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
+        offsets: dict[str, Any] = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
+        even: dict[str, Any] = {}
+        if kind == "even" and matrix == 0:
+            even = {"noise": 0.0, "row_offset": random.uniform(1, 100)}
+        made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even}.get(kind)
+        if made is None:
+            made = {
+                name: value
+                for part in (scales, outliers, offsets)
+                if random.random() < 0.5
+                for name, value in part.items()
+            }
+            made |= {"scale": float(2 ** random.uniform(-20, 6)), "zeros": max(0.0, random.uniform(-1, 0.9))}
+        textures.append(Texture(**made))
+    cancels = kind == "offsets" or (kind == "mixture" and random.random() < 0.3)
+    return Recipe(textures=tuple(textures), cancelled=random.uniform(0.1, 0.9) if cancels else 0.0)
+
+
+def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
+    """An array of this shape, a vector as one row, float32 and not rounded."""
+    rows, columns = (1, *shape)[-2:]
+    found = normal(random, rows, columns)
+    _scale(found, np.float32(texture.noise))
+    if texture.row_offset:
+        found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
+    if texture.column_offset:
+        found += random.uniform(-texture.column_offset, texture.column_offset, columns).astype(np.float32)
+    if texture.channels:
+        found[:, random.choice(columns, min(texture.channels, columns), replace=False)] *= np.float32(
+            texture.channel_factor
+        )
+    if texture.zeros:
+        found *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
+    spike(found, texture.spikes, texture.spike, random)
+    _scale(found, np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32)))
+    _scale(found, np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32)))
+    _scale(found, np.float32(texture.scale))
+    return found.reshape(shape)
+
+
+def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
+    """Multiplies `values` by `factors` in place, unless all of them are 1, as mostly."""
+    if np.any(factors != 1):
+        values *= factors
+
+
+def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
+    """Writes +/-`size` to `count` places of each row; each column has its turn before any has a second."""
+    total = len(rows) * count
+    if not total:
+        return
+    dealt = np.concatenate([random.permutation(rows.shape[1]) for _ in range(-(-total // rows.shape[1]))])[:total]
+    # Neighbouring rows may share a column at the seam of two deals, one row hardly ever; then it has one fewer.
+    rows[np.repeat(np.arange(len(rows)), count), dealt] = size * random.choice([-1.0, 1.0], total)
+
+
+def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Generator) -> None:
+    """Makes so many terms of a product opposite to others, at places of their own: what is left is the rest's."""
+    count = int(share * a.shape[1] / 2)
+    places = random.permutation(a.shape[1])
+    first, second = places[:count], places[count : 2 * count]
+    a[:, second] = -a[:, first]
+    b[second] = b[first]
+
+
+class Textured(ABC):
+    """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def statement(self) -> Statement:
+        """As of a Problem."""
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        if family.startswith(space.RECIPE):
+            return family
+        return self._drawn(family.removeprefix(space.DRAWN), space.recipe_generator(family, seed))
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return self._drawn(str(random.choice(KINDS)), random)
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        mine = space.parsed(recipe, Recipe)
+
+        def draw_one() -> Recipe:
+            return space.parsed(self.draw_recipe(random), Recipe)
+
+        # One texture for each matrix, neither more nor fewer.
+        return space.text(space.near(mine, draw_one, LIMITS, random, parts=len(mine.textures)))
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return space.parsed(recipe, Recipe).in_words([array.name for array in self.statement().inputs])
+
+    def _textured(self, family: str, seed: int) -> tuple[list[NDArray[np.float32]], float, np.random.Generator]:
+        """The inputs of a recipe, float32, the share that is to cancel, and what draws its places.
+
+        Raises ValueError where the recipe has not one texture for each.
+        """
+        recipe, random = space.parsed(self.recipe(family, seed), Recipe), space.generator(family, seed)
+        shapes = [array.shape for array in self.statement().inputs]
+        if len(recipe.textures) != len(shapes):
+            raise ValueError(f"expected a texture for each of {len(shapes)} inputs, got {len(recipe.textures)}")
+        made = [build(texture, shape, random) for texture, shape in zip(recipe.textures, shapes, strict=True)]
+        return made, recipe.cancelled, random
+
+    def _drawn(self, kind: str, random: np.random.Generator) -> str:
+        return space.text(draw(kind, len(self.statement().inputs), random))

@@ -1,0 +1,88 @@
+"""What the tables among a problem's inputs hold in calls that are timed, as the problem states it.
+
+A kernel decides by its tables (group sizes, pages, lengths) how much work there is, so a latency is one of stated
+contents. They are an input family too, so that what is timed is checked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from harness.errors import RatchetError
+from harness.operators.problem import Problem, Values
+from harness.records import Array
+
+# What each timing input holds: its name, which is that of an input family, then the tables by their names.
+Stated = Mapping[str, Mapping[str, Values]]
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A problem with tables among its inputs."""
+
+    def timing_inputs(self) -> Stated:
+        """The contents of all tables in each kind of call that is timed; all kinds count alike in the latency."""
+
+
+def timing_inputs(problem: Problem) -> Stated:
+    """The timing inputs of a problem, checked; none for a problem without tables.
+
+    Raises RatchetError `no-timing-inputs` where there have to be some, `bad-timing-inputs` where they are not what the
+    statement says.
+    """
+    tables = {array.name: array for array in problem.statement().inputs if array.is_table}
+    if not tables:
+        return {}
+    names = ", ".join(tables)
+    stated = problem.timing_inputs() if isinstance(problem, Timed) else {}
+    if not stated:
+        raise RatchetError(
+            "no-timing-inputs",
+            f"expected the problem to state with timing_inputs() what {names} hold in calls that are timed, got "
+            "nothing: the latency of a kernel that reads them is not known without (docs/OPERATORS.md)",
+        )
+    families = problem.families(True)
+    for name, contents in stated.items():
+        if name not in families:
+            raise _bad(
+                f"expected timing input {name!r} to be an input family of the full shape too, so that what is timed is "
+                f"checked, got families {', '.join(families)}"
+            )
+        if contents.keys() != tables.keys():
+            raise _bad(f"{name}: expected contents of {names}, got those of {', '.join(contents) or 'nothing'}")
+        for table in tables.values():
+            for said in complaints(table, contents[table.name]):
+                raise _bad(f"{name}: {said}")
+    return stated
+
+
+def _bad(said: str) -> RatchetError:
+    return RatchetError("bad-timing-inputs", f"timing_inputs(): {said}")
+
+
+def complaints(table: Array, values: object) -> Iterator[str]:
+    """What is wrong with the contents of a table, in sentences."""
+    if not isinstance(values, np.ndarray):
+        yield f"expected {table.name} to be an array, got {type(values).__name__}"
+    elif values.shape != table.shape:
+        yield f"expected {table.name} of shape {list(table.shape)}, got {list(values.shape)}"
+    elif values.dtype.name != table.dtype:
+        yield f"expected {table.name} of dtype {table.dtype}, got {values.dtype.name}"
+    else:
+        outside = (table.low is not None and values < table.low) | (table.high is not None and values > table.high)
+        if np.any(outside):
+            place = tuple(int(index) for index in np.argwhere(outside)[0])
+            yield (
+                f"expected {table.name} to hold numbers from {table.low} to {table.high}, got {values[place]} in "
+                f"{table.name}{list(place)}"
+            )
+
+
+def differing(problem: Problem, family: str, inputs: Sequence[Values]) -> str:
+    """The name of a table in which inputs of a family differ from the timing input of that name; "" where none does."""
+    stated = problem.timing_inputs().get(family) if isinstance(problem, Timed) else None
+    for array, values in zip(problem.statement().inputs, inputs, strict=True):
+        if stated is not None and array.is_table and not np.array_equal(stated[array.name], values):
+            return array.name
+    return ""

@@ -1,0 +1,315 @@
+"""Whether an answer is right: its error against float64, measured by what honest rounding costs on the same inputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.outputs import as_read, element, in_rows, spans
+from harness.operators.problem import Exact, Problem, Rows, Values
+from harness.operators.state import check_state
+from harness.operators.wrong_parts import wrong_parts
+from harness.records import Array, Check, Failure, Mode
+
+# Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
+# for every element, so that an honest candidate's are about normal with a deviation of at most
+# one. tests/operators/test_attention_tolerance.py measures honest variants and planted bugs against both.
+#
+# The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 in the billions of a
+# night. Half as much again is for roundings that a whole row shares (measured: up to 6.6).
+# Any one of the contest's 128 blocks left out moves some element by 50 and more.
+WORST_FACTOR = 10.0
+# Over a whole check the noise is averaged out: sharing a rounding by row leaves 256 and more
+# independent ones, so the root mean square is known within 4 %. Honest variants measure at most
+# 1.05. 1.5 allows 1.25 times all honest variance on top; an accumulator rounded to bfloat16
+# between four blocks adds 2 times (measured 1.75, and 7 with 128 blocks).
+RMS_FACTOR = 1.5
+# The part of an error that lies along the error of one rounding: 1 for who makes it, for others 0 within some 1 /
+# sqrt(N) of the N elements compared, 0.02 where a few thousand are.
+FORBIDDEN_SHARE = 0.5
+# Rows that are asked for at a time, and that may be outside at most. Eight rows of 16384 keys cost 2.5 s, of 512 keys a
+# thirtieth of that.
+_REFINED_AT_ONCE, _MOST_REFINED = 8, 64
+
+
+@runtime_checkable
+class Forbidding(Protocol):
+    """A problem that rules roundings out which are too small to be seen by their size."""
+
+    def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
+        """The error that each of them alone would make, `[len(rows), columns]`, by what is rounded."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A problem whose inputs divide the rows into parts of different sizes, where kernels go wrong at borders."""
+
+    def border_rows(self, inputs: Sequence[Values]) -> Rows:
+        """The first and last row of each part, sorted and distinct; compared besides `sample_rows`."""
+
+
+@runtime_checkable
+class Refining(Protocol):
+    """A problem whose `rounding` approximates its most expensive term, and can compute it exactly for a few rows."""
+
+    def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As Problem.rounding, at a higher price for each row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """Candidate and honest computation beside the exact outputs of some rows, all `[rows, columns]` float64.
+
+    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`.
+    """
+
+    got: Exact
+    expected: Exact
+    honest: Exact
+    deviation: Exact
+
+    @cached_property
+    def scaled(self) -> Exact:
+        """The candidate's absolute errors, in deviations."""
+        return _in_deviations(self.got - self.expected, self.deviation)
+
+    @cached_property
+    def honest_scaled(self) -> Exact:
+        """The honest computation's absolute errors, in deviations."""
+        return _in_deviations(self.honest - self.expected, self.deviation)
+
+    @cached_property
+    def unit(self) -> float:
+        """What counts as one deviation: more than 1 where the honest computation errs more than its model says."""
+        return max(1.0, self.rms(self.honest_scaled))
+
+    @cached_property
+    def worst_ratio(self) -> float:
+        """The worst element's error over its tolerance."""
+        return float(self.scaled.max()) / (WORST_FACTOR * self.unit)
+
+    @cached_property
+    def rms_ratio(self) -> float:
+        """The root mean square error over its tolerance."""
+        return self.rms(self.scaled) / (RMS_FACTOR * self.unit)
+
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """Elements that roundings move: means over others, which are 0 whatever is done, would hide errors."""
+        moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny
+        return moved if moved.any() else np.ones_like(moved)
+
+    @cached_property
+    def _are_all_counted(self) -> bool:
+        return bool(self.counted.all())
+
+    def rms(self, values: Exact) -> float:
+        """The root mean square of values `[rows, columns]`, of those elements that are counted."""
+        return _rms(values if self._are_all_counted else values[self.counted])
+
+    @property
+    def passed(self) -> bool:
+        """Whether both are within their tolerance."""
+        return self.worst_ratio <= 1 and self.rms_ratio <= 1
+
+
+def _in_deviations(error: Exact, deviation: Exact) -> Exact:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Exact = np.abs(error)
+        found /= deviation
+    return found
+
+
+def _rms(values: Exact) -> float:
+    flat = values.reshape(-1)
+    return float(np.sqrt(np.dot(flat, flat) / flat.size))
+
+
+def errors(
+    problem: Problem, inputs: Sequence[Values], outputs: Values | Sequence[Values], rows: Rows
+) -> tuple[Errors, ...]:
+    """Each output at `rows`, and what it is compared with; costs what these rows cost the problem, three times."""
+    arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
+    expected, deviation, honest = (
+        method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
+    )
+    # Where the honest computation is off by more than any kernel may be, the model does not hold: there, and there
+    # alone, its own error counts as one deviation.
+    off = np.abs(honest - expected)
+    deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
+    # A deviation that is not finite would allow any error: without a tolerance every error is too large.
+    deviation[~np.isfinite(deviation)] = 0
+    return tuple(
+        Errors(
+            got=in_rows(arrays[position])[rows].astype(np.float64),
+            expected=expected[:, columns],
+            deviation=deviation[:, columns],
+            honest=honest[:, columns],
+        )
+        for position, _, columns in spans(problem.statement().outputs)
+    )
+
+
+def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, found: Errors) -> Errors:
+    """The same, with the exact model of rounding in rows that are outside their tolerance, where these are few.
+
+    `columns` are those of this output among all. It ends with the first row that is outside all the same. Where the
+    root mean square alone is outside, rows are taken up by their size until it no longer is.
+    """
+    outside = np.flatnonzero((found.scaled > WORST_FACTOR * found.unit).any(axis=1))
+    if not isinstance(problem, Refining) or len(outside) > _MOST_REFINED or found.passed:
+        return found
+    largest = np.argsort(-np.square(found.scaled).sum(axis=1), kind="stable")
+    order = np.concatenate([outside, largest[~np.isin(largest, outside)]])
+    for some in np.split(order, range(_REFINED_AT_ONCE, len(order), _REFINED_AT_ONCE)):
+        deviation = found.deviation.copy()
+        deviation[some] = np.maximum(deviation[some], problem.exact_rounding(inputs, rows[some])[:, columns])
+        found = replace(found, deviation=deviation)
+        if found.passed or (found.scaled[some] > WORST_FACTOR * found.unit).any():
+            break
+    return found
+
+
+def check(
+    problem: Problem,
+    inputs: Sequence[Values],
+    outputs: Values | Sequence[Values],
+    *,
+    family: str,
+    mode: Mode,
+    seed: int,
+) -> tuple[Check, Failure | None]:
+    """The check of one call's outputs (flat, in order; a bare array is one output) and, unless it passed, why not.
+
+    Kinds: `wrong-structure`, `wrong-dtype`, `wrong-shape`, `non-finite`, `wrong-result`, in
+    this order; the first that applies ends it.
+    """
+    expected = problem.statement().outputs
+    arrays = as_read(problem, inputs, (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs))
+    failure = _malformed(problem.statement().results, arrays, family, seed)
+    if failure is not None:
+        return _unmeasured(expected[0], family, mode, seed), failure
+    rows = problem.sample_rows(seed)
+    if isinstance(problem, Divided):
+        rows = np.union1d(rows, problem.border_rows(inputs))
+    every = tuple(
+        refined(problem, inputs, rows, columns, found)
+        for (_, _, columns), found in zip(
+            spans(problem.statement().outputs), errors(problem, inputs, arrays, rows), strict=True
+        )
+    )
+    judged = [_judge(found, output, rows, family, mode, seed) for output, found in zip(expected, every, strict=True)]
+    if isinstance(problem, Forbidding) and all(one.passed for one, _ in judged):
+        judged += _forbidden(problem, inputs, rows, every[0], expected[0], family, mode, seed)
+    states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
+    judged += states
+    # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
+    worst, failure = max(judged, key=lambda one: (not one[0].passed, (one[0].error or 0) / (one[0].tolerance or 1)))
+    elements = sum(found.got.size for found in every) + sum(one.elements for one, _ in states)
+    return replace(worst, elements=elements), failure
+
+
+def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
+    return Check(
+        family=family, mode=mode, shape=output.shape, seed=seed, elements=0,
+        error=None, honest_error=None, tolerance=None, passed=False,
+    )  # fmt: skip
+
+
+def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str, seed: int) -> Failure | None:
+    """What is wrong with the outputs before any number is compared."""
+
+    def failure(kind: str, message: str, detail: str = "") -> Failure:
+        said = f"{message} (inputs: {family}, seed {seed})"
+        return Failure(stage="correctness", kind=kind, message=said, detail=detail)
+
+    if len(arrays) != len(expected):
+        plural = "s" if len(expected) > 1 else ""
+        return failure("wrong-structure", f"expected {len(expected)} output array{plural}, got {len(arrays)}")
+    for want, array in zip(expected, arrays, strict=True):
+        if not isinstance(array, np.ndarray):
+            return failure("wrong-structure", f"expected {want.name} to be an array, got {type(array).__name__}")
+        if array.shape != want.shape:
+            return failure("wrong-shape", f"expected {want.name} of shape {want.shape}, got {array.shape}")
+        if array.dtype.name != want.dtype:
+            return failure("wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {array.dtype.name}")
+        bad = ~np.isfinite(array)
+        count = int(np.count_nonzero(bad))
+        if count:
+            first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            return failure(
+                "non-finite",
+                f"{count} of {array.size} outputs are not finite, in {wrong_parts((want,), in_rows(bad))}; the first "
+                f"is {want.name}{list(first)} = {float(array[first])}",
+                "look for uninitialised memory, a transfer that was not waited for, an overflowing exp or a division "
+                "by 0",
+            )
+    return None
+
+
+def _forbidden(
+    problem: Forbidding,
+    inputs: Sequence[Values],
+    rows: Rows,
+    found: Errors,
+    output: Array,
+    family: str,
+    mode: Mode,
+    seed: int,
+) -> list[tuple[Check, Failure | None]]:
+    """The check of the first rounding that is made though it is ruled out, with its failure; none where none is."""
+    for what, alone in problem.forbidden(inputs, rows).items():
+        along = alone / found.deviation
+        size = float(np.square(along).sum())
+        # Where a rounding of it hardly changes anything it cannot be told from others.
+        if size < along.size / 100:
+            continue
+        share = float(((found.got - found.expected) / found.deviation * along).sum()) / size
+        if share > FORBIDDEN_SHARE:
+            unit = _rms(alone)
+            check = Check(
+                family=family, mode=mode, shape=output.shape, seed=seed, elements=alone.size,
+                criterion="root mean square", error=share * unit, honest_error=0.0, tolerance=FORBIDDEN_SHARE * unit,
+                passed=False,
+            )  # fmt: skip
+            message = (
+                f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
+                f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+            )
+            return [(check, Failure(stage="correctness", kind="wrong-result", message=message))]
+    return []
+
+
+def _judge(
+    found: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+) -> tuple[Check, Failure | None]:
+    scaled = found.scaled
+    row, column = (int(i) for i in np.unravel_index(int(np.argmax(scaled)), scaled.shape))
+    criterion: Literal["worst element", "root mean square"]
+    if found.worst_ratio >= found.rms_ratio:
+        criterion, unit = "worst element", float(found.deviation[row, column])
+        error, honest_error, tolerance = scaled.max(), found.honest_scaled.max(), WORST_FACTOR * found.unit
+    else:
+        criterion, unit = "root mean square", found.rms(found.deviation)
+        error, honest_error = found.rms(scaled), found.rms(found.honest_scaled)
+        tolerance = RMS_FACTOR * found.unit
+    check = Check(
+        family=family, mode=mode, shape=output.shape, seed=seed, elements=scaled.size, criterion=criterion,
+        error=float(error) * unit, honest_error=float(honest_error) * unit, tolerance=tolerance * unit,
+        passed=found.passed,
+    )  # fmt: skip
+    if check.passed:
+        return check, None
+    outside = scaled > WORST_FACTOR * found.unit
+    where = f" in {wrong_parts((output,), outside, rows)}" if outside.any() else ""
+    worst = element(output, int(rows[row]), column)
+    message = (
+        f"wrong result{where}: worst element {worst} is {found.got[row, column]:.6g}, expected "
+        f"{found.expected[row, column]:.6g}, {found.worst_ratio:.3g} times the tolerance; root mean square error "
+        f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
+    )
+    detail = f"{np.count_nonzero(outside)} of {scaled.size} compared elements are outside their tolerance"
+    return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)

@@ -1,0 +1,72 @@
+"""Where an output is wrong, in words: which of its rows and columns, and at which shape."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.outputs import element, spans
+from harness.records import Array, Statement
+
+# Sizes of blocks are multiples of a tile of the chip's memory or as long as the axis, and so are the parts that a
+# wrong block makes.
+_TILE_ROWS, _TILE_COLUMNS = 8, 128
+_MOST_NAMED = 3
+
+
+def wrong_parts(outputs: Sequence[Array], wrong: NDArray[np.bool_], rows: NDArray[np.int64] | None = None) -> str:
+    """`c[256..511, 0..255]`: the parts of the outputs that hold their wrong elements, from edge to edge.
+
+    `wrong`: `[len(rows), columns]`, of the outputs beside each other; without `rows` it has all of them.
+    """
+    rows = np.arange(len(wrong)) if rows is None else rows
+    parts = [part for _, output, columns in spans(outputs) for part in _parts(output, wrong[:, columns], rows)]
+    if len(parts) <= _MOST_NAMED:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:_MOST_NAMED])} and {len(parts) - _MOST_NAMED} more parts, up to {parts[-1]}"
+
+
+def _parts(output: Array, wrong: NDArray[np.bool_], rows: NDArray[np.int64]) -> Iterator[str]:
+    """Neighbouring tiles with a wrong element, as one where they make a rectangle; each narrowed to what is wrong."""
+    length = output.shape[-2] if len(output.shape) > 1 else 1
+    # The first compared row of each tile: none reaches over the end of a matrix.
+    starts = np.flatnonzero(np.diff(rows // length * length + rows % length // _TILE_ROWS, prepend=-1))
+    ends = [*starts[1:], len(rows)]
+    tiles = np.logical_or.reduceat(wrong, np.arange(0, wrong.shape[1], _TILE_COLUMNS), axis=1)
+    tiles = np.logical_or.reduceat(tiles, starts, axis=0)
+    top = 0
+    while top < len(tiles):
+        bottom = top + 1
+        while bottom < len(tiles) and np.array_equal(tiles[bottom], tiles[top]):
+            bottom += 1
+        for left, right in _runs(tiles[top]):
+            columns = slice(left * _TILE_COLUMNS, right * _TILE_COLUMNS)
+            down, across = np.nonzero(wrong[starts[top] : ends[bottom - 1], columns])
+            first, last = (int(rows[starts[top] + edge]) for edge in (down.min(), down.max()))
+            yield _named(output, first, last, columns.start + int(across.min()), columns.start + int(across.max()))
+        top = bottom
+
+
+def _runs(marked: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Where each unbroken run of marks begins and ends."""
+    edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _named(output: Array, first: int, last: int, left: int, right: int) -> str:
+    above, below = (np.unravel_index(row, output.shape[:-1]) for row in (first, last))
+    if above[:-1] != below[:-1]:
+        return f"{element(output, first, left)} to {element(output, last, right)}"
+    edges = [*zip(above, below, strict=True), (left, right)]
+    return f"{output.name}[{', '.join(f'{low}' if low == high else f'{low}..{high}' for low, high in edges)}]"
+
+
+def at_smaller_shape(stated: Statement, full: Statement) -> str:
+    """`at a smaller shape, sequence 512: `, by the words that only its title has; "" for the contest's own shape."""
+    return "" if stated.title == full.title else f"at a smaller shape, {its_shape(stated, full)}: "
+
+
+def its_shape(stated: Statement, full: Statement) -> str:
+    """What the title has that the contest's own has not: `sequence 512`."""
+    own = full.title.split(", ")
+    return ", ".join(words for words in stated.title.split(", ") if words not in own) or stated.title

@@ -1,0 +1,61 @@
+"""Draws as text and back, and which of an earlier evaluation can be repeated."""
+
+from typing import Any
+
+import pytest
+
+from harness.errors import UsageError
+from harness.judge.evaluate.draws import repeatable, shape
+from harness.loop import draw_text
+from harness.operators import Attention
+from harness.records import Check, Draw
+
+PROBLEM = Attention(sequence=2048, head_dim=128)
+
+
+def draw(**changes: Any) -> Draw:
+    given: dict[str, Any] = {"mode": "full", "shape": (2048, 128), "family": PROBLEM.families(full=True)[0]}
+    return Draw(**{**given, "seed": 7, **changes})
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        draw(),
+        draw(family=""),
+        draw(mode="interpret", shape=(4,), seed=0),
+        draw(family='recipe {"a": [1, 2], "b": "x:y"}', seed=2**31),
+    ],
+)
+def test_a_draw_goes_through_a_command_line(one: Draw) -> None:
+    assert draw_text.parsed(draw_text.text(one)) == one
+
+
+@pytest.mark.parametrize("text", ["", "full", "full:1x2:far", "half:1x2:far:3", "full:1,2:far:3", "full:1x2::3"])
+def test_what_is_no_draw_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="MODE:SHAPE:FAMILY:SEED"):
+        draw_text.parsed(text)
+
+
+def test_a_probe_is_repeated_by_its_seed_alone() -> None:
+    made = Check(
+        family="keys 256 to 511 changed", mode="reduced", shape=(256, 128), seed=3, elements=8, error=1.0,
+        honest_error=None, tolerance=0.0, passed=False, criterion="dependence",
+    )  # fmt: skip
+    assert made.draw == draw(mode="reduced", shape=(256, 128), family="", seed=3)
+    assert draw_text.options([made.draw]) == " --draw reduced:256x128:probe:3"
+
+
+def test_what_has_no_family_mode_or_shape_now_is_not_repeated() -> None:
+    small = shape(PROBLEM, 0)
+    assert small is not None
+    family = PROBLEM.families(full=False)[0]
+    there = draw(mode="reduced", shape=small, family=family)
+    recipe = draw(mode="reduced", shape=small, family="recipe {}")
+    others = [draw(), draw(mode="reduced"), draw(mode="reduced", shape=small, family="no such family")]
+    found = repeatable([there, recipe, there, *others], PROBLEM, "reduced", reduced=0)
+    assert found == (there, recipe)
+    assert repeatable(others, PROBLEM, "full", reduced=None) == (others[0],)
+    second = shape(PROBLEM, 0, is_second=True)
+    assert second not in (None, small)
+    assert repeatable([there], PROBLEM, "reduced", reduced=0, is_second=True) == ()

@@ -1,0 +1,44 @@
+"""Normal numbers for large matrices."""
+
+import numpy as np
+import pytest
+
+from harness.operators import normals
+from harness.operators.normals import normal
+
+
+def generator(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_up_to_the_pool_each_number_is_drawn() -> None:
+    shape = (2048, normals.POOL // 2048)
+    assert np.array_equal(normal(generator(), *shape), generator().standard_normal(shape, dtype=np.float32))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8192, 1024), (64, 1 << 17), (1 << 17, 64)])
+def test_rows_of_large_matrices_differ_and_are_normal(rows: int, columns: int) -> None:
+    found = normal(generator(), rows, columns)
+    assert found.shape == (rows, columns)
+    assert found.dtype == np.float32
+    assert found.flags["C_CONTIGUOUS"]
+    assert len(np.unique(found[:, :8], axis=0)) == rows
+    # Of the pool, some millions, a thousandth of a deviation is what chance moves the mean by.
+    assert abs(float(found.mean(dtype=np.float64))) < 0.01
+    assert abs(float(found.std(dtype=np.float64)) - 1) < 0.01
+    assert np.abs(found).max() > 4.5
+    # Two rows stand in the same order by chance alone: six deviations of a correlation, and one for many pairs.
+    pairs = found[:64, :4096]
+    together = np.corrcoef(pairs) - np.eye(len(pairs))
+    assert np.abs(together).max() < 7 / np.sqrt(pairs.shape[1])
+
+
+def test_a_large_matrix_follows_from_the_generator() -> None:
+    first, second, other = (normal(generator(seed), 4096, 2048) for seed in (1, 1, 2))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def test_there_may_be_more_rows_than_places() -> None:
+    found = normal(generator(), 2 * normals.POOL, 1)
+    assert abs(float(found.mean(dtype=np.float64))) < 0.01

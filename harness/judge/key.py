@@ -135,10 +135,10 @@ def key_difference(old: Key, new: Key) -> str:
     return f"{which} ({', '.join(shown)})"
 
 
-def judge_digest(prepare: Path) -> str:
+def judge_digest(prepare: bytes) -> str:
     """Sixteen hex digits that stand for the whole judge of a contest: its prepare.py and the files of `judge_files`."""
     graph = _graph()
-    return _hash([_code_digest(prepare.read_bytes()), _codes(graph, _judge_modules(graph))])
+    return _hash([_code_digest(prepare), _codes(graph, _judge_modules(graph))])
 
 
 def judge_files() -> tuple[Path, ...]:

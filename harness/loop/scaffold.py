@@ -5,18 +5,63 @@ from pathlib import Path
 from harness.errors import RatchetError
 from harness.loop.settings import names, rewrite
 
-# Beside the operators that they compute.
+# Templates lie beside the operators that they compute.
 OPERATORS = Path(__file__).parents[1] / "operators"
+# The beginning and the end of every prepare.py; a template has what is between: its constants and problem().
+_HEAD = '''\
+"""The judge's front door: what this contest computes and on which chip, in plain constants.
+
+`python prepare.py` judges kernel.py as it stands and records nothing.
+`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
+"""
+
+'''
+_TAIL = """
+
+if __name__ == "__main__":
+    try:
+        from harness.cli import judge_contest
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
+    raise SystemExit(judge_contest(__file__))
+"""
+# The first line of a file that several templates have in common names them. What only some of them have stands between
+# lines `#: NAMES` or `#: not NAMES` and the next such line; `#: end` is for all.
+_MARK, _FOR = "#: ", "#: for "
 
 
 def templates() -> tuple[str, ...]:
     """The contests that `new --like` can copy."""
-    return tuple(sorted(path.parent.name for path in OPERATORS.glob("*/templates/*/prepare.py")))
+    return tuple(sorted(_sources("prepare.py")))
 
 
-def template(like: str) -> Path:
-    """The folder of the template called `like`."""
-    return next(OPERATORS.glob(f"*/templates/{like}"))
+def text(like: str, file: str) -> bytes:
+    """The prepare.py or kernel.py of a template."""
+    found = _of_template(_sources(file)[like].read_text(encoding="utf-8"), like)
+    return (f"{_HEAD}{found}{_TAIL}" if file == "prepare.py" else found).encode()
+
+
+def _sources(file: str) -> dict[str, Path]:
+    """The file that each template has its prepare.py or kernel.py from."""
+    found: dict[str, Path] = {}
+    for path in OPERATORS.glob(f"*/templates/*/{file}"):
+        with path.open(encoding="utf-8") as lines:
+            first = lines.readline()
+        names = first.removeprefix(_FOR).split() if first.startswith(_FOR) else [path.parent.name]
+        found |= dict.fromkeys(names, path)
+    return found
+
+
+def _of_template(source: str, like: str) -> str:
+    """The lines that the template called `like` has."""
+    kept, is_kept = [], True
+    for line in source.splitlines(keepends=True):
+        if line.startswith(_MARK):
+            first, *names = line.removeprefix(_MARK).split()
+            is_kept = first in ("for", "end") or (like not in names if first == "not" else like in (first, *names))
+        elif is_kept:
+            kept.append(line)
+    return "".join(kept)
 
 
 # What a contest's folder holds and git need not: schedules, captures, evidence kept for the next question.
@@ -36,12 +81,7 @@ def scaffold(
     """
     if like not in templates():
         raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}")
-    source = template(like)
-    contents = {
-        "prepare.py": (source / "prepare.py").read_bytes(),
-        "kernel.py": (source / "kernel.py").read_bytes(),
-        ".gitignore": IGNORED,
-    }
+    contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]
         if own_kernel and not files:

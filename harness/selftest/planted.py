@@ -69,16 +69,14 @@ def _patched(path: Path) -> bytes:
     text = _text(path)
     name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]
     base = CANDIDATES / "bases" / f"{name}.py"
-    if not base.is_file() and name in scaffold.templates():
-        base = scaffold.template(name) / "kernel.py"
-    if not base.is_file():
+    if not base.is_file() and name not in scaffold.templates():
         raise RatchetError(
             "bad-candidate",
             f"{path}: expected `Base:` with the name of a file of bases/ or a template, got {text!r}",
         )
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernel.py")
-        kernel.write_bytes(base.read_bytes())
+        kernel.write_bytes(base.read_bytes() if base.is_file() else scaffold.text(name, "kernel.py"))
         if "\n--- " in path.read_text(encoding="utf-8"):
             git = Git(folder)
             # In a folder within another repository, git would pass over files that are not that one's.

@@ -4,9 +4,9 @@ import pytest
 
 from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
 from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
-from harness.loop.scaffold import template
+from harness.loop import scaffold
 
-KERNEL, MATMUL = ((template(name) / "kernel.py").read_text() for name in ("attention", "matmul"))
+KERNEL, MATMUL = (scaffold.text(name, "kernel.py").decode() for name in ("attention", "matmul"))
 MASK = """\
     rows = pl.program_id(0) * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
     columns = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)

@@ -15,7 +15,7 @@ from memory_examples import memory_run
 
 from harness.cli import place_of_verb
 from harness.cli.verbs import EVERY, EXPERIMENT
-from harness.loop.scaffold import template
+from harness.loop import scaffold
 from harness.loop.settings import rewrite
 
 BLOCKS = tuple(blocks())
@@ -76,7 +76,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project_copy(folder, leave_out="experiments/")
     prepare = folder / "prepare.py"
     prepare.write_bytes(rewrite(prepare.read_bytes(), "SEQUENCE", "512", "prepare.py"))
-    shutil.copy2(template("attention") / "kernel.py", folder / "kernel.py")
+    (folder / "kernel.py").write_bytes(scaffold.text("attention", "kernel.py"))
     git(folder, "commit", "-qam", "A small contest")
     bare = folder.parent / "remote.git"
     git(folder, "clone", "-q", "--bare", str(folder), str(bare))

@@ -12,7 +12,7 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.verdict import decision
-from harness.loop.scaffold import template
+from harness.loop import scaffold
 from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
 
@@ -169,7 +169,7 @@ def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: 
 
 
 def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> None:
-    backward = (template("attention-backward") / "kernel.py").read_text()
+    backward = scaffold.text("attention-backward", "kernel.py").decode()
     (folder := tmp_path / "both").mkdir()
     names = ("KERNEL_NAME", "PROBLEM_DESCRIPTION", "BQ", "BKV", "VMEM_LIMIT", "CAUSAL", "compute_flops", "get_tiling")
     for name in names:

@@ -6,12 +6,12 @@ import pytest
 from evidence_examples import V5E, evidence
 
 from harness.advice.report import report
+from harness.loop import scaffold
 from harness.loop.block_constants import with_settings
-from harness.loop.scaffold import template
 from harness.records import Edit, Evidence, Hint
 
 # Query blocks of 128 rows, key and value blocks of 256.
-KERNEL = (template("attention") / "kernel.py").read_bytes()
+KERNEL = scaffold.text("attention", "kernel.py")
 UNNAMED = KERNEL.replace(b"BQ = 128", b"BQ = 256").replace(b"BlockSpec((BKV, d)", b"BlockSpec(block(BKV)")
 KEYS = Edit(window="k", axis=-2, size=256, new=512)
 

@@ -3,11 +3,13 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from git import Repo
-from loop_fixtures import ratchet
+from loop_fixtures import PROJECT, ratchet
 
 from harness import cli
 from harness import contest as contests
@@ -175,6 +177,31 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pyt
     assert cli.main(["new", str(folder), "--like", "matmul"]) == 4
     assert f"got {folder}, which holds other.md and 1 more; nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["other.md", "page.md"]
+
+
+def test_what_templates_have_in_common_is_told_apart() -> None:
+    text = "#: for a b c\nall\n#: a\none\n#: b c\nothers\n#: not c\n\n#: end\nend\n"
+    assert [scaffold._of_template(text, name) for name in "abc"] == [
+        "all\none\n\nend\n", "all\nothers\n\nend\n", "all\nothers\nend\n",
+    ]  # fmt: skip
+
+
+def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:
+    for like in scaffold.templates():
+        for path in scaffold.scaffold(tmp_path / like, like, ()):
+            assert "#: " not in path.read_text()
+    for words in (["check"], ["format", "--check"]):
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *words,
+            "--config",
+            str(Path(PROJECT) / "pyproject.toml"),
+            str(tmp_path),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("like", scaffold.templates())

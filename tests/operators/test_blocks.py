@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness import contest as contests
 from harness.loop import scaffold
 from harness.operators import Attention, GroupedMatmulTransposed, Probe, changed, check_probe
 from harness.operators.blocks import drawn_block, drawn_border
+from harness.prepare import data
 
 SEEDS = st.integers(0, 2**31)
 Floats = NDArray[np.float32]
@@ -74,7 +74,9 @@ def test_blocks_begin_and_end_at_many_places_and_reach_both_ends() -> None:
 def smallest_of_templates() -> Iterator[tuple[str, Any]]:
     """Of every template the smallest shape, but for decoding: there are fewer rows than in any block."""
     for name in scaffold.templates():
-        problem: Any = contests.load(scaffold.template(name)).problem
+        stated = data.read(scaffold.text(name, "prepare.py"))
+        assert stated is not None
+        problem: Any = stated[0]
         for member in getattr(problem, "members", ()) or (problem,):
             own = getattr(member, "problem", member)
             small = next(own.reduced())

@@ -148,7 +148,7 @@ def test_every_template_is_right_as_it_comes(
 def test_a_constant_of_both_files_of_a_template_is_the_same_thing() -> None:
     # `new --set` rewrites it in both: a block's rows called ROWS would become the problem's.
     for like in scaffold.templates():
-        prepare, kernel = (dict(constants((scaffold.template(like) / name).read_bytes())) for name in FILES)
+        prepare, kernel = (dict(constants(scaffold.text(like, name))) for name in FILES)
         for name in prepare.keys() & kernel.keys():
             assert kernel[name] == prepare[name], f"{like}: {name}"
 

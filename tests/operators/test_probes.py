@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from online_softmax import HONEST, attention
 
-from harness import contest as contests
 from harness.loop import scaffold
 from harness.operators import Attention, Probe, changed, check, check_determinism, check_probe
 from harness.operators.outputs import spans
 from harness.operators.probes import Part
+from harness.prepare import data
 from harness.records import Failure
 
 Kernel = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
@@ -100,7 +100,9 @@ def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
 def smallest_of_each_template() -> dict[str, Any]:
     found = {}
     for name in scaffold.templates():
-        problem: Any = contests.load(scaffold.template(name)).problem
+        stated = data.read(scaffold.text(name, "prepare.py"))
+        assert stated is not None
+        problem: Any = stated[0]
         for member in getattr(problem, "members", ()) or (problem,):
             own = getattr(member, "problem", member)
             small = next(own.reduced())

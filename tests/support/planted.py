@@ -11,12 +11,12 @@ from harness.judge.evaluate.messages import ShapesReply, ShapesRequest, TraceRep
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.loop.scaffold import template
+from harness.loop import scaffold
 from harness.operators import Attention, Problem
 from harness.records import Failure, Policy
 
 ROOT = Path(__file__).parents[2]
-NAIVE = (template("attention") / "kernel.py").read_text()
+NAIVE = scaffold.text("attention", "kernel.py").decode()
 SMALL = Attention(sequence=512, head_dim=128)
 MEDIUM = Attention(sequence=1024, head_dim=128)
 V5E = chip("v5e")

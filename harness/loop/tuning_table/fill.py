@@ -17,9 +17,8 @@ from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
-from harness.loop import existing, screening, search_space
+from harness.loop import existing, scaffold, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
-from harness.loop.scaffold import IGNORED, template
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
@@ -83,10 +82,10 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             # What is given takes the place of the kernel's own values, or comes behind them.
             return tuple((dict(kernel.space(parameters)) | dict(grid or ())).items())
 
-        prepare, package = template(kernel.like) / "prepare.py", target.path.read_bytes()
+        prepare, package = scaffold.text(kernel.like, "prepare.py"), target.path.read_bytes()
         return Tuned(
             name=name,
-            prepare=prepare.read_bytes(),
+            prepare=prepare,
             kernel=lambda statement: next(existing.variants(target, statement, ())).kernel,
             space=space,
             conditions=(*kernel.conditions, *conditions),
@@ -110,7 +109,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         space=lambda parameters: grid,
         conditions=conditions,
         fallback=lambda parameters: tuple((constant, standing[constant]) for constant, _ in grid),
-        digest=_digest(judge_digest(folder / "prepare.py"), text),
+        digest=_digest(judge_digest((folder / "prepare.py").read_bytes()), text),
     )
 
 
@@ -186,7 +185,7 @@ def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
     place = folder / "work" / hashlib.sha256(b"\0".join((kernel.name.encode(), prepare))).hexdigest()[:16]
     with files.refusals_in_words(f"writing {place}"):
         place.mkdir(parents=True, exist_ok=True)
-        (place / ".gitignore").write_bytes(IGNORED)
+        (place / ".gitignore").write_bytes(scaffold.IGNORED)
         (place / "prepare.py").write_bytes(prepare)
         (place / candidate_text.KERNEL).touch()
     try:

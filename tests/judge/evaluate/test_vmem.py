@@ -23,7 +23,7 @@ from harness.operators import Attention
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-TEMPLATE = scaffold.template("attention") / "kernel.py"
+TEMPLATE = scaffold.text("attention", "kernel.py").decode()
 
 
 def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
@@ -83,7 +83,7 @@ def test_each_chip_has_the_limit_that_is_assumed_where_a_kernel_names_none(name:
 def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
     """Its blocks and the scratch that it keeps take 16.5 MiB, of 16."""
     ended: dict[str, str] = {}
-    kernel = TEMPLATE.read_text(encoding="utf-8").replace("BQ = 128", "BQ = 8192").replace("BKV = 256", "BKV = 512")
+    kernel = TEMPLATE.replace("BQ = 128", "BQ = 8192").replace("BKV = 256", "BKV = 512")
     evidence = evaluation.evaluate(
         Request(
             directory=tmp_path,

@@ -1,9 +1,3 @@
-"""The judge's front door: what this contest computes and on which chip, in plain constants.
-
-`python prepare.py` judges kernel.py as it stands and records nothing.
-`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
-"""
-
 OPERATION = "attention"  # causal, forward by kernel_fn and backward by backward_fn: what a training step does
 HEADS = 2
 SEQUENCE = 4096
@@ -28,11 +22,3 @@ def problem():
         ),
         may_lose=MAY_LOSE,
     )
-
-
-if __name__ == "__main__":
-    try:
-        from harness.cli import judge_contest
-    except ModuleNotFoundError as missing:
-        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
-    raise SystemExit(judge_contest(__file__))

@@ -1,25 +1,52 @@
-"""The judge's front door: what this contest computes and on which chip, in plain constants.
-
-`python prepare.py` judges kernel.py as it stands and records nothing.
-`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
-"""
-
+#: for attention attention-causal attention-gqa attention-packed attention-suite
+#: not attention-suite
 OPERATION = "attention"  # softmax(scale * Q K^T) V, forward
+#: attention attention-causal attention-packed
 BATCH = 1
 HEADS = 1
 KV_HEADS = HEADS  # of keys and values; divides HEADS
 SEQUENCE = 16384
+#: attention-gqa
+BATCH = 2
+HEADS = 32
+KV_HEADS = 8  # query head h reads key/value head h // 4
+SEQUENCE = 2048
+#: attention-suite
+OPERATION = "attention"  # softmax(scale Q K^T) V of the keys up to each query, forward: the prefill of a language model
+HEADS = 8  # one of four chips' share of 32 heads, with 8 of keys and values
+KV_HEADS = 2
+#: end
 HEAD_DIM = 128
+#: attention-suite
+SEQUENCES = (1024, 2048, 4096)  # the lengths of prompts, each a member of the suite
+WEIGHTS = (1, 2, 1)  # how often each comes
+MAY_LOSE = 0.01  # no length may take more time than the champion by more than this share
+#: end
 DTYPE = "bfloat16"
+#: attention attention-gqa
 CAUSAL = False
+#: attention-causal attention-packed
+CAUSAL = True  # query i sees the keys 0 to i
+#: attention-packed
+SEGMENTS = 8  # sequences that are packed, at most; a query sees keys of its own alone
+#: attention-causal attention-packed
+WINDOW = None  # of these it sees the last so many; None: all
+SOFT_CAP = None  # scores become SOFT_CAP tanh(score / SOFT_CAP)
+#: not attention-suite
 SCALE = HEAD_DIM**-0.5  # of the softmax
+#: end
 CHIP = "v5e"
 
 
 def problem():
     """What the judge computes, checks and credits; the kernel has no say in it."""
+#: not attention-suite
     from harness.operators import Attention
+#: attention-suite
+    from harness.operators import Attention, Member, Suite
+#: end
 
+#: not attention-suite
     return Attention(
         batch=BATCH,
         heads=HEADS,
@@ -29,12 +56,20 @@ def problem():
         dtype=DTYPE,
         causal=CAUSAL,
         scale=SCALE,
+#: attention-causal attention-packed
+        window=WINDOW,
+        soft_cap=SOFT_CAP,
+#: attention-packed
+        segments=SEGMENTS,
+#: attention-suite
+    def prefill(sequence):
+        return Attention(heads=HEADS, kv_heads=KV_HEADS, sequence=sequence, head_dim=HEAD_DIM, dtype=DTYPE, causal=True)
+
+    return Suite(
+        members=tuple(
+            Member(name=f"prefill-{sequence}", problem=prefill(sequence), weight=weight)
+            for sequence, weight in zip(SEQUENCES, WEIGHTS, strict=True)
+        ),
+        may_lose=MAY_LOSE,
+#: end
     )
-
-
-if __name__ == "__main__":
-    try:
-        from harness.cli import judge_contest
-    except ModuleNotFoundError as missing:
-        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
-    raise SystemExit(judge_contest(__file__))

@@ -1,10 +1,10 @@
-"""The judge's front door: what this contest computes and on which chip, in plain constants.
-
-`python prepare.py` judges kernel.py as it stands and records nothing.
-`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
-"""
-
+#: for paged-attention ragged-paged-attention ragged-paged-attention-update
+#: paged-attention
 OPERATION = "paged_attention"  # one query of each of many sequences over keys and values in pages
+#: not paged-attention
+OPERATION = "paged_attention"  # causal attention of the newest tokens of many sequences over keys and values in pages
+TOKENS = 256
+#: end
 HEADS = 8
 KV_HEADS = 2
 HEAD_DIM = 128
@@ -13,6 +13,9 @@ PAGES = 640
 PAGE_SIZE = 64
 PAGES_PER_SEQUENCE = 32
 DTYPE = "bfloat16"
+#: ragged-paged-attention-update
+UPDATE = True  # the newest keys and values are written to their slots first, and the pages are returned behind o
+#: end
 CHIP = "v5e"
 
 
@@ -21,6 +24,9 @@ def problem():
     from harness.operators import PagedAttention
 
     return PagedAttention(
+#: not paged-attention
+        tokens=TOKENS,
+#: end
         heads=HEADS,
         kv_heads=KV_HEADS,
         head_dim=HEAD_DIM,
@@ -29,12 +35,7 @@ def problem():
         page_size=PAGE_SIZE,
         pages_per_sequence=PAGES_PER_SEQUENCE,
         dtype=DTYPE,
+#: ragged-paged-attention-update
+        update=UPDATE,
+#: end
     )
-
-
-if __name__ == "__main__":
-    try:
-        from harness.cli import judge_contest
-    except ModuleNotFoundError as missing:
-        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
-    raise SystemExit(judge_contest(__file__))

@@ -1,9 +1,21 @@
+#: for ragged-paged-attention ragged-paged-attention-update
+#: ragged-paged-attention
 """Ragged paged attention on a TPU: the one file that an experiment changes.
 
 The honest naive kernel to start from. A block of BQ tokens holds queries of one sequence or of several neighbours. It
 is visited once for each of them, and a visit walks through the pages of that sequence: online softmax, in which rows of
 other sequences see nothing. Tables that XLA computes beforehand say which block and which sequence a visit is for.
 """
+#: ragged-paged-attention-update
+"""Ragged paged attention with the update of its cache on a TPU: the one file that an experiment changes.
+
+The honest naive kernels to start from. The first copies the newest keys and values to their slots, token by token; the
+pages are its input and its output, in the same memory. In the second, which attends, a block of BQ tokens holds queries
+of one sequence or of several neighbours. It is visited once for each of them, and a visit walks through the pages of
+that sequence: online softmax, in which rows of other sequences see nothing. Tables that XLA computes beforehand say
+which block and which sequence a visit is for.
+"""
+#: end
 
 import functools
 import math
@@ -13,8 +25,15 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+#: ragged-paged-attention
 KERNEL_NAME = "naive_ragged_paged_attention"
 PROBLEM_DESCRIPTION = "attention of the newest tokens of many sequences over keys and values in pages"
+#: ragged-paged-attention-update
+KERNEL_NAME = "naive_ragged_paged_attention_update"
+PROBLEM_DESCRIPTION = (
+    "attention of the newest tokens of many sequences over keys and values in pages, written there first"
+)
+#: end
 
 BQ = 32
 # A score that no key has: exp(HIDDEN - x) is 0 for any score x.
@@ -37,6 +56,49 @@ def visits(kv_lens, cu_q_lens, num_seqs, blocks):
     visit = jnp.minimum(jnp.arange(blocks + sequences - 1, dtype=jnp.int32), done[-1] - 1)
     sequence = jnp.sum(visit[:, None] >= done[None, :], axis=1, dtype=jnp.int32)
     return sequence, first[sequence] + visit - (done - count)[sequence], done[-1:]
+#: ragged-paged-attention-update
+
+
+def write(len_ref, table_ref, start_ref, count_ref, new_ref, _, pages_ref, arrived):
+    """Copies each token's keys and values [2 kv_heads, d] to its slot: all copies are started, then waited for."""
+    size = pages_ref.shape[1]
+
+    def of_each(act):
+        def of_sequence(sequence, _):
+            end = start_ref[sequence + 1]
+
+            def of_token(token, _):
+                # The last query is that of the last key.
+                key = len_ref[sequence] - end + token
+                slot = pages_ref.at[table_ref[sequence, key // size], key % size]
+                act(pltpu.make_async_copy(new_ref.at[token], slot, arrived))
+                return _
+
+            return jax.lax.fori_loop(start_ref[sequence], end, of_token, _)
+
+        jax.lax.fori_loop(0, count_ref[0], of_sequence, 0)
+
+    of_each(lambda copy: copy.start())
+    of_each(lambda copy: copy.wait())
+
+
+def updated(kv_pages, new_kv, *tables):
+    """The pages with each token's keys and values in its slot, in the same memory."""
+    in_place = pl.BlockSpec(memory_space=pl.ANY)
+    return pl.pallas_call(
+        write,
+        out_shape=jax.ShapeDtypeStruct(kv_pages.shape, kv_pages.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(tables),
+            in_specs=[in_place] * 2,
+            out_specs=in_place,
+            scratch_shapes=[pltpu.SemaphoreType.DMA],
+        ),
+        # The tables count.
+        input_output_aliases={len(tables) + 1: 0},
+        name=f"{KERNEL_NAME}_write",
+    )(*tables, new_kv, kv_pages)
+#: end
 
 
 def dot(a, b, axes):
@@ -90,14 +152,25 @@ def attend(
         o_ref[...] = (acc_ref[...] / jnp.where(total == 0.0, 1.0, total)).astype(o_ref.dtype)
 
 
+#: ragged-paged-attention
 def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
     """Attention of q [tokens, heads, d] over the pages of each sequence. Raises ValueError where BQ does not divide."""
+#: ragged-paged-attention-update
+def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
+    """Attention of q [tokens, heads, d] over the pages of each sequence, and the pages with new_kv in their slots.
+
+    Raises ValueError where BQ does not divide the tokens.
+    """
+#: end
     tokens, heads, d = q.shape
     _, page_size, combined, _ = kv_pages.shape
     kv_heads, pages = combined // 2, page_indices.shape[1]
     group = heads // kv_heads
     if tokens % BQ:
         raise ValueError(f"expected BQ to divide {tokens}, got BQ={BQ}")
+#: ragged-paged-attention-update
+    kv_pages = updated(kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs)
+#: end
     sequence, block, count = visits(kv_lens, cu_q_lens, num_seqs, tokens // BQ)
 
     def of_queries(visit, page, sequence, block, *_):
@@ -125,4 +198,8 @@ def kernel_fn(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
         ),
         name=KERNEL_NAME,
     )(sequence, block, count, kv_lens, page_indices, cu_q_lens, queries, kv_pages)
+#: ragged-paged-attention
     return out.reshape(kv_heads, tokens, group, d).swapaxes(0, 1).reshape(q.shape)
+#: ragged-paged-attention-update
+    return out.reshape(kv_heads, tokens, group, d).swapaxes(0, 1).reshape(q.shape), kv_pages
+#: end

@@ -1,9 +1,3 @@
-"""The judge's front door: what this contest computes and on which chip, in plain constants.
-
-`python prepare.py` judges kernel.py as it stands and records nothing.
-`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
-"""
-
 OPERATION = "matmul"  # C [M, N] = A [M, K] B [K, N], added up in float32
 M = 8192
 N = 8192
@@ -17,11 +11,3 @@ def problem():
     from harness.operators import Matmul
 
     return Matmul(m=M, n=N, k=K, dtype=DTYPE)
-
-
-if __name__ == "__main__":
-    try:
-        from harness.cli import judge_contest
-    except ModuleNotFoundError as missing:
-        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
-    raise SystemExit(judge_contest(__file__))

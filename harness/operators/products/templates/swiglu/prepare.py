@@ -1,9 +1,3 @@
-"""The judge's front door: what this contest computes and on which chip, in plain constants.
-
-`python prepare.py` judges kernel.py as it stands and records nothing.
-`ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
-"""
-
 OPERATION = "swiglu"  # Y [TOKENS, HIDDEN] = silu(X Wg) * (X Wu)
 TOKENS = 4096
 MODEL = 4096
@@ -18,11 +12,3 @@ def problem():
     from harness.operators import SwiGLU
 
     return SwiGLU(tokens=TOKENS, model=MODEL, hidden=HIDDEN, down=DOWN, dtype=DTYPE)
-
-
-if __name__ == "__main__":
-    try:
-        from harness.cli import judge_contest
-    except ModuleNotFoundError as missing:
-        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
-    raise SystemExit(judge_contest(__file__))

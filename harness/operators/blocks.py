@@ -127,14 +127,18 @@ def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
 
     A length that is no more than 256 stays as it is.
     """
-    ladders = [[*_doubling(length), length] for length in lengths]
-    found = [lengths_ for lengths_ in product(*ladders) if lengths_ != lengths]
+    return shortened([(SHORTEST, length) for length in lengths])
+
+
+def shortened(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    """As `shorter`, of the shortest and the whole length of each."""
+    ladders = [[*_doubling(shortest, length), length] for shortest, length in lengths]
+    found = [some for some in product(*ladders) if some != tuple(length for _, length in lengths)]
     # Of equal products the most even ones first: several blocks along every axis come with the fewest.
     yield from sorted(found, key=lambda some: (prod(some), max(some)))
 
 
-def _doubling(length: int) -> Iterator[int]:
-    some = SHORTEST
+def _doubling(some: int, length: int) -> Iterator[int]:
     while some < length:
         yield some
         some *= 2

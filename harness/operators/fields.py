@@ -20,6 +20,12 @@ def require_positive(operation: str, name: str, value: object) -> None:
         raise UsageError("bad-problem", f"{operation}: expected a positive finite {name}, got {value!r}")
 
 
+def require_flag(operation: str, name: str, value: object) -> None:
+    """Raises UsageError `bad-problem` where it is neither True nor False."""
+    if not isinstance(value, bool):
+        raise UsageError("bad-problem", f"{operation}: expected {name} to be True or False, got {value!r}")
+
+
 def require_dtype(operation: str, dtype: object, known: Sequence[str] = tuple(DTYPES)) -> None:
     """Raises UsageError `bad-problem` for a dtype that this problem is not stated for."""
     if dtype not in known:

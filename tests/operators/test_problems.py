@@ -26,7 +26,6 @@ from harness.operators import (
     complaints,
 )
 from harness.operators.blocks import blocks, sampled_rows, shorter
-from harness.operators.products import grouped_matmul
 
 Outputs = tuple[NDArray[Any], ...]
 Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
@@ -372,7 +371,7 @@ def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_last_row_of_a_group_is_compared_where_few_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped_matmul, "_CHECKED", 1 << 20)
+    monkeypatch.setattr(GroupedMatmul, "checked", 1 << 20)
     problem = GroupedMatmul(m=4096, groups=8, k=128, n=64)
     assert len(problem.sample_rows(seed)) < 200
     inputs = problem.make_inputs("composite", seed)

@@ -2,19 +2,18 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators.attention import backward_probes as attention_backward_probes
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import space as attention_space
 from harness.operators.attention.space import Field, Recipe
-from harness.operators.blocks import SHORTEST, sampled_rows
-from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.fields import require_flag, require_positive
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES, drop_subnormal, relative_rounding, sum_variance, ulp
@@ -29,8 +28,6 @@ _OFFSETS = (96.0, 104.0)
 # By how much the scores of all other keys are raised above those of light ones. A query that is rounded once errs alike
 # for all of these, which `rounding` does not know: at 24 an honest kernel was off by 8.4 deviations, of 10.
 _RAISED = 12.0
-# Query-key pairs that one check may cost, each twice: about a second on one core.
-_CHECKED_PAIRS = 1 << 21
 # Pairs held at once: 8 MB as float64, and about twenty such arrays are alive together.
 _CHUNK_PAIRS = 1 << 20
 
@@ -55,7 +52,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionBackward:
+class AttentionBackward(Operator):
     """dq, dk, dv of `heads` heads of softmax(scale Q K^T) V, from its residuals.
 
     q, k, v, o, do and the outputs are `[heads, sequence, head_dim]` in `dtype`, lse `[heads, sequence]` float32; the
@@ -65,8 +62,11 @@ class AttentionBackward:
     query i sees the keys j <= i. scale None: 1 / sqrt(head_dim). Raises UsageError `bad-problem`.
     """
 
-    heads: int = 1
-    sequence: int
+    operation = "attention_backward"
+    # Query-key pairs that one check may cost, each twice: about a second on one core.
+    checked = 1 << 21
+    heads: int = field(default=1, metadata=axis(few=2))
+    sequence: int = field(metadata=axis(is_uneven=True))
     head_dim: int
     dtype: str = "bfloat16"
     causal: bool = False
@@ -74,16 +74,10 @@ class AttentionBackward:
 
     def __post_init__(self) -> None:
         """Fills the scale in, then refuses what does not exist."""
-        fields = ("heads", "sequence", "head_dim")
-        require_sizes("attention_backward", **{field: getattr(self, field) for field in fields})
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
-        require_dtype("attention_backward", self.dtype)
+        self.require_fields()
+        self.fill(scale=1 / math.sqrt(self.head_dim))
         require_positive("attention_backward", "scale", self.scale)
-        if not isinstance(self.causal, bool):
-            raise UsageError(
-                "bad-problem", f"attention_backward: expected causal to be True or False, got {self.causal!r}"
-            )
+        require_flag("attention_backward", "causal", self.causal)
 
     def work(self) -> Work:
         """The useful work of one call.
@@ -108,11 +102,10 @@ class AttentionBackward:
         q = Array(name="q", shape=self._shape, dtype=self.dtype)
         lse = Array(name="lse", shape=self._shape[:-1], dtype="float32")
         inputs = tuple(lse if name == "lse" else replace(q, name=name) for name in ("q", "k", "v", "o", "lse", "do"))
-        fields = ("heads", "sequence", "head_dim", "dtype", "causal", "scale")
         return Statement(
-            operation="attention_backward",
+            operation=self.operation,
             title=f"attention backward, {heads}, sequence {self.sequence}, head_dim {self.head_dim}, {words}",
-            parameters=tuple((field, getattr(self, field)) for field in fields),
+            parameters=self.parameters,
             inputs=inputs,
             outputs=tuple(replace(q, name=name) for name in ("dq", "dk", "dv")),
             work=self.work(),
@@ -187,21 +180,10 @@ class AttentionBackward:
         """Which gradients depend on which queries, keys, values and residuals, and on nothing beyond the mask."""
         return attention_backward_probes.probes(self.heads, self.sequence, self.head_dim, self.causal, full, seed)
 
-    def reduced(self) -> Iterator["AttentionBackward"]:
-        """The same at sequences 256, 512, ... below this one; of several heads two stay."""
-        length = SHORTEST
-        while length < self.sequence:
-            yield replace(self, heads=min(self.heads, 2), sequence=length)
-            length *= 2
-
-    def second_shape(self, small: "AttentionBackward") -> "AttentionBackward | None":
-        """A reduced one half as long again: the numbers of its blocks are no powers of two."""
-        length = small.sequence * 3 // 2
-        return replace(small, sequence=length) if length < self.sequence else None
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else, of every head, the first, the last, and some of every even stretch."""
-        return sampled_rows(self.heads, self.sequence, _CHECKED_PAIRS // (self.sequence * self.heads), seed)
+    @property
+    def row_cost(self) -> int:
+        """Pairs."""
+        return self.sequence * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), 3 head_dim]` float64: the formulas in float64, from the inputs as they were rounded."""

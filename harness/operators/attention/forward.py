@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from harness.operators.attention import probes as attention_probes
 from harness.operators.attention import rounding as attention_rounding
 from harness.operators.attention import space as attention_space
 from harness.operators.attention.rounding import Piece, softmax
-from harness.operators.blocks import SHORTEST, sampled_rows
-from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.fields import require_positive, require_sizes
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
@@ -24,19 +24,14 @@ from harness.operators.space import DRAWN, RECIPE, generator, near, parsed, reci
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
-# Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
-# sequence of 16384, every row of a head up to 2508.
-_CHECKED_PAIRS = 3 << 21
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
-# Packed sequences of a reduced shape: enough for one to be empty, one to be first, one last, one between.
-_FEW_SEGMENTS = 4
 # A query that sees fewer keys may hardly depend on some of them, which probes rely on.
 _SMALLEST_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Operator):
     """Attention of `heads` query heads over `kv_heads` shared key/value heads.
 
     Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
@@ -53,40 +48,37 @@ class Attention:
     1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
     """
 
-    batch: int = 1
-    heads: int = 1
-    kv_heads: int = None  # type: ignore[assignment]  # filled in on construction
-    sequence: int
-    kv_sequence: int = None  # type: ignore[assignment]  # filled in on construction
+    operation = "attention"
+    # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
+    # sequence of 16384, every row of a head up to 2508.
+    checked = 3 << 21
+    # Of key/value heads and batch entries two stay, so that none can be taken for another unnoticed; their query heads,
+    # head_dim and the window stay, as kernels are written for them.
+    batch: int = field(default=1, metadata=axis(few=2))
+    heads: int = field(default=1, metadata=axis(multiple="kv_heads"))
+    kv_heads: int = field(default=None, metadata=axis(few=2))  # type: ignore[assignment]  # filled in on construction
+    sequence: int = field(metadata=axis(is_uneven=True))
+    kv_sequence: int = field(default=None, metadata=axis(along="sequence", is_uneven=True))  # type: ignore[assignment]
     head_dim: int
     dtype: str = "bfloat16"
     causal: bool = False
     scale: float = None  # type: ignore[assignment]  # filled in on construction
     window: int | None = None
     soft_cap: float | None = None
-    segments: int | None = None
+    # Enough for one to be empty, one to be first, one last, one between.
+    segments: int | None = field(default=None, metadata=axis(few=4))
 
     def __post_init__(self) -> None:
         """Fills in the defaults that other fields give, then refuses what does not exist."""
-        for field, default in (("kv_heads", self.heads), ("kv_sequence", self.sequence)):
-            if getattr(self, field) is None:
-                object.__setattr__(self, field, default)
-        fields = ("batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim")
-        require_sizes("attention", **{field: getattr(self, field) for field in fields})
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
-        if self.heads % self.kv_heads:
-            raise UsageError(
-                "bad-problem",
-                f"attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
-            )
+        self.fill(kv_heads=self.heads, kv_sequence=self.sequence)
+        self.require_fields()
+        self.fill(scale=1 / math.sqrt(self.head_dim))
         if self.causal and self.kv_sequence < self.sequence:
             raise UsageError(
                 "bad-problem",
                 "attention: causal is aligned at the end, so it needs kv_sequence >= sequence (else the first queries "
                 f"see no key), got sequence={self.sequence}, kv_sequence={self.kv_sequence}",
             )
-        require_dtype("attention", self.dtype)
         require_positive("attention", "scale", self.scale)
         if self.soft_cap is not None:
             require_positive("attention", "soft_cap", self.soft_cap)
@@ -170,15 +162,10 @@ class Attention:
         if self.segments is not None:
             ids = (Array(name="segment_ids", shape=self._ids_shape, dtype="int32", low=0, high=self.segments - 1),)
         key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
-        fields = (
-            "batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim", "dtype", "causal", "scale",
-            # Problems without them keep the statement, and so the key, that they had before there were any.
-            *(field for field in ("window", "soft_cap", "segments") if getattr(self, field) is not None),
-        )  # fmt: skip
         return Statement(
-            operation="attention",
+            operation=self.operation,
             title=f"attention forward, {batch}{heads}, {length}, head_dim {self.head_dim}, {self.dtype}{mask}",
-            parameters=tuple((field, getattr(self, field)) for field in fields),
+            parameters=self.parameters,
             inputs=(query, key, replace(key, name="v"), *ids),
             outputs=(replace(query, name="o"),),
             work=self.work(),
@@ -299,50 +286,17 @@ class Attention:
             ids=ids,
         )
 
-    def reduced(self) -> Iterator["Attention"]:
-        """The same attention at sequences 256, 512, ... below this one.
-
-        head_dim and the number of query heads per key/value head stay (kernels are written
-        for them), and so does the window, which is shorter than all of them; of several key/value heads and batch
-        entries two stay, so that none can be taken for another unnoticed.
-        """
-        kv_heads = min(self.kv_heads, 2)
-        length = SHORTEST
+    def shortest(self, name: str) -> int:
+        """256, or what is longer than the window."""
+        length = Operator.shortest(self, name)
         while self.window is not None and length <= self.window:
             length *= 2
-        while length < max(self.sequence, self.kv_sequence):
-            yield replace(
-                self,
-                batch=min(self.batch, 2),
-                heads=kv_heads * (self.heads // self.kv_heads),
-                kv_heads=kv_heads,
-                sequence=min(length, self.sequence),
-                kv_sequence=min(length, self.kv_sequence),
-                segments=None if self.segments is None else min(self.segments, _FEW_SEGMENTS),
-            )
-            length *= 2
+        return length
 
-    def second_shape(self, small: "Attention") -> "Attention | None":
-        """A reduced one with each length half as long again: the numbers of its blocks are no powers of two.
-
-        Where this one's query and key lengths differ, only the longer is lengthened, so that
-        they differ there too. None where that is not below this one.
-        """
-        queries, keys = small.sequence * 3 // 2, small.kv_sequence * 3 // 2
-        if self.sequence != self.kv_sequence:
-            queries, keys = (small.sequence, keys) if self.kv_sequence > self.sequence else (queries, small.kv_sequence)
-        if max(queries, keys) >= max(self.sequence, self.kv_sequence):
-            return None
-        return replace(small, sequence=queries, kv_sequence=keys)
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else, of every head, the first, the last, and some of every even stretch.
-
-        Of a stretch: one random row, and the first and last row of the block of 128 it is in.
-        One head of 16384 has 128 stretches, so that every block is looked at.
-        """
-        heads = self.batch * self.heads
-        return sampled_rows(heads, self.sequence, _CHECKED_PAIRS // (self.kv_sequence * heads), seed)
+    @property
+    def row_cost(self) -> int:
+        """Pairs."""
+        return self.kv_sequence * self.batch * self.heads
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""

@@ -1,17 +1,17 @@
 """RMSNorm of a sum with a residual, h = x + r, y = h / sqrt(mean(h^2) + eps) w: shapes, useful work, exact outputs."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators import textures
-from harness.operators.blocks import sampled_rows, turned
-from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import turned
+from harness.operators.fields import require_flag, require_positive
 from harness.operators.norm import probes as rmsnorm_probes
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
@@ -32,23 +32,23 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
-# Elements that one check may cost, about half a second on one core.
-_CHECKED = 1 << 22
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
-# Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
-_FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RMSNorm(textures.Textured):
+class RMSNorm(Operator, textures.Textured):
     """RMSNorm over the last axis, of x [rows, columns], or with `residual` of h = x + r, which is an output as well.
 
     y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean is taken of h as it is
     in float32 or as it is rounded to dtype, which is what a later layer reads. Raises UsageError `bad-problem`.
     """
 
-    rows: int
+    operation = "rmsnorm"
+    # Elements that one check may cost, about half a second on one core.
+    checked = 1 << 22
+    # The fewest are several blocks of the fewest rows that fill a tile; columns stay, kernels are written for them.
+    rows: int = field(metadata=axis(shortest=64, is_uneven=True))
     columns: int
     residual: bool = True
     eps: float = 1e-6
@@ -56,11 +56,9 @@ class RMSNorm(textures.Textured):
 
     def __post_init__(self) -> None:
         """Refuses what does not exist."""
-        require_sizes("rmsnorm", rows=self.rows, columns=self.columns)
-        require_dtype("rmsnorm", self.dtype)
+        self.require_fields()
         require_positive("rmsnorm", "eps", self.eps)
-        if not isinstance(self.residual, bool):
-            raise UsageError("bad-problem", f"rmsnorm: expected residual to be True or False, got {self.residual!r}")
+        require_flag("rmsnorm", "residual", self.residual)
 
     def work(self) -> Work:
         """The useful work of one call.
@@ -82,9 +80,9 @@ class RMSNorm(textures.Textured):
         w = Array(name="w", shape=(self.columns,), dtype=self.dtype)
         residual = " of a sum with a residual" if self.residual else ""
         return Statement(
-            operation="rmsnorm",
+            operation=self.operation,
             title=f"rmsnorm{residual}, {self.rows} rows of {self.columns}, {self.dtype}",
-            parameters=tuple((name, getattr(self, name)) for name in ("rows", "columns", "residual", "eps", "dtype")),
+            parameters=self.parameters,
             inputs=(x, replace(x, name="r"), w) if self.residual else (x, w),
             outputs=(replace(x, name="y"), replace(x, name="h")) if self.residual else (replace(x, name="y"),),
             work=self.work(),
@@ -171,21 +169,10 @@ class RMSNorm(textures.Textured):
         found = [*drawn.energy("normal", np.arange(self.rows), full=False), drawn.some_rows("x", 0), drawn.weights()]
         return (*found, drawn.some_rows("r", 1)) if self.residual else tuple(found)
 
-    def reduced(self) -> Iterator["RMSNorm"]:
-        """The same norm of 64, 128, 256, ... rows below this one's; the columns stay, kernels are written for them."""
-        rows = _FEWEST_ROWS
-        while rows < self.rows:
-            yield replace(self, rows=rows)
-            rows *= 2
-
-    def second_shape(self, small: "RMSNorm") -> "RMSNorm | None":
-        """A reduced one with half as many rows again: its number of blocks is no power of two."""
-        rows = small.rows * 3 // 2
-        return replace(small, rows=rows) if rows < self.rows else None
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch."""
-        return sampled_rows(1, self.rows, _CHECKED // self.columns, seed)
+    @property
+    def row_cost(self) -> int:
+        """Elements."""
+        return self.columns
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64, y and with a residual h beside it, from the inputs as they were rounded."""

@@ -1,8 +1,8 @@
 """Paged attention: queries of many sequences over keys and values that lie in pages of a shared cache."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from harness.errors import UsageError
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import space as attention_space
 from harness.operators.attention.forward import Attention
+from harness.operators.axes import Operator, axis
 from harness.operators.blocks import sampled_rows
-from harness.operators.fields import require_dtype, require_positive, require_sizes
+from harness.operators.fields import require_positive, require_sizes
 from harness.operators.paged import probes as paged_probes
 from harness.operators.paged import tables as paged_tables
 from harness.operators.paged.cache import Cache
@@ -30,17 +31,10 @@ _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "
 _CHECKED_PAIRS = 3 << 21
 # What lies in slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
 _STALE = 2.0**8
-# Sequences of a reduced shape and of the second one.
-_SEQUENCES, _SEQUENCES_OF_SECOND = 6, 5
-_SHORTEST_TOKENS, _SHORTEST_TABLE = 64, 4
-_FIELDS = (
-    "tokens", "heads", "kv_heads", "head_dim", "sequences", "pages", "page_size", "pages_per_sequence", "dtype",
-    "scale",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagedAttention:
+class PagedAttention(Operator):
     """Causal attention of the newest tokens of many sequences over all keys and values of each, which lie in pages.
 
     With `tokens` it is ragged, as servers call it, decode and prefill in one batch. Arrays: q and the output o
@@ -69,31 +63,26 @@ class PagedAttention:
     `bad-problem` for a combination that does not exist.
     """
 
-    tokens: int | None = None
-    heads: int
+    operation = "paged_attention"
+    # Heads, head_dim and the size of a page stay: kernels are written for them.
+    tokens: int | None = field(default=None, metadata=axis(shortest=64, is_uneven=True))
+    heads: int = field(metadata=axis(multiple="kv_heads"))
     kv_heads: int
     head_dim: int
-    sequences: int
+    sequences: int = field(metadata=axis(few=6, fewer=5))
     pages: int
     page_size: int
-    pages_per_sequence: int
+    pages_per_sequence: int = field(metadata=axis(shortest=4, is_uneven=True))
     dtype: str = "bfloat16"
     scale: float = None  # type: ignore[assignment]  # filled in on construction
     update: bool = False
 
     def __post_init__(self) -> None:
         """Fills in the scale, then refuses what does not exist."""
-        sizes = {field: getattr(self, field) for field in _FIELDS[:-2] if field != "tokens"}
-        require_sizes("paged_attention", tokens=self.rows, **sizes)
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
+        require_sizes(self.operation, tokens=self.rows)
+        self.require_fields()
+        self.fill(scale=1 / math.sqrt(self.head_dim))
         require_positive("paged_attention", "scale", self.scale)
-        require_dtype("paged_attention", self.dtype)
-        if self.heads % self.kv_heads:
-            raise UsageError(
-                "bad-problem",
-                f"paged_attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
-            )
         if self.update and self.tokens is None:
             raise UsageError("bad-problem", "paged_attention: update needs tokens, got update=True without")
         enough = self.sequences + -(-self.rows // self.page_size)
@@ -161,14 +150,13 @@ class PagedAttention:
         """This problem in words and numbers."""
         q = Array(name="q", shape=(self.rows, self.heads, self.head_dim), dtype=self.dtype)
         what = "decode" if self.tokens is None else f"{self.tokens} tokens of"
-        fields = (*_FIELDS, "update") if self.update else _FIELDS
         heads = f"{self.heads} heads over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
         return Statement(
-            operation="paged_attention",
+            operation=self.operation,
             title=f"paged attention, {what} {self.sequences} sequences, {heads}, {self.pages} pages of "
             f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}"
             f"{', newest keys and values written' * self.update}",
-            parameters=tuple((field, getattr(self, field)) for field in fields if getattr(self, field) is not None),
+            parameters=self.parameters if self.update else self.parameters[:-1],
             inputs=(q, *self._cache.arrays(self.rows, self.dtype), *self._room.arrays()),
             outputs=(replace(q, name="o"),),
             updates=("kv_pages",) * self.update,
@@ -309,41 +297,14 @@ class PagedAttention:
         return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
 
     def reduced(self) -> Iterator["PagedAttention"]:
-        """The same with 64, 128, 256 ... tokens and 4, 8, 16 ... pages a sequence below this one's, of 6 sequences.
+        """The same with fewer tokens and pages a sequence, the cheapest first."""
+        return iter(sorted(Operator.reduced(self), key=lambda small: small.work().flops))
 
-        Heads, head_dim and the size of a page stay: kernels are written for them.
-        """
-        yield from sorted(
-            (
-                self._shortened(tokens, table, _SEQUENCES)
-                for tokens in ([None] if self.tokens is None else _doubling(_SHORTEST_TOKENS, self.tokens))
-                for table in _doubling(_SHORTEST_TABLE, self.pages_per_sequence)
-                if (tokens, table) != (self.tokens, self.pages_per_sequence)
-            ),
-            key=lambda small: small.work().flops,
-        )
-
-    def _shortened(self, tokens: int | None, table: int, sequences: int) -> "PagedAttention":
-        """With so many tokens, pages a sequence and sequences, and pages for most of what these can need."""
-        sequences = min(self.sequences, sequences)
-        pages = sequences * table * 3 // 4 + sequences + -(-(tokens or sequences) // self.page_size)
-        return replace(
-            self, tokens=tokens, sequences=sequences, pages_per_sequence=table, pages=min(self.pages, pages)
-        )  # fmt: skip
-
-    def second_shape(self, small: "PagedAttention") -> "PagedAttention | None":
-        """A reduced one with half as many tokens and pages a sequence again, and 5 sequences: no powers of two.
-
-        None where that changes nothing.
-        """
-        table = small.pages_per_sequence * 3 // 2
-        table = table if table < self.pages_per_sequence else small.pages_per_sequence
-        tokens = small.tokens
-        if tokens is not None and self.tokens is not None and tokens * 3 // 2 < self.tokens:
-            tokens = tokens * 3 // 2
-        if (tokens, table) == (small.tokens, small.pages_per_sequence):
-            return None
-        return self._shortened(tokens, table, _SEQUENCES_OF_SECOND)
+    def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
+        """Pages for most of what the sequences can need."""
+        sequences, queries = small["sequences"], small["tokens"] or small["sequences"]
+        pages = sequences * small["pages_per_sequence"] * 3 // 4 + sequences + -(-queries // self.page_size)
+        return {"pages": min(self.pages, pages)}
 
     def sample_rows(self, seed: int) -> Rows:
         """All rows where that is cheap; else the first, the last, and some of every even stretch."""
@@ -392,11 +353,3 @@ class PagedAttention:
                 compute = getattr(self._attention(count, sequence.length), method)
                 result[places] = compute(arrays, heads[places] * count + tokens[places] - own.start)
         return result
-
-
-def _doubling(first: int, last: int) -> Iterator[int]:
-    """The first, twice that ... below the last, and the last."""
-    while first < last:
-        yield first
-        first *= 2
-    yield last

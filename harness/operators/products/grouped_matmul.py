@@ -1,15 +1,15 @@
 """Grouped matrix product (ragged dot): rows of each group times that group's matrix; shapes, work, exact outputs."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from harness.operators import group_sizes, space
-from harness.operators.blocks import sampled_rows, shorter, spans, turned
-from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import spans, turned
 from harness.operators.probes import Part, Probe, Region
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
@@ -22,15 +22,11 @@ from harness.records import Array, ExpectedCount, Statement, Work
 # Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
 _OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned", "crowded")
 _OF_VALUES = ("needles", "far-values", "cancelling")
-# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
-_CHECKED = 5 << 30
-# Groups of a reduced shape and of the second one: enough for one to be empty, one to be first, one last, one between.
-_GROUPS, _GROUPS_OF_SECOND = 4, 3
 _LHS, _RHS = range(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedMatmul:
+class GroupedMatmul(Operator):
     """OUT [m, n]: each row of LHS [m, k] times the matrix of its group in RHS [groups, k, n], all in `dtype`.
 
     The rows are sorted by group: the first group_sizes[0] of them belong to group 0, the next group_sizes[1] to
@@ -39,16 +35,15 @@ class GroupedMatmul:
     that do not exist.
     """
 
-    m: int
-    groups: int
-    k: int
-    n: int
+    operation = "grouped_matmul"
+    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    checked = 5 << 30
+    m: int = field(metadata=axis(is_uneven=True))
+    # Enough for one to be empty, one to be first, one last, one between.
+    groups: int = field(metadata=axis(few=4, fewer=3))
+    k: int = field(metadata=axis(is_uneven=True))
+    n: int = field(metadata=axis())
     dtype: str = "bfloat16"
-
-    def __post_init__(self) -> None:
-        """Refuses what does not exist."""
-        require_sizes("grouped_matmul", m=self.m, groups=self.groups, k=self.k, n=self.n)
-        require_dtype("grouped_matmul", self.dtype)
 
     def work(self) -> Work:
         """The useful work of one call, whatever the sizes: 2 FLOPs per multiply-add.
@@ -67,9 +62,9 @@ class GroupedMatmul:
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         return Statement(
-            operation="grouped_matmul",
+            operation=self.operation,
             title=f"grouped matmul, {self.m} rows in {self.groups} groups, {self.k} x {self.n} (k x n), {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in ("m", "groups", "k", "n", "dtype")),
+            parameters=self.parameters,
             inputs=(
                 Array(name="lhs", shape=(self.m, self.k), dtype=self.dtype),
                 Array(name="rhs", shape=(self.groups, self.k, self.n), dtype=self.dtype),
@@ -179,28 +174,6 @@ class GroupedMatmul:
             moves=tuple(part for part in moves if part.rows),
             stays=tuple(part for part in stays if part.rows and part.columns),
         )
-
-    def reduced(self) -> Iterator["GroupedMatmul"]:
-        """The same product with each length shortened to 256, 512, 1024, ... below this one, of 4 groups at most."""
-        for m, k, n in shorter(self.m, self.k, self.n):
-            yield replace(self, m=m, k=k, n=n, groups=min(self.groups, _GROUPS))
-
-    def second_shape(self, small: "GroupedMatmul") -> "GroupedMatmul | None":
-        """A reduced one with m and k half as long again, and 3 groups: no numbers of blocks are powers of two.
-
-        A length that is the contest's own already stays. None where that changes nothing.
-        """
-        m, k = (
-            length * 3 // 2 if length * 3 // 2 < whole else length
-            for length, whole in ((small.m, self.m), (small.k, self.k))
-        )
-        if (m, k) == (small.m, small.k):
-            return None
-        return replace(small, m=m, k=k, groups=min(small.groups, _GROUPS_OF_SECOND))
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
-        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
         """The first and last row of each group that has rows."""

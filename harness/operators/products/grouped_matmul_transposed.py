@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.operators import group_sizes
-from harness.operators.blocks import BLOCK, sampled_rows, shifted_blocks, spans, turned
+from harness.operators.blocks import BLOCK, shifted_blocks, spans, turned
 from harness.operators.probes import Part, Probe, Region
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products.grouped_matmul import GroupedMatmul
@@ -15,8 +15,6 @@ from harness.operators.products.matmul import COMPOSITE, Matmul
 from harness.operators.rounding import DTYPES
 from harness.records import Array, Statement, Work
 
-# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
-_CHECKED = 5 << 30
 _LHS, _RHS = range(2)
 # A change of sign keeps every magnitude.
 _TURNED = -1.0
@@ -137,10 +135,6 @@ class GroupedMatmulTransposed(GroupedMatmul):
         first = group * self.k
         places = range(first + rows.start, first + rows.stop, rows.step)
         return Part(rows=places, columns=range(self.n) if columns is None else columns)
-
-    def sample_rows(self, seed: int) -> Rows:
-        """Of every matrix all rows where that is cheap; else the first, the last, and some of every even stretch."""
-        return sampled_rows(self.groups, self.k, _CHECKED // (self.n * self.m), seed)
 
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]

@@ -1,16 +1,16 @@
 """Matrix product C = A B: shapes, useful work, exact outputs and what rounding does to them."""
 
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators import textures
-from harness.operators.blocks import borders, sampled_rows, shorter, turned
-from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import borders, turned
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
@@ -29,28 +29,24 @@ _CANCELLED = 16.0
 _NEEDLE = 2.0**10
 # What a row of the composite is, by its position modulo 4, counted from a drawn place.
 COMPOSITE = ("normal", "needles", "normal", "cancelling")
-# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
-_CHECKED = 5 << 30
 # Columns of B converted at a time: 64 MB as float64 at K = 8192.
 _COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matmul(textures.Textured):
+class Matmul(Operator, textures.Textured):
     """C [m, n] = A [m, k] B [k, n], all in `dtype`, products added up in float32.
 
     Raises UsageError `bad-problem` for sizes that do not exist.
     """
 
-    m: int
-    n: int
-    k: int
+    operation = "matmul"
+    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    checked = 5 << 30
+    m: int = field(metadata=axis(is_uneven=True))
+    n: int = field(metadata=axis())
+    k: int = field(metadata=axis(is_uneven=True))
     dtype: str = "bfloat16"
-
-    def __post_init__(self) -> None:
-        """Refuses what does not exist."""
-        require_sizes("matmul", m=self.m, n=self.n, k=self.k)
-        require_dtype("matmul", self.dtype)
 
     def work(self) -> Work:
         """The useful work of one call: 2 FLOPs per multiply-add; A and B read once, C written once."""
@@ -64,9 +60,9 @@ class Matmul(textures.Textured):
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         return Statement(
-            operation="matmul",
+            operation=self.operation,
             title=f"matmul C = A B, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype")),
+            parameters=self.parameters,
             inputs=(
                 Array(name="a", shape=(self.m, self.k), dtype=self.dtype),
                 Array(name="b", shape=(self.k, self.n), dtype=self.dtype),
@@ -150,26 +146,6 @@ class Matmul(textures.Textured):
             drawn.some_rows("a", 0, self.k),
             drawn.some_columns("b", 1, self.k),
         )
-
-    def reduced(self) -> Iterator["Matmul"]:
-        """The same product with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
-        for m, n, k in shorter(self.m, self.n, self.k):
-            yield replace(self, m=m, n=n, k=k)
-
-    def second_shape(self, small: "Matmul") -> "Matmul | None":
-        """A reduced one with m and k half as long again: so many blocks are no power of two, and no two lengths equal.
-
-        A length that is the contest's own already stays. None where that changes nothing.
-        """
-        m, k = (
-            length * 3 // 2 if length * 3 // 2 < whole else length
-            for length, whole in ((small.m, self.m), (small.k, self.k))
-        )
-        return replace(small, m=m, k=k) if (m, k) != (small.m, small.k) else None
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
-        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]` float64: the product in float64, from the inputs as they were rounded."""

@@ -1,15 +1,15 @@
 """Matrix product with weights of eight bits, C = (A Q) * scales: shapes, useful work, exact outputs, their rounding."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from harness.errors import UsageError
-from harness.operators.blocks import sampled_rows, shorter, turned
-from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import turned
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
@@ -19,14 +19,12 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # The largest weight; -128 has no opposite, and quantisers leave it out.
 _LARGEST = 127
-# Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
-_CHECKED = 5 << 30
 _A, _Q, _SCALES, _ROW_SCALES = range(4)
 _BYTES = {"int8": 1, **{name: dtype.itemsize for name, dtype in DTYPES.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedMatmul:
+class QuantizedMatmul(Operator):
     """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, Q int8, one float32 scale for each column.
 
     `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
@@ -35,18 +33,19 @@ class QuantizedMatmul:
     UsageError `bad-problem` for sizes and types that do not exist.
     """
 
-    m: int
-    n: int
-    k: int
+    operation = "quantized_matmul"
+    # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
+    checked = 5 << 30
+    m: int = field(metadata=axis(is_uneven=True))
+    n: int = field(metadata=axis())
+    k: int = field(metadata=axis(is_uneven=True))
     dtype: str = "bfloat16"
     activations: str = None  # type: ignore[assignment]  # filled in on construction
 
     def __post_init__(self) -> None:
         """Fills in the type of A, then refuses what does not exist."""
-        require_sizes("quantized_matmul", m=self.m, n=self.n, k=self.k)
-        require_dtype("quantized_matmul", self.dtype)
-        if self.activations is None:
-            object.__setattr__(self, "activations", self.dtype)
+        self.require_fields()
+        self.fill(activations=self.dtype)
         if self.activations not in (self.dtype, "int8"):
             raise UsageError(
                 "bad-problem",
@@ -81,9 +80,9 @@ class QuantizedMatmul:
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         return Statement(
-            operation="quantized_matmul",
+            operation=self.operation,
             title=f"matmul {self.activations} x int8, {self.m} x {self.n} x {self.k} (m x n x k), to {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype", "activations")),
+            parameters=self.parameters,
             inputs=self._inputs,
             outputs=(self._output,),
             work=self.work(),
@@ -146,20 +145,6 @@ class QuantizedMatmul:
             drawn.some_columns("the scales", _SCALES, 1),
             *([drawn.some_rows("the row scales", _ROW_SCALES, 1)] if self.activations == "int8" else []),
         )
-
-    def reduced(self) -> Iterator["QuantizedMatmul"]:
-        """The same product with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
-        for m, n, k in shorter(self.m, self.n, self.k):
-            yield replace(self, m=m, n=n, k=k)
-
-    def second_shape(self, small: "QuantizedMatmul") -> "QuantizedMatmul | None":
-        """As that of a Matmul."""
-        second = self._product().second_shape(small._product())
-        return None if second is None else replace(small, m=second.m, n=second.n, k=second.k)
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
-        return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]` float64: the scaled product in float64, from the inputs as they were rounded."""

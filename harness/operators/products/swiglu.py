@@ -2,16 +2,16 @@
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from harness.operators import textures
-from harness.operators.blocks import sampled_rows, shorter, turned
-from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import turned
+from harness.operators.fields import require_flag
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
@@ -25,14 +25,12 @@ _FAMILIES = ("normal", "gates-x10", "gates-x50", "far-values")
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
 # Far from zero, and another number in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
-# Multiply-adds that one check may cost on its rows, each up to six times: two seconds on one core.
-_CHECKED = 3 << 30
 # Hidden columns computed at a time.
 _COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwiGLU(textures.Textured):
+class SwiGLU(Operator, textures.Textured):
     """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
@@ -41,18 +39,19 @@ class SwiGLU(textures.Textured):
     Raises UsageError `bad-problem`.
     """
 
-    tokens: int
-    model: int
-    hidden: int
+    operation = "swiglu"
+    # Multiply-adds that one check may cost on its rows, each up to six times: two seconds on one core.
+    checked = 3 << 30
+    tokens: int = field(metadata=axis(is_uneven=True))
+    model: int = field(metadata=axis(is_uneven=True))
+    hidden: int = field(metadata=axis())
     down: bool = False
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
         """Refuses what does not exist."""
-        require_sizes("swiglu", tokens=self.tokens, model=self.model, hidden=self.hidden)
-        require_dtype("swiglu", self.dtype)
-        if not isinstance(self.down, bool):
-            raise UsageError("bad-problem", f"swiglu: expected down to be True or False, got {self.down!r}")
+        self.require_fields()
+        require_flag("swiglu", "down", self.down)
 
     @property
     def columns(self) -> int:
@@ -88,9 +87,9 @@ class SwiGLU(textures.Textured):
             Array(name="w_down", shape=(self.hidden, self.model), dtype=self.dtype),
         )
         return Statement(
-            operation="swiglu",
+            operation=self.operation,
             title=f"swiglu {words}, {self.tokens} tokens, model {self.model}, hidden {self.hidden}, {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in ("tokens", "model", "hidden", "down", "dtype")),
+            parameters=self.parameters,
             inputs=inputs[: products + 1],
             outputs=(Array(name="y", shape=(self.tokens, self.columns), dtype=self.dtype),),
             work=self.work(),
@@ -162,26 +161,6 @@ class SwiGLU(textures.Textured):
             drawn.some_columns("w_gate", 1, self.model),
             drawn.some_columns("w_up", 2, self.model),
         )
-
-    def reduced(self) -> Iterator["SwiGLU"]:
-        """The same unit with each length shortened to 256, 512, 1024, ... below this one, the cheapest first."""
-        for tokens, model, hidden in shorter(self.tokens, self.model, self.hidden):
-            yield replace(self, tokens=tokens, model=model, hidden=hidden)
-
-    def second_shape(self, small: "SwiGLU") -> "SwiGLU | None":
-        """A reduced one with tokens and model half as long again: so many blocks are no power of two.
-
-        A length that is the contest's own already stays. None where that changes nothing.
-        """
-        tokens, model = (
-            length * 3 // 2 if length * 3 // 2 < whole else length
-            for length, whole in ((small.tokens, self.tokens), (small.model, self.model))
-        )
-        return replace(small, tokens=tokens, model=model) if (tokens, model) != (small.tokens, small.model) else None
-
-    def sample_rows(self, seed: int) -> Rows:
-        """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
-        return sampled_rows(1, self.tokens, _CHECKED // (self.work().matmul_flops // (2 * self.tokens)), seed)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""

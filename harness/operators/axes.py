@@ -1,0 +1,148 @@
+"""The axes of an operator as its fields state them, and what follows: smaller shapes, compared rows, valid fields."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any, ClassVar, Literal, TypeVar
+
+from harness.errors import UsageError
+from harness.operators.blocks import SHORTEST, sampled_rows, shortened
+from harness.operators.fields import require_dtype, require_sizes
+from harness.operators.problem import Rows
+from harness.records import Statement, Work
+from harness.records.problem import Parameter
+
+Own = TypeVar("Own", bound="Operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What smaller shapes make of a field.
+
+    A length becomes `shortest`, twice that, ... below its own, and half as long again in the second shape if it
+    `is_uneven`. One that goes `along` with another field becomes what that does, or its own length where that is less.
+    A count of equal things becomes `few`, in the second shape `fewer`. A `multiple` keeps its quotient by that field.
+    """
+
+    shortest: int = SHORTEST
+    is_uneven: bool = False
+    along: str = ""
+    few: int | None = None
+    fewer: int | None = None
+    multiple: str = ""
+
+
+def axis(**stated: Any) -> Mapping[str, Axis]:
+    """The metadata of a field with these attributes of an Axis."""
+    return {"axis": Axis(**stated)}
+
+
+class Operator:
+    """What follows from the fields of a problem: a frozen dataclass, whose ints are sizes and whose dtype is known."""
+
+    __slots__ = ()
+    operation: ClassVar[str]
+    # As much as one check may cost, in units of `row_cost`.
+    checked: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        self.require_fields()
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` where a size, the dtype or a multiple does not exist."""
+        own: Any = self
+        require_sizes(self.operation, **{one.name: getattr(self, one.name) for one in fields(own) if one.type is int})
+        require_dtype(self.operation, own.dtype)
+        for name, stated in self._axes.items():
+            if stated.multiple and getattr(self, name) % getattr(self, stated.multiple):
+                got = ", ".join(f"{one}={getattr(self, one)}" for one in (name, stated.multiple))
+                raise UsageError(
+                    "bad-problem", f"{self.operation}: expected {stated.multiple} to divide {name}, got {got}"
+                )
+
+    def fill(self, **defaults: object) -> None:
+        """Sets those of these fields that are None, while the problem is made."""
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    @property
+    def parameters(self) -> tuple[tuple[str, Parameter], ...]:
+        """The fields that this problem uses, as its statement names them."""
+        own: Any = self
+        every = ((one.name, getattr(self, one.name)) for one in fields(own))
+        return tuple((name, value) for name, value in every if value is not None)
+
+    def statement(self) -> Statement:
+        """As of a Problem."""
+        raise NotImplementedError
+
+    def work(self) -> Work:
+        """The useful work of one call."""
+        raise NotImplementedError
+
+    @property
+    def row_cost(self) -> int:
+        """What one row of every matrix of the output costs to compare: multiply-adds, unless a class says otherwise."""
+        return self.work().matmul_flops // (2 * self.statement().outputs[0].shape[-2])
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else, of every matrix, the first, the last, and some of every even stretch."""
+        *matrices, rows, _ = self.statement().outputs[0].shape
+        return sampled_rows(prod(matrices), rows, self.checked // self.row_cost, seed)
+
+    def reduced(self: Own) -> Iterator[Own]:
+        """The same at shorter lengths, the cheapest first, with few of what is counted."""
+        axes = {name: one for name, one in self._axes.items() if one.few is None and not one.multiple}
+        wholes = {name: whole for name in axes if (whole := self._whole(name)) is not None}
+        free = [name for name in wholes if not axes[name].along]
+        for some in shortened([(self.shortest(name), wholes[name]) for name in free]):
+            lengths = dict(zip(free, some, strict=True))
+            own = {name: min(lengths[axes[name].along or name], getattr(self, name)) for name in wholes}
+            yield self._resized(self, own, "few")
+
+    def second_shape(self: Own, small: Own) -> Own | None:
+        """A reduced one with some lengths half as long again: the numbers of their blocks are no powers of two.
+
+        Of lengths along each other only the longest are. One that would not stay below this problem's is left. None
+        where that changes nothing.
+        """
+        changes = {}
+        for name, one in self._axes.items():
+            whole, longer = getattr(self, name), (getattr(small, name) or 0) * 3 // 2
+            if one.is_uneven and whole == self._whole(name) and longer < (whole or 0):
+                changes[name] = longer
+        return self._resized(small, changes, "fewer") if changes else None
+
+    def shortest(self, name: str) -> int:
+        """The length of a field in the smallest shape."""
+        return self._axes[name].shortest
+
+    def following(self, small: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields that follow from those of a smaller shape of this problem."""
+        return {}
+
+    @property
+    def _axes(self) -> dict[str, Axis]:
+        own: Any = self
+        return {one.name: one.metadata["axis"] for one in fields(own) if one.metadata}
+
+    def _whole(self, name: str) -> int | None:
+        """The longest of the lengths along this one; None for a field that this problem does not use."""
+        home = self._axes[name].along or name
+        lengths = [getattr(self, other) for other, one in self._axes.items() if home in (other, one.along)]
+        return None if None in lengths else max(lengths)
+
+    def _resized(self: Own, small: Own, lengths: dict[str, int], most: Literal["few", "fewer"]) -> Own:
+        """`small` with these lengths, with at most so many of what is counted, and with what follows from both."""
+        own: Any = small
+        values = {one.name: getattr(small, one.name) for one in fields(own)} | lengths
+        for name, one in self._axes.items():
+            if getattr(one, most) and values[name] is not None:
+                values[name] = min(values[name], getattr(one, most))
+        for name, one in self._axes.items():
+            if one.multiple:
+                values[name] = values[one.multiple] * (getattr(small, name) // getattr(small, one.multiple))
+        resized: Own = replace(own, **values | self.following(values))
+        return resized

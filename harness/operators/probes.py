@@ -1,6 +1,6 @@
 """What an output may depend on, as data: a part of the inputs is changed, these elements must move, those must stay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,6 +48,14 @@ class Probe:
     regions: tuple[Region, ...]
     moves: tuple[Part, ...]
     stays: tuple[Part, ...]
+
+
+def probe(
+    name: str, family: str, regions: Iterable[Region], moves: Iterable[Part] = (), stays: Iterable[Part] = ()
+) -> Probe:
+    """A probe of these parts, without the empty ones, which promise nothing."""
+    moving, staying = (tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays))
+    return Probe(name=name, family=family, regions=tuple(regions), moves=moving, stays=staying)
 
 
 def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:

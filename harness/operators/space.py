@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -40,6 +40,74 @@ class Space(Protocol):
 
     def recipe_in_words(self, recipe: str) -> str:
         """What stands out of it, for people."""
+
+
+class Recipes:
+    """A Space of recipes that are records of one class."""
+
+    __slots__ = ()
+    record: ClassVar[type[Any]]
+    kinds: ClassVar[tuple[str, ...]]
+    limits: ClassVar[Limits]
+
+    def drawn_record(self, kind: str, random: np.random.Generator) -> Any:
+        """A recipe of this kind. Raises ValueError: no such kind."""
+        raise NotImplementedError
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        if family.startswith(RECIPE):
+            return family
+        return text(self.drawn_record(family.removeprefix(DRAWN), recipe_generator(family, seed)))
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return text(self.drawn_record(str(random.choice(self.kinds)), random))
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+
+        def draw() -> Any:
+            return parsed(self.draw_recipe(random), self.record)
+
+        return text(near(parsed(recipe, self.record), draw, self.limits, random, parts=self.recipe_parts))
+
+    @property
+    def recipe_parts(self) -> int | None:
+        """How many parts a recipe has; None: any number."""
+        return None
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        words: str = parsed(recipe, self.record).in_words()
+        return words
+
+
+class Borrowed:
+    """The Space of another problem, whose values this one has; sizes and tables follow from its recipes' families."""
+
+    __slots__ = ()
+
+    @property
+    def lender(self) -> Any:
+        """The problem whose recipes these are."""
+        raise NotImplementedError
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe of values that a drawn family has with this seed, or the recipe that it is."""
+        return str(self.lender.recipe(family, seed))
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return str(self.lender.draw_recipe(random))
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        return str(self.lender.mutate_recipe(recipe, random))
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return str(self.lender.recipe_in_words(recipe))
 
 
 def generator(family: str, seed: int) -> np.random.Generator:

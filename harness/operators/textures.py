@@ -1,9 +1,8 @@
 """The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,34 +158,40 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
     b[second] = b[first]
 
 
-class Textured(ABC):
-    """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row."""
+class Textured(space.Recipes):
+    """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row.
+
+    Its families are those of the class, each at a reduced shape, all in a composite at the full one, and drawn ones.
+    """
 
     __slots__ = ()
+    record, kinds, limits = Recipe, KINDS, LIMITS
+    own_families: ClassVar[tuple[str, ...]]
 
-    @abstractmethod
     def statement(self) -> Statement:
         """As of a Problem."""
+        raise NotImplementedError
 
-    def recipe(self, family: str, seed: int) -> str:
-        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
-        if family.startswith(space.RECIPE):
-            return family
-        return self._drawn(family.removeprefix(space.DRAWN), space.recipe_generator(family, seed))
+    def families(self, full: bool) -> tuple[str, ...]:
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (space.DRAWN + ALL, "composite")
+        return (*self.own_families, *(space.DRAWN + kind for kind in KINDS))
 
-    def draw_recipe(self, random: np.random.Generator) -> str:
-        """A recipe of any kind."""
-        return self._drawn(str(random.choice(KINDS)), random)
+    def require_family(self, family: str) -> None:
+        """Raises ValueError for a family that is neither the class's nor the composite."""
+        known = (*self.own_families, "composite")
+        if family not in known:
+            raise ValueError(f"expected an input family of {known}, got {family!r}")
 
-    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
-        """A recipe near this one."""
-        mine = space.parsed(recipe, Recipe)
+    def drawn_record(self, kind: str, random: np.random.Generator) -> Recipe:
+        """As `draw`, a texture for each input."""
+        return draw(kind, self.recipe_parts, random)
 
-        def draw_one() -> Recipe:
-            return space.parsed(self.draw_recipe(random), Recipe)
-
-        # One texture for each matrix, neither more nor fewer.
-        return space.text(space.near(mine, draw_one, LIMITS, random, parts=len(mine.textures)))
+    @property
+    def recipe_parts(self) -> int:
+        """One texture for each input, neither more nor fewer."""
+        return len(self.statement().inputs)
 
     def recipe_in_words(self, recipe: str) -> str:
         """What stands out of it, for people."""
@@ -203,6 +208,3 @@ class Textured(ABC):
             raise ValueError(f"expected a texture for each of {len(shapes)} inputs, got {len(recipe.textures)}")
         made = [build(texture, shape, random) for texture, shape in zip(recipe.textures, shapes, strict=True)]
         return made, recipe.cancelled, random
-
-    def _drawn(self, kind: str, random: np.random.Generator) -> str:
-        return space.text(draw(kind, len(self.statement().inputs), random))

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, even_rows
 from harness.operators.blocks import BLOCK, drawn_block, shifted_blocks, spans
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 
 _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
@@ -90,10 +90,7 @@ class _Drawn:
             if self._causal:
                 stays.append(Part(rows=range(start + rows.stop, start + self._sequence), columns=own))
         name = f"gradients of the output of head {self._head}, each block of queries in columns of its own,"
-        return Probe(
-            name=name, family=self._family, regions=tuple(regions), moves=tuple(part for part in moves if part.columns),
-            stays=tuple(part for part in (*stays, *self._of_other_heads()) if part.rows and part.columns),
-        )  # fmt: skip
+        return probe(name, self._family, regions, moves, [*stays, *self._of_other_heads()])
 
     def of_queries(self, name: str, array: int) -> Probe:
         """A block of what belongs to queries: dq of the block alone, dk and dv of all keys that it sees."""
@@ -113,13 +110,9 @@ class _Drawn:
         return self._probe(name, array, factor, moves, stays)
 
     def _probe(self, name: str, array: int, factor: float, moves: list[Part], stays: list[Part]) -> Probe:
-        return Probe(
-            name=f"{name} {self._rows.start} to {self._rows.stop - 1} of head {self._head}",
-            family=self._family,
-            regions=(self._region(array, self._rows, range(self._head_dim), factor),),
-            moves=tuple(part for part in moves if part.rows),
-            stays=tuple(part for part in stays if part.rows),
-        )
+        named = f"{name} {self._rows.start} to {self._rows.stop - 1} of head {self._head}"
+        region = self._region(array, self._rows, range(self._head_dim), factor)
+        return probe(named, self._family, [region], moves, stays)
 
     def _region(self, array: int, rows: range, columns: range, factor: float) -> Region:
         """These rows of the head in one input; lse has no columns."""

@@ -20,7 +20,7 @@ from harness.operators.fields import require_positive, require_sizes
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
-from harness.operators.space import DRAWN, RECIPE, generator, near, parsed, recipe_generator, text
+from harness.operators.space import DRAWN, RECIPE, Recipes, generator, parsed, recipe_generator
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -31,7 +31,7 @@ _SMALLEST_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention(Operator):
+class Attention(Operator, Recipes):
     """Attention of `heads` query heads over `kv_heads` shared key/value heads.
 
     Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
@@ -49,6 +49,7 @@ class Attention(Operator):
     """
 
     operation = "attention"
+    record, kinds, limits = attention_space.Recipe, attention_space.KINDS, attention_space.LIMITS
     # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
     # sequence of 16384, every row of a head up to 2508.
     checked = 3 << 21
@@ -243,28 +244,9 @@ class Attention(Operator):
         values = tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=False))
         return values if ids is None else (*values, ids.reshape(self._ids_shape))
 
-    def recipe(self, family: str, seed: int) -> str:
-        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
-        if family.startswith(RECIPE):
-            return family
-        return text(attention_space.draw(family.removeprefix(DRAWN), recipe_generator(family, seed)))
-
-    def draw_recipe(self, random: np.random.Generator) -> str:
-        """A recipe of any kind."""
-        return text(attention_space.draw(str(random.choice(attention_space.KINDS)), random))
-
-    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
-        """A recipe near this one."""
-        mine = parsed(recipe, attention_space.Recipe)
-
-        def draw() -> attention_space.Recipe:
-            return parsed(self.draw_recipe(random), attention_space.Recipe)
-
-        return text(near(mine, draw, attention_space.LIMITS, random))
-
-    def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
-        return parsed(recipe, attention_space.Recipe).in_words()
+    def drawn_record(self, kind: str, random: np.random.Generator) -> attention_space.Recipe:
+        """As `attention_space.draw`."""
+        return attention_space.draw(kind, random)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""

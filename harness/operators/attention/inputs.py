@@ -1,6 +1,5 @@
 """Inputs of attention that expose known bugs: peaky logits, needles at block borders, equal keys, offset values."""
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.operators.blocks import borders, turned
+from harness.operators.space import generator
 
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
 
@@ -71,7 +71,7 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
-    random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+    random = generator(family, seed)
     keys = (shape.batch, shape.kv_heads, shape.kv_sequence, shape.head_dim)
     q = random.standard_normal((shape.batch, shape.heads, shape.sequence, shape.head_dim), dtype=np.float32)
     k = random.standard_normal(keys, dtype=np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, Shape, even_rows
 from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 
 # Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
 # every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
@@ -79,7 +79,7 @@ class _Drawn:
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
                 stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
         name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
-        return self._probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
+        return probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
 
     def keys(self) -> Probe:
         """One block of keys of one key/value head."""
@@ -94,7 +94,7 @@ class _Drawn:
             stays += [self._whole(self._rows(head, positions)) for positions in blind]
         name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
         region = self._region(_K, kv_head, keys, self._columns, -1.0)
-        return self._probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
+        return probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
 
     def queries(self) -> Probe:
         """One block of queries of one head."""
@@ -122,7 +122,7 @@ class _Drawn:
         sighted = range(middle + ENOUGH_KEYS, shape.sequence)
         moves = [self._whole(self._rows(head, sighted)) for head in heads]
         stays = [self._whole(self._rows(head, range(middle))) for head in heads]
-        return self._probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
+        return probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
 
     def past(self, window: int) -> Probe:
         """All keys and values that have left the window of the last queries."""
@@ -143,17 +143,14 @@ class _Drawn:
         behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
         moves = [self._whole(self._rows(head, inside)) for head in heads]
         stays = [self._whole(self._rows(head, behind)) for head in heads]
-        return self._probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
+        return probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
 
     def _of_queries(self, head: int, rows: range, name: str) -> Probe:
         moves = [self._whole(self._rows(head, part)) for part in self._sighted(head, rows)]
         before, after = range(rows.start), range(rows.stop, self._shape.sequence)
         stays = [self._whole(self._rows(head, part)) for part in (before, after)]
         region = self._region(_Q, head, rows, self._columns, -1.0)
-        return self._probe(name, "normal", [region], moves, [*stays, *self._others(range(head, head + 1))])
-
-    def _probe(self, name: str, family: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
-        return Probe(name=name, family=family, regions=tuple(regions), moves=_filled(moves), stays=_filled(stays))
+        return probe(name, "normal", [region], moves, [*stays, *self._others(range(head, head + 1))])
 
     @property
     def _columns(self) -> range:
@@ -231,7 +228,3 @@ class _Drawn:
 def middle_of(sequence: int, random: np.random.Generator) -> int:
     """How many of so many queries are the first ones: a quarter to a half, up to within a block; none of one."""
     return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0
-
-
-def _filled(parts: list[Part]) -> tuple[Part, ...]:
-    return tuple(part for part in parts if len(part.rows) and len(part.columns))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.operators.blocks import blocks, drawn_block
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Rows, Values
 
 _TURNED = -1.0
@@ -54,7 +54,7 @@ class Drawn:
             moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
             moves += self._of_h(here, range(column, column + 1))
             stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
-        return self._probe(name, family, regions, moves, stays)
+        return probe(name, family, regions, moves, stays)
 
     def some_rows(self, name: str, array: int) -> Probe:
         """A block of rows of x or of the residual: exactly these rows of all outputs move."""
@@ -63,7 +63,7 @@ class Drawn:
         moves = [Part(rows=rows, columns=block) for block in blocks(self._width, self._width)]
         stays = [Part(rows=other, columns=range(self._width)) for other in others]
         region = Region(array=array, ranges=(rows, range(self.columns)), factor=_TURNED)
-        return self._probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
+        return probe(f"rows {rows.start} to {rows.stop - 1} of {name}", "normal", [region], moves, stays)
 
     def weights(self) -> Probe:
         """A block of weights: exactly these columns of y move, and nothing of h."""
@@ -71,7 +71,7 @@ class Drawn:
         others = (range(columns.start), range(columns.stop, self._width))
         rows = range(self.rows)
         region = Region(array=2 if self.residual else 1, ranges=(columns,), factor=_TURNED)
-        return self._probe(
+        return probe(
             f"weights {columns.start} to {columns.stop - 1}", "normal", [region], [Part(rows=rows, columns=columns)],
             [Part(rows=rows, columns=other) for other in others],
         )  # fmt: skip
@@ -86,10 +86,6 @@ class Drawn:
         if not self.residual:
             return []
         return [Part(rows=rows, columns=range(self.columns + columns.start, self.columns + columns.stop))]
-
-    def _probe(self, name: str, family: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
-        filled = [tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays)]
-        return Probe(name=name, family=family, regions=tuple(regions), moves=filled[0], stays=filled[1])
 
     def _random(self, *what: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence((self.seed, *what)))

@@ -1,6 +1,5 @@
 """RMSNorm of a sum with a residual, h = x + r, y = h / sqrt(mean(h^2) + eps) w: shapes, useful work, exact outputs."""
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,10 +16,9 @@ from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
-from harness.operators.space import DRAWN, RECIPE
+from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
-_FAMILIES = ("normal", "small", "spikes", "far-values", "large", "cancelling")
 # What a row of the composite is, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
 _OFFSETS = (96.0, 104.0)
@@ -45,6 +43,7 @@ class RMSNorm(Operator, textures.Textured):
     """
 
     operation = "rmsnorm"
+    own_families = ("normal", "small", "spikes", "far-values", "large", "cancelling")
     # Elements that one check may cost, about half a second on one core.
     checked = 1 << 22
     # The fewest are several blocks of the fewest rows that fill a tile; columns stay, kernels are written for them.
@@ -93,12 +92,6 @@ class RMSNorm(Operator, textures.Textured):
             ),
         )
 
-    def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        if full:
-            return (DRAWN + textures.ALL, "composite")
-        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
-
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
@@ -110,9 +103,8 @@ class RMSNorm(Operator, textures.Textured):
         """
         if family.startswith((DRAWN, RECIPE)):
             return self._drawn_inputs(family, seed)
-        if family not in (*_FAMILIES, "composite"):
-            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
-        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        self.require_family(family)
+        random = generator(family, seed)
         dtype = DTYPES[self.dtype]
         x, r = (normal(random, self.rows, self.columns) for _ in range(2))
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2

@@ -22,7 +22,7 @@ from harness.operators.paged.tables import Room, Tables
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
-from harness.operators.space import DRAWN, RECIPE, generator, recipe_generator
+from harness.operators.space import DRAWN, RECIPE, Borrowed, generator, recipe_generator
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -34,7 +34,7 @@ _STALE = 2.0**8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagedAttention(Operator):
+class PagedAttention(Operator, Borrowed):
     """Causal attention of the newest tokens of many sequences over all keys and values of each, which lie in pages.
 
     With `tokens` it is ragged, as servers call it, decode and prefill in one batch. Arrays: q and the output o
@@ -269,24 +269,8 @@ class PagedAttention(Operator):
             pages[places] = inputs[2][sequence.tokens.start : sequence.tokens.stop]
         return (pages,)
 
-    def recipe(self, family: str, seed: int) -> str:
-        """The recipe of values that a drawn family has with this seed, or the recipe that it is; tables follow it."""
-        return self._any.recipe(family, seed)
-
-    def draw_recipe(self, random: np.random.Generator) -> str:
-        """A recipe of any kind."""
-        return self._any.draw_recipe(random)
-
-    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
-        """A recipe near this one."""
-        return self._any.mutate_recipe(recipe, random)
-
-    def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
-        return self._any.recipe_in_words(recipe)
-
     @property
-    def _any(self) -> Attention:
+    def lender(self) -> Attention:
         """Whose recipes those of each sequence are, whatever its length."""
         return self._attention(1, self._room.longest)
 

@@ -10,7 +10,7 @@ from harness.operators.attention.probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUD
 from harness.operators.blocks import drawn_block, spans
 from harness.operators.paged.cache import Cache, Place
 from harness.operators.paged.tables import Sequence as Paged
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 
 _Q = 0
 
@@ -27,7 +27,7 @@ def probes(
     if family == "composite":
         return (drawn.values(seeds),)
     found = (drawn.values(seeds), drawn.one_sequence(), drawn.queries(), drawn.future())
-    return tuple(probe for probe in found if probe.moves)
+    return tuple(one for one in found if one.moves)
 
 
 class _Drawn:
@@ -78,7 +78,7 @@ class _Drawn:
                     moves += [self._part(own, head, columns) for own in self._even(sequence, seeing, own_seed)]
                     stays.append(self._part(range(sequence.tokens.start, first), head, columns))
         name = f"values of key/value head {kv_head}, each half page of each sequence in columns of its own,"
-        return self._probe(name, regions, moves, stays)
+        return probe(name, self._family, regions, moves, stays)
 
     def one_sequence(self) -> Probe:
         """All keys and values of one sequence, and what lies in slots and rows that no sequence has."""
@@ -99,7 +99,7 @@ class _Drawn:
             if cache.has_newest:
                 regions += cache.everywhere(Place(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
         name = f"keys and values of sequence {number}, and what no sequence has,"
-        return self._probe(name, regions, [self._all_heads(own.tokens)], self._others(own.tokens))
+        return probe(name, self._family, regions, [self._all_heads(own.tokens)], self._others(own.tokens))
 
     def queries(self) -> Probe:
         """One block of queries."""
@@ -111,7 +111,7 @@ class _Drawn:
             moves.append(self._all_heads(range(max(block.start, first), min(block.stop, sequence.tokens.stop))))
         ranges = (block, range(self._heads), range(self._cache.head_dim))
         name = f"queries {block.start} to {block.stop - 1}"
-        return self._probe(name, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._others(block))
+        return probe(name, self._family, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._others(block))
 
     def future(self) -> Probe:
         """Of every sequence all keys and values that the first of its queries must not see."""
@@ -127,7 +127,7 @@ class _Drawn:
                     regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
                 # A row that sees one or two of them only may by chance give them hardly any weight before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
-        return self._probe("keys and values of each sequence's later queries", regions, moves, stays)
+        return probe("keys and values of each sequence's later queries", self._family, regions, moves, stays)
 
     def _used(self) -> NDArray[np.int64]:
         """`[pages]`: how many slots of each page a sequence reads."""
@@ -160,9 +160,3 @@ class _Drawn:
     def _others(self, tokens: range) -> list[Part]:
         """All rows of all tokens but these."""
         return [self._all_heads(range(tokens.start)), self._all_heads(range(tokens.stop, self._tokens))]
-
-    def _probe(self, name: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
-        return Probe(
-            name=name, family=self._family, regions=tuple(regions),
-            moves=tuple(part for part in moves if part.rows), stays=tuple(part for part in stays if part.rows),
-        )  # fmt: skip

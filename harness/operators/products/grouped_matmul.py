@@ -10,14 +10,14 @@ import numpy as np
 from harness.operators import group_sizes, space
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import spans, turned
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
-from harness.operators.products.matmul import COMPOSITE, Matmul
+from harness.operators.products.matmul import COMPOSITE, Matmul, expected
 from harness.operators.rounding import DTYPES, product_deviation
 from harness.operators.space import DRAWN
 from harness.operators.timing import Stated
-from harness.records import Array, ExpectedCount, Statement, Work
+from harness.records import Array, Statement, Work
 
 # Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
 _OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned", "crowded")
@@ -26,7 +26,7 @@ _LHS, _RHS = range(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedMatmul(Operator):
+class GroupedMatmul(Operator, space.Borrowed):
     """OUT [m, n]: each row of LHS [m, k] times the matrix of its group in RHS [groups, k, n], all in `dtype`.
 
     The rows are sorted by group: the first group_sizes[0] of them belong to group 0, the next group_sizes[1] to
@@ -72,16 +72,8 @@ class GroupedMatmul(Operator):
             ),
             outputs=(Array(name="out", shape=(self.m, self.n), dtype=self.dtype),),
             work=self.work(),
-            expected=(
-                ExpectedCount(
-                    counter="matmul", low=1, high=1,
-                    more="the body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="the product does not run on the MXU",
-                ),
-                ExpectedCount(counter="exp", low=0, high=0, more="not part of a product"),
-                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a product: the MXU accumulates"),
-            ),
-        )  # fmt: skip
+            expected=expected("product"),
+        )
 
     def timing_inputs(self) -> Stated:
         """The sizes of the groups in the calls that are timed."""
@@ -90,8 +82,8 @@ class GroupedMatmul(Operator):
     def families(self, full: bool) -> tuple[str, ...]:
         """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""
         if full:
-            return (*self._products().families(True)[:1], *group_sizes.TIMED, "composite")
-        drawn = tuple(family for family in self._products().families(False) if family.startswith(DRAWN))
+            return (*self.lender.families(True)[:1], *group_sizes.TIMED, "composite")
+        drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
         return (*group_sizes.TIMED, *_OF_SIZES, *_OF_VALUES, *drawn)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
@@ -102,7 +94,7 @@ class GroupedMatmul(Operator):
         values, sizes of any of these kinds. composite: such values, and crowded sizes, as no reduced shape has so many
         groups.
         """
-        lhs, columns = self._products().make_inputs(self._values(family), seed)
+        lhs, columns = self.lender.make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.
         rhs = np.ascontiguousarray(columns.reshape(self.k, self.n, self.groups).transpose(2, 0, 1))
         return lhs, rhs, self._group_sizes(family, seed)
@@ -118,25 +110,10 @@ class GroupedMatmul(Operator):
         draw = group_sizes.DRAWN[kinds[family]] if family in kinds else group_sizes.any_kind
         return draw(self.m, self.groups, space.recipe_generator(f"sizes of {family}", seed))
 
-    def _products(self) -> Matmul:
+    @property
+    def lender(self) -> Matmul:
         """The product of all rows with the matrices of all groups, whose values have the space of a Matmul's."""
         return Matmul(m=self.m, n=self.n * self.groups, k=self.k, dtype=self.dtype)
-
-    def recipe(self, family: str, seed: int) -> str:
-        """The recipe of values that a drawn family has with this seed, or the recipe that it is; sizes follow it."""
-        return self._products().recipe(family, seed)
-
-    def draw_recipe(self, random: np.random.Generator) -> str:
-        """A recipe of any kind."""
-        return self._products().draw_recipe(random)
-
-    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
-        """A recipe near this one."""
-        return self._products().mutate_recipe(recipe, random)
-
-    def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
-        return self._products().recipe_in_words(recipe)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which rows of LHS, on all parts of k, and on the matrix of their group and no other."""
@@ -167,13 +144,7 @@ class GroupedMatmul(Operator):
             others = (range(own.start), range(own.stop, self.n))
             moves.append(Part(rows=rows, columns=own))
             stays += [Part(rows=rows, columns=other) for other in others]
-        return Probe(
-            name="matrices of all groups, each in columns of its own,",
-            family=family,
-            regions=tuple(regions),
-            moves=tuple(part for part in moves if part.rows),
-            stays=tuple(part for part in stays if part.rows and part.columns),
-        )
+        return probe("matrices of all groups, each in columns of its own,", family, regions, moves, stays)
 
     def border_rows(self, inputs: Sequence[Values]) -> Rows:
         """The first and last row of each group that has rows."""

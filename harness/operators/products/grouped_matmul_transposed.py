@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.operators import group_sizes
 from harness.operators.blocks import BLOCK, shifted_blocks, spans, turned
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products.grouped_matmul import GroupedMatmul
 from harness.operators.products.matmul import COMPOSITE, Matmul
@@ -60,7 +60,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
 
         Values are those of a Matmul that sums over the rows. Terms that cancel do so within a group: there is one.
         """
-        turned_lhs, rhs = self._products().make_inputs(self._values(family), seed)
+        turned_lhs, rhs = self.lender.make_inputs(self._values(family), seed)
         return np.ascontiguousarray(turned_lhs.T), rhs, self._group_sizes(family, seed)
 
     def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
@@ -68,7 +68,8 @@ class GroupedMatmulTransposed(GroupedMatmul):
             return group_sizes.one_group(self.m, self.groups, np.random.default_rng((seed, self.groups)))
         return GroupedMatmul._group_sizes(self, family, seed)
 
-    def _products(self) -> Matmul:
+    @property
+    def lender(self) -> Matmul:
         """The product of all columns of LHS with all of RHS, summed over all rows."""
         return Matmul(m=self.k, n=self.n, k=self.m, dtype=self.dtype)
 
@@ -77,9 +78,9 @@ class GroupedMatmulTransposed(GroupedMatmul):
         if full:
             return (self._every_row("composite", seed), self._own_rows("composite", seed))
         return tuple(
-            probe(family, seed)
+            make(family, seed)
             for family in ("empty-groups", "single-rows")
-            for probe in (self._every_row, self._own_rows)
+            for make in (self._every_row, self._own_rows)
         )
 
     def _every_row(self, family: str, seed: int) -> Probe:
@@ -103,11 +104,8 @@ class GroupedMatmulTransposed(GroupedMatmul):
                     moves += [self._part(group, range(column, self.k, step)) for column in evens]
                 else:
                     stays.append(self._part(group, columns))
-        return Probe(
-            name=f"columns of lhs, each of {len(parts)} blocks of rows in columns of its own,", family=family,
-            regions=tuple(region for region in regions if region.ranges[1]),
-            moves=tuple(part for part in moves if part.rows), stays=tuple(part for part in stays if part.rows),
-        )  # fmt: skip
+        name = f"columns of lhs, each of {len(parts)} blocks of rows in columns of its own,"
+        return probe(name, family, [region for region in regions if region.ranges[1]], moves, stays)
 
     def _own_rows(self, family: str, seed: int) -> Probe:
         """The signs of every group's rows of RHS in columns of its own: its matrix moves there, and nowhere else."""
@@ -125,10 +123,7 @@ class GroupedMatmulTransposed(GroupedMatmul):
                 moves.append(self._part(group, range(self.k), own))
             else:
                 stays.append(self._part(group, range(self.k), own))
-        return Probe(
-            name="rows of all groups in rhs, each in columns of its own,", family=family, regions=tuple(regions),
-            moves=tuple(moves), stays=tuple(part for part in stays if part.columns),
-        )  # fmt: skip
+        return probe("rows of all groups in rhs, each in columns of its own,", family, regions, moves, stays)
 
     def _part(self, group: int, rows: range, columns: range | None = None) -> Part:
         """These rows of a group's matrix."""

@@ -1,6 +1,5 @@
 """Matrix product C = A B: shapes, useful work, exact outputs and what rounding does to them."""
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +15,9 @@ from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.rounding import DTYPES, product_deviation
-from harness.operators.space import DRAWN, RECIPE
+from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
-_FAMILIES = ("normal", "far-values", "needles", "cancelling")
 # Far from zero, and another number in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
 # Terms that cancel are larger than what is left of them by the square of this: an accumulator in
@@ -33,6 +31,18 @@ COMPOSITE = ("normal", "needles", "normal", "cancelling")
 _COLUMNS = 1024
 
 
+def expected(what: str) -> tuple[ExpectedCount, ...]:
+    """The counts of one product and nothing else, called `what`."""
+    return (
+        ExpectedCount(
+            counter="matmul", low=1, high=1, more="the body is unrolled, or blocks do not fit the MXU and are split",
+            fewer="the product does not run on the MXU",
+        ),
+        ExpectedCount(counter="exp", low=0, high=0, more=f"not part of a {what}"),
+        ExpectedCount(counter="reduction", low=0, high=0, more=f"not part of a {what}: the MXU accumulates"),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matmul(Operator, textures.Textured):
     """C [m, n] = A [m, k] B [k, n], all in `dtype`, products added up in float32.
@@ -41,6 +51,7 @@ class Matmul(Operator, textures.Textured):
     """
 
     operation = "matmul"
+    own_families = ("normal", "far-values", "needles", "cancelling")
     # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
     checked = 5 << 30
     m: int = field(metadata=axis(is_uneven=True))
@@ -69,22 +80,8 @@ class Matmul(Operator, textures.Textured):
             ),
             outputs=(Array(name="c", shape=(self.m, self.n), dtype=self.dtype),),
             work=self.work(),
-            expected=(
-                ExpectedCount(
-                    counter="matmul", low=1, high=1,
-                    more="the body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="the product does not run on the MXU",
-                ),
-                ExpectedCount(counter="exp", low=0, high=0, more="not part of a matmul"),
-                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a matmul: the MXU accumulates"),
-            ),
-        )  # fmt: skip
-
-    def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        if full:
-            return (DRAWN + textures.ALL, "composite")
-        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
+            expected=expected("matmul"),
+        )
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """A and B of the named family or recipe. Raises ValueError for a family that does not exist.
@@ -99,9 +96,8 @@ class Matmul(Operator, textures.Textured):
             (a, b), cancelled, random = self._textured(family, seed)
             textures.cancel(a, b, cancelled, random)
             return a.astype(DTYPES[self.dtype]), b.astype(DTYPES[self.dtype])
-        if family not in (*_FAMILIES, "composite"):
-            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
-        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        self.require_family(family)
+        random = generator(family, seed)
         a, b = normal(random, self.m, self.k), normal(random, self.k, self.n)
         pattern = turned(COMPOSITE, seed, self.m) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(self.m) % len(pattern)]

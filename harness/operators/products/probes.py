@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.operators.blocks import BLOCK, blocks, drawn_block, shifted_blocks, spans
-from harness.operators.probes import Part, Probe, Region
+from harness.operators.probes import Part, Probe, Region, probe
 
 # A change of sign keeps every magnitude, so that nothing a kernel may branch on changes.
 _TURNED = -1.0
@@ -50,59 +50,38 @@ class Drawn:
         changed = set(places[: len(parts)])
         even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in changed]
         still = [range(place, self.rows, period) for place in places[len(parts) :]]
-        return Probe(
-            name=f"columns of {name}, each of {len(parts)} blocks in rows of its own,",
-            family=family,
-            regions=regions,
-            moves=tuple(part for row in even for part in self._everywhere(range(row, self.rows, step), columns)),
-            stays=tuple(Part(rows=rows, columns=range(self.columns)) for rows in still if rows),
-        )
+        return probe(
+            f"columns of {name}, each of {len(parts)} blocks in rows of its own,", family, regions,
+            [part for row in even for part in self._everywhere(range(row, self.rows, step), columns)],
+            [Part(rows=rows, columns=range(self.columns)) for rows in still],
+        )  # fmt: skip
 
     def some_rows(self, name: str, array: int, length: int) -> Probe:
         """A block of rows of the input that the output's rows depend on."""
         rows = drawn_block(self.rows, self._random(array, self.rows))
-        return Probe(
-            name=f"rows {rows.start} to {rows.stop - 1} of {name}",
-            family="normal",
-            regions=(Region(array=array, ranges=(rows, range(length)), factor=_TURNED),),
-            moves=self._everywhere(rows),
-            stays=tuple(
-                Part(rows=other, columns=range(self.columns))
-                for other in (range(rows.start), range(rows.stop, self.rows))
-                if other
-            ),
-        )
+        region = Region(array=array, ranges=(rows, range(length)), factor=_TURNED)
+        others = (range(rows.start), range(rows.stop, self.rows))
+        stays = [Part(rows=other, columns=range(self.columns)) for other in others]
+        named = f"rows {rows.start} to {rows.stop - 1} of {name}"
+        return probe(named, "normal", [region], self._everywhere(rows), stays)
 
     def some_columns(self, name: str, array: int, length: int) -> Probe:
         """A block of columns of the input that the output's columns depend on."""
         columns = drawn_block(self.columns, self._random(array, self.columns))
-        return Probe(
-            name=f"columns {columns.start} to {columns.stop - 1} of {name}",
-            family="normal",
-            regions=(Region(array=array, ranges=(range(length), columns), factor=_TURNED),),
-            moves=(Part(rows=range(self.rows), columns=columns),),
-            stays=tuple(
-                Part(rows=range(self.rows), columns=other)
-                for other in (range(columns.start), range(columns.stop, self.columns))
-                if other
-            ),
-        )
+        region = Region(array=array, ranges=(range(length), columns), factor=_TURNED)
+        some = (columns, range(columns.start), range(columns.stop, self.columns))
+        moves, *stays = (Part(rows=range(self.rows), columns=one) for one in some)
+        return probe(f"columns {columns.start} to {columns.stop - 1} of {name}", "normal", [region], [moves], stays)
 
     def parts(self, name: str, array: int, length: int) -> Probe:
         """Every part of the length that a last product sums over, each in columns of its own."""
         parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))
-        return Probe(
-            name=f"rows of {name}, each of {len(parts)} blocks in columns of its own,",
-            family="normal",
-            regions=tuple(
-                Region(array=array, ranges=(part, some), factor=_TURNED)
-                for part, some in zip(parts, columns, strict=True)
-            ),
-            moves=tuple(Part(rows=range(self.rows), columns=some) for some in columns),
-            stays=(),
-        )
+        pairs = zip(parts, columns, strict=True)
+        regions = [Region(array=array, ranges=(part, some), factor=_TURNED) for part, some in pairs]
+        moves = [Part(rows=range(self.rows), columns=some) for some in columns]
+        return probe(f"rows of {name}, each of {len(parts)} blocks in columns of its own,", "normal", regions, moves)
 
     def _everywhere(self, rows: range, columns: int | None = None) -> tuple[Part, ...]:
         """These rows in each block of columns (of all, or of so many) by itself."""

@@ -13,9 +13,10 @@ from harness.operators.blocks import turned
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
-from harness.operators.products.matmul import COMPOSITE, Matmul
+from harness.operators.products.matmul import COMPOSITE, Matmul, expected
 from harness.operators.rounding import DTYPES, sum_variance, ulp
-from harness.records import Array, ExpectedCount, Statement, Work
+from harness.operators.space import Borrowed
+from harness.records import Array, Statement, Work
 
 # The largest weight; -128 has no opposite, and quantisers leave it out.
 _LARGEST = 127
@@ -24,7 +25,7 @@ _BYTES = {"int8": 1, **{name: dtype.itemsize for name, dtype in DTYPES.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedMatmul(Operator):
+class QuantizedMatmul(Operator, Borrowed):
     """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, Q int8, one float32 scale for each column.
 
     `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
@@ -86,50 +87,27 @@ class QuantizedMatmul(Operator):
             inputs=self._inputs,
             outputs=(self._output,),
             work=self.work(),
-            expected=(
-                ExpectedCount(
-                    counter="matmul", low=1, high=1,
-                    more="the body is unrolled, or blocks do not fit the MXU and are split",
-                    fewer="the product does not run on the MXU",
-                ),
-                ExpectedCount(counter="exp", low=0, high=0, more="not part of a matmul"),
-                ExpectedCount(counter="reduction", low=0, high=0, more="not part of a matmul: the MXU accumulates"),
-            ),
-        )  # fmt: skip
+            expected=expected("matmul"),
+        )
 
     def families(self, full: bool) -> tuple[str, ...]:
         """Those of a Matmul; of int8 activations far values at the full shape too, whose sums are the largest."""
         far = ("far-values",) if full and self.activations == "int8" else ()
-        return (*self._product().families(full), *far)
+        return (*self.lender.families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """What a Matmul has in this family: each column of B, and each row of an A of int8, rounded to 127 steps."""
-        a, b = self._product().make_inputs(family, seed)
+        a, b = self.lender.make_inputs(family, seed)
         q, scales = _quantized(b, axis=0)
         if self.activations != "int8":
             return a, q, scales
         rounded, row_scales = _quantized(a, axis=1)
         return rounded, q, scales, row_scales
 
-    def _product(self) -> Matmul:
+    @property
+    def lender(self) -> Matmul:
         """The product whose matrices these are, but for the rounding of B."""
         return Matmul(m=self.m, n=self.n, k=self.k, dtype=self.dtype)
-
-    def recipe(self, family: str, seed: int) -> str:
-        """The recipe of values that a drawn family has with this seed, or the recipe that it is."""
-        return self._product().recipe(family, seed)
-
-    def draw_recipe(self, random: np.random.Generator) -> str:
-        """A recipe of any kind."""
-        return self._product().draw_recipe(random)
-
-    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
-        """A recipe near this one."""
-        return self._product().mutate_recipe(recipe, random)
-
-    def recipe_in_words(self, recipe: str) -> str:
-        """What stands out of it, for people."""
-        return self._product().recipe_in_words(recipe)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which rows of A, columns on which of Q and of the scales, all on every part of k."""

@@ -1,6 +1,5 @@
 """Gated linear unit with SiLU, Y = silu(X Wg) * (X Wu), optionally times Wd: shapes, useful work, exact outputs."""
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,10 +16,9 @@ from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
-from harness.operators.space import DRAWN, RECIPE
+from harness.operators.space import DRAWN, RECIPE, generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
-_FAMILIES = ("normal", "gates-x10", "gates-x50", "far-values")
 # What a row of X is multiplied by in the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
 # Far from zero, and another number in every column, as in attention.
@@ -40,6 +38,7 @@ class SwiGLU(Operator, textures.Textured):
     """
 
     operation = "swiglu"
+    own_families = ("normal", "gates-x10", "gates-x50", "far-values")
     # Multiply-adds that one check may cost on its rows, each up to six times: two seconds on one core.
     checked = 3 << 30
     tokens: int = field(metadata=axis(is_uneven=True))
@@ -104,12 +103,6 @@ class SwiGLU(Operator, textures.Textured):
             ),
         )  # fmt: skip
 
-    def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        if full:
-            return (DRAWN + textures.ALL, "composite")
-        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
-
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X and the weights of the named family. Raises ValueError for a family that does not exist.
 
@@ -124,9 +117,8 @@ class SwiGLU(Operator, textures.Textured):
             # Weights are as large as their number of terms allows, else no gate would be near zero.
             made[1:] = [weight * np.float32(len(weight) ** -0.5) for weight in made[1:]]
             return tuple(array.astype(DTYPES[self.dtype]) for array in made)
-        if family not in (*_FAMILIES, "composite"):
-            raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
-        random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+        self.require_family(family)
+        random = generator(family, seed)
         shapes = [array.shape for array in self.statement().inputs]
         x, *weights = (normal(random, *shape) for shape in shapes)
         for weight in weights:

@@ -373,6 +373,9 @@ def _resolved(module: str, name: str | None = None) -> Iterator[str]:
         if name is None and home and _path(home) is not None:
             yield from _resolved(home, last)
         return
+    if module == "harness.operators" and name in OPERATORS:
+        yield f"{module}.{OPERATORS[name]}"
+        return
     if name is not None and path.name == "__init__.py":
         home_of = _homes(path)
         if name in home_of:

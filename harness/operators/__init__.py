@@ -4,6 +4,7 @@ An operator is loaded when it is asked for, so that a contest stands on its own 
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from harness.operators.conformance import complaints, require_conforming
@@ -17,6 +18,7 @@ from harness.operators.suite import Member, Suite
 from harness.operators.timing import timing_inputs
 from harness.operators.tolerance import check
 
+# For type checkers alone: an operator that is not here works as well.
 if TYPE_CHECKING:
     from harness.operators.attention.backward import AttentionBackward
     from harness.operators.attention.forward import Attention
@@ -28,17 +30,12 @@ if TYPE_CHECKING:
     from harness.operators.products.quantized_matmul import QuantizedMatmul
     from harness.operators.products.swiglu import SwiGLU
 
-# The module that defines each operator.
-OPERATORS = {
-    "Attention": "attention.forward",
-    "AttentionBackward": "attention.backward",
-    "GroupedMatmul": "products.grouped_matmul",
-    "GroupedMatmulTransposed": "products.grouped_matmul_transposed",
-    "Matmul": "products.matmul",
-    "PagedAttention": "paged.attention",
-    "QuantizedMatmul": "products.quantized_matmul",
-    "RMSNorm": "norm.rmsnorm",
-    "SwiGLU": "products.swiglu",
+# The module of each operator, which the package of its family names.
+OPERATORS: dict[str, str] = {
+    name: f"{family.name}.{home}"
+    for family in iter_modules(__path__)
+    if family.ispkg
+    for name, home in import_module(f"{__name__}.{family.name}").OPERATORS.items()
 }
 
 

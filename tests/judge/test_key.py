@@ -109,7 +109,7 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
         ("harness/operators/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6", {JUDGE, CHECKS}),
         ("harness/operators/attention/probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE, CHECKS}),
         ("harness/operators/paged/probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE}),
-        ("harness/operators/__init__.py", '"norm.rmsnorm",', '"norm.rms_norm",', {JUDGE}),
+        ("harness/operators/norm/__init__.py", '"rmsnorm"', '"rms_norm"', {JUDGE}),
         ("harness/judge/simulate/machine.py", "20e-9", "21e-9", {JUDGE, TIMING}),
         ("harness/chips/v5e.py", "xlu=8", "xlu=9", {JUDGE, TIMING, CHECKS}),
         ("harness/chips/v4.py", "xlu=8", "xlu=9", {JUDGE}),

@@ -1,1 +1,7 @@
 """Attention forward and backward."""
+
+# The module that defines each operator.
+OPERATORS = {
+    "Attention": "forward",
+    "AttentionBackward": "backward",
+}

@@ -1,1 +1,6 @@
 """Norms over rows."""
+
+# The module that defines each operator.
+OPERATORS = {
+    "RMSNorm": "rmsnorm",
+}

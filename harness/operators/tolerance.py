@@ -203,7 +203,9 @@ def check(
     )
     judged = [_judge(found, output, rows, family, mode, seed) for output, found in zip(expected, every, strict=True)]
     if isinstance(problem, Forbidding) and all(one.passed for one, _ in judged):
-        judged += _forbidden(problem, inputs, rows, every[0], expected[0], family, mode, seed)
+        made = _forbidden(problem, inputs, rows, every[0])
+        if made[0]:
+            judged.append(_is_forbidden(made, every[0].got.size, expected[0], family, mode, seed))
     states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
     judged += states
     # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
@@ -250,17 +252,8 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
     return None
 
 
-def _forbidden(
-    problem: Forbidding,
-    inputs: Sequence[Values],
-    rows: Rows,
-    found: Errors,
-    output: Array,
-    family: str,
-    mode: Mode,
-    seed: int,
-) -> list[tuple[Check, Failure | None]]:
-    """The check of the first rounding that is made though it is ruled out, with its failure; none where none is."""
+def _forbidden(problem: Forbidding, inputs: Sequence[Values], rows: Rows, found: Errors) -> tuple[str, float, float]:
+    """The first rounding that is made though it is ruled out, its share and root mean square; "" where none is."""
     for what, alone in problem.forbidden(inputs, rows).items():
         along = alone / found.deviation
         size = float(np.square(along).sum())
@@ -269,18 +262,24 @@ def _forbidden(
             continue
         share = float(((found.got - found.expected) / found.deviation * along).sum()) / size
         if share > FORBIDDEN_SHARE:
-            unit = _rms(alone)
-            check = Check(
-                family=family, mode=mode, shape=output.shape, seed=seed, elements=alone.size,
-                criterion="root mean square", error=share * unit, honest_error=0.0, tolerance=FORBIDDEN_SHARE * unit,
-                passed=False,
-            )  # fmt: skip
-            message = (
-                f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
-                f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
-            )
-            return [(check, Failure(stage="correctness", kind="wrong-result", message=message))]
-    return []
+            return what, share, _rms(alone)
+    return "", 0.0, 0.0
+
+
+def _is_forbidden(
+    made: tuple[str, float, float], elements: int, output: Array, family: str, mode: Mode, seed: int
+) -> tuple[Check, Failure]:
+    """The check of such a rounding, and its failure."""
+    what, share, unit = made
+    check = Check(
+        family=family, mode=mode, shape=output.shape, seed=seed, elements=elements, criterion="root mean square",
+        error=share * unit, honest_error=0.0, tolerance=FORBIDDEN_SHARE * unit, passed=False,
+    )  # fmt: skip
+    message = (
+        f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
+        f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+    )
+    return check, Failure(stage="correctness", kind="wrong-result", message=message)
 
 
 def _judge(

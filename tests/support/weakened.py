@@ -171,7 +171,9 @@ GUARDS = (
         "operators/attention/space.py",
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
-    _guard("roundings ruled out", "up_rounded", "operators/tolerance.py", "def _forbidden(*arguments): return []"),
+    _guard(
+        "roundings ruled out", "up_rounded", "operators/tolerance.py", "def _forbidden(*arguments): return '', 0.0, 0.0"
+    ),
     _guard("dependence", "causal_leak_ahead", "operators/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(
         name="the contest's own shape",

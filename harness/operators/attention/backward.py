@@ -217,12 +217,12 @@ class AttentionBackward(Operator):
             q, k, v, o, lse, do = head
             delta, of_delta = self._deltas(o, do)
             # Some queries against all keys, then all queries against some keys.
-            pairs = self._pairs(q[at], k, v, do[at], lse[at], delta[at], at, None)
+            pairs = self._pairs(q[at], k, v, do[at], (lse[at], delta[at]), at, None)
             _, of_gradients = self._variances(pairs, q[at], k, v, do[at])
             common = np.square(pairs.weights @ k) * of_delta[at][:, None]
             variance = scale * (of_gradients @ np.square(k) + common)
             self._put(result, places, 0, variance, pairs.score_gradients, k, self.scale)
-            pairs = self._pairs(q, k[at], v[at], do, lse, delta, None, at)
+            pairs = self._pairs(q, k[at], v[at], do, (lse, delta), None, at)
             of_weights, of_gradients = self._variances(pairs, q, k[at], v[at], do)
             of_gradients += np.square(pairs.weights) * of_delta[:, None]
             variance = scale * (of_gradients.T @ np.square(q))
@@ -264,9 +264,9 @@ class AttentionBackward(Operator):
         scale = dtype(self.scale)
         for places, at, (q, k, v, o, lse, do) in self._pieces(inputs, rows, dtype):
             delta = (o * do).sum(axis=1)
-            pairs = self._pairs(q[at], k, v, do[at], lse[at], delta[at], at, None)
+            pairs = self._pairs(q[at], k, v, do[at], (lse[at], delta[at]), at, None)
             dq = scale * (rounded(pairs.score_gradients) @ k)
-            pairs = self._pairs(q, k[at], v[at], do, lse, delta, None, at)
+            pairs = self._pairs(q, k[at], v[at], do, (lse, delta), None, at)
             dk = scale * (rounded(pairs.score_gradients).T @ q)
             dv = rounded(pairs.weights).T @ do
             result[places] = np.concatenate((dq, dk, dv), axis=1)
@@ -278,12 +278,15 @@ class AttentionBackward(Operator):
         k: NDArray[Any],
         v: NDArray[Any],
         do: NDArray[Any],
-        lse: NDArray[Any],
-        delta: NDArray[Any],
+        sums: tuple[NDArray[Any], NDArray[Any]],
         queries: NDArray[np.int64] | None,
         keys: NDArray[np.int64] | None,
     ) -> _Pairs:
-        """All pairs of these queries and keys, at those positions of the sequence (None: all); 0 where masked."""
+        """All pairs of these queries and keys, at those positions of the sequence (None: all); 0 where masked.
+
+        `sums` are lse and delta of the queries.
+        """
+        lse, delta = sums
         scores = (q @ k.T) * q.dtype.type(self.scale)
         if self.causal:
             everything = np.arange(self.sequence)

@@ -68,7 +68,7 @@ _OPERATORS = tuple(f"harness.operators.{home}" for home in OPERATORS.values())
 _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
 # Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
-# that is forked will need, and the package of problems gives its modules' names one address.
+# that is forked will need, and the package of operators gives its modules' names one address.
 _NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.operators")
 # A change of what a problem is called, or of the counts that reports expect, changes no time.
 _NOT_TIMED = ("title", "expected")

@@ -16,15 +16,16 @@ from harness.cli.lines import subject
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP
+from harness.hlo import parse
+from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.sharding import Mesh
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.hlo import parse, proto
+from harness.workbench.hlo import proto
 from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
-from harness.workbench.hlo.mesh import Mesh
-from harness.workbench.hlo.module import Computation, Instruction, Module
 from harness.workbench.hlo.prediction import figures_of
 from harness.workbench.hlo.resharding import laid_out
 from harness.workbench.profiles import reading, remote

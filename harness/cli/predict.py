@@ -12,10 +12,11 @@ from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.hardware import DEFAULT_CHIP
+from harness.hlo import sharding
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.hlo import forecast, groups, interconnect, prediction, training_memory
+from harness.workbench.hlo import forecast, interconnect, prediction, training_memory
 from harness.workbench.hlo.prediction import Spec, figures_of
 from harness.workbench.hlo.training_memory import Transformer
 
@@ -125,7 +126,7 @@ def _shapes(given: Namespace) -> tuple[Table, ...]:
     mesh = mesh_sizes(given.mesh)
     remarks = []
     if given.groups is not None:
-        found = groups.groups(given.groups)
+        found = sharding.groups(given.groups)
         named = {axis for array in arrays for axes in array.axes for axis in axes} - set(mesh)
         if found.size is None:
             raise UsageError("usage", f"expected --groups of one size, got {given.groups}")
@@ -162,7 +163,7 @@ def _axis(given: Namespace) -> tuple[int, ...]:
     if given.axis is not None and given.groups is not None:
         raise UsageError("usage", "expected --axis or --groups, not both")
     if given.groups is not None:
-        size = groups.groups(given.groups).size
+        size = sharding.groups(given.groups).size
         if size is None:
             raise UsageError("usage", f"expected --groups of one size, got {given.groups}")
         return (size,)

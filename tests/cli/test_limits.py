@@ -14,7 +14,7 @@ import pytest
 import harness
 from harness import limits
 from harness.errors import RatchetError, UsageError
-from harness.workbench.hlo import groups, parse
+from harness.hlo import parse, sharding
 from harness.workbench.hlo.graph import Graph
 
 PROJECT = Path(harness.__file__).parents[1]
@@ -109,12 +109,12 @@ def test_what_a_sharding_says_of_devices_is_not_listed() -> None:
 def test_a_variable_raises_a_limit_and_is_itself_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_MAX_DEVICES", "7")
     with pytest.raises(RatchetError, match="at most 7 devices"):
-        groups.groups("[2,4]<=[8]")
+        sharding.groups("[2,4]<=[8]")
     monkeypatch.setenv("RATCHET_MAX_DEVICES", "8")
-    assert groups.groups("[2,4]<=[8]").size == 4
+    assert sharding.groups("[2,4]<=[8]").size == 4
     monkeypatch.setenv("RATCHET_MAX_DEVICES", "many")
     with pytest.raises(UsageError, match="expected a whole number above 0 in RATCHET_MAX_DEVICES, got 'many'"):
-        groups.groups("[2,4]<=[8]")
+        sharding.groups("[2,4]<=[8]")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ FLOORS = {
     "limits": 1,
     "links": 1,
     "candidate_text": 1,
+    "hlo": 2,
     "records": 2,
     "dumps": 3,
     "report_words": 3,

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from jaxlib import _hlo
 
 from harness.errors import RatchetError
-from harness.workbench.hlo import parse, proto
-from harness.workbench.hlo.groups import Sharding, groups
+from harness.hlo import parse
+from harness.hlo.sharding import Sharding, groups
+from harness.workbench.hlo import proto
 
 
 @st.composite

@@ -18,15 +18,16 @@ from module_fixtures import modules
 from harness.cli.documents import TablesDocument, figures, json_text
 from harness.errors import RatchetError
 from harness.hardware import chip
+from harness.hlo import parse
+from harness.hlo.module import Instruction, Module
 from harness.render import tables
-from harness.workbench.hlo import parse, proto
+from harness.workbench.hlo import proto
 from harness.workbench.hlo.collectives import collectives
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import operation_tables
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables
-from harness.workbench.hlo.module import Instruction, Module
 from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.work import work
 

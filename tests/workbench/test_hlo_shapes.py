@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from jaxlib import _hlo
 
 from harness.errors import RatchetError
-from harness.workbench.hlo.shape_text import array, shape
-from harness.workbench.hlo.shapes import ELEMENT_BITS, JOINED, Array, Layout, Shape, Tuple, arrays, padded_bytes
+from harness.hlo.shapes import ELEMENT_BITS, JOINED, Array, Layout, Shape, Tuple, array, arrays, padded_bytes, shape
 
 TILES = ((), ((8, 128), (2, 1)), ((8, 128),), ((4, 128),), ((2, 2),), ((128,),), ((1024,), (128,), (2, 1)), ((2, 1),))
 DTYPES = sorted(set(ELEMENT_BITS) - {"token", "opaque"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.workbench.hlo import parse
+from harness.hlo import parse
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import Graph

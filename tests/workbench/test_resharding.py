@@ -13,11 +13,11 @@ from capture_examples import four_devices_run
 from harness.cli import main
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.hlo import parse
+from harness.hlo.sharding import Mesh
 from harness.judge.sandbox import environment
 from harness.records import Table
-from harness.workbench.hlo import parse
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.mesh import Mesh
 from harness.workbench.hlo.resharding import laid_out, spared
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.overlap import overlap

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from harness.chips.row import Figures
+from harness.hlo.module import Computation, Instruction
+from harness.hlo.shapes import Shape, Tuple, arrays
+from harness.hlo.sharding import Groups
 from harness.workbench.hlo.global_shapes import group_size
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.groups import Groups
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, link_bytes_per_second, published_seconds
 from harness.workbench.hlo.mesh import axes_of_groups
-from harness.workbench.hlo.module import Computation, Instruction
-from harness.workbench.hlo.shapes import Shape, Tuple, arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.hlo.module import Computation, Instruction
+from harness.hlo.shapes import Array, Shape, arrays
 from harness.workbench.hlo.graph import RENAMES, Graph
-from harness.workbench.hlo.module import Computation, Instruction
-from harness.workbench.hlo.shapes import Array, Shape, arrays
 
 Kind = Literal["defensive", "relayout", "prefetch", "scalar"]
 # Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.

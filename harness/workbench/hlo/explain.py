@@ -4,17 +4,17 @@ from collections import Counter
 from dataclasses import replace
 
 from harness.chips.row import Figures
+from harness.hlo.module import Computation, Instruction
+from harness.hlo.shapes import Array, Shape, arrays
+from harness.hlo.sharding import Sharding
 from harness.records import Column, Table
 from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, Graph
-from harness.workbench.hlo.groups import Sharding
 from harness.workbench.hlo.interconnect import COLLECTIVES
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
-from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import operation_time, peak
-from harness.workbench.hlo.shapes import Array, Shape, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of

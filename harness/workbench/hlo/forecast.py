@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from harness.chips.row import Figures
 from harness.errors import UsageError
+from harness.hlo.shapes import ELEMENT_BITS
 from harness.records import Column, Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import (
@@ -18,7 +19,6 @@ from harness.workbench.hlo.interconnect import (
 )
 from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
 from harness.workbench.hlo.prediction import Matmul, Spec, peak, roofline, whole_shape
-from harness.workbench.hlo.shapes import ELEMENT_BITS
 from harness.workbench.tables import Field, Fields, table, table_of
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from harness.hlo.module import Computation, Convolution, Instruction
+from harness.hlo.shapes import Array
+from harness.hlo.sharding import Groups
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.groups import Groups
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding
-from harness.workbench.hlo.module import Computation, Convolution, Instruction
 from harness.workbench.hlo.opcodes import ALIKE
-from harness.workbench.hlo.shapes import Array
 from harness.workbench.hlo.work import matmuls
 
 # One dimension of one value: computation, instruction, dimension.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness.errors import RatchetError
-from harness.workbench.hlo.module import Computation, Instruction, Module
-from harness.workbench.hlo.shapes import Shape, Tuple
+from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.shapes import Shape, Tuple
 
 _Made = TypeVar("_Made")
 # Beyond this, how often a computation runs is a number that no loop of a real program reaches.

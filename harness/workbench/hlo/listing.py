@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from harness.amounts import quantity
 from harness.chips.row import Figures
+from harness.hlo.module import Computation, Instruction
+from harness.hlo.shapes import Array, arrays
 from harness.records import Column, Table
 from harness.units import percent, seconds
 from harness.workbench.hlo.collectives import Traffic, collectives
@@ -13,10 +15,8 @@ from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.matrix_fill import of_instruction
-from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import Time, operation_time
 from harness.workbench.hlo.resharding import constraint_table, spared
-from harness.workbench.hlo.shapes import Array, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import Work, matmuls, work

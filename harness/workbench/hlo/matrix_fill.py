@@ -2,11 +2,11 @@
 
 import math
 
+from harness.hlo.module import Computation, Instruction
+from harness.hlo.shapes import Array
 from harness.units import percent
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import Matmul
-from harness.workbench.hlo.shapes import Array
 from harness.workbench.hlo.work import matmuls
 
 

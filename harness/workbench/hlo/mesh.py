@@ -4,10 +4,9 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
-from harness.workbench.hlo.groups import Groups, Sharding, tiles
+from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 
 # What an iota list says of the devices' order: `<=[4,2]T(1,0)`.
 _IOTA = re.compile(r"<=\[([\d,]+)\]")
@@ -15,30 +14,6 @@ _NAMED = re.compile(r"mesh\[([^\]]*)\]")
 _AXIS = re.compile(r"['\"]?([\w.]+)['\"]?=(\d+)")
 # Of more axes in one dimension the order is not searched for: 24 orders are tried of four.
 _MOST_AXES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. Made-up names are not `is_named`."""
-
-    axes: tuple[tuple[str, int], ...]
-    is_named: bool = True
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self.axes)
-
-    @property
-    def devices(self) -> int:
-        """How many it has."""
-        return math.prod(size for _, size in self.axes)
-
-    def place(self, device: int) -> tuple[int, ...]:
-        """Where a device lies along each axis."""
-        found = []
-        for _, size in reversed(self.axes):
-            device, at = divmod(device, size)
-            found.append(at)
-        return tuple(reversed(found))
 
 
 def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:

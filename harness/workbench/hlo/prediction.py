@@ -8,8 +8,8 @@ from typing import Literal
 from harness import chips
 from harness.chips.row import Figures
 from harness.errors import UsageError
-from harness.workbench.hlo.shapes import ELEMENT_BITS, Array
-from harness.workbench.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.shapes import ELEMENT_BITS, Array
+from harness.hlo.tokens import Misunderstood, Tokens
 from harness.workbench.hlo.work import Work
 
 Bound = Literal["FLOPs", "bytes", "bytes at least", "unknown"]

@@ -13,8 +13,8 @@ import harness
 from harness import limits
 from harness.dumps.hlo import message_of
 from harness.errors import RatchetError
-from harness.workbench.hlo import parse
-from harness.workbench.hlo.module import Module
+from harness.hlo import parse
+from harness.hlo.module import Module
 
 _HARNESS = str(Path(harness.__file__).parents[1])
 # Its own limit counts seconds of a processor, which another program may use.

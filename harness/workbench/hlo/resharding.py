@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
+from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.shapes import Array, arrays
+from harness.hlo.sharding import Mesh
 from harness.records import Column, Table
 from harness.records.table import Origin
 from harness.workbench.hlo.collectives import Traffic, traffic
 from harness.workbench.hlo.global_shapes import TrueShape, true_shapes
 from harness.workbench.hlo.graph import RENAMES, Graph
-from harness.workbench.hlo.mesh import Mesh, inferred, specification
-from harness.workbench.hlo.module import Computation, Instruction, Module
-from harness.workbench.hlo.shapes import Array, arrays
+from harness.workbench.hlo.mesh import inferred, specification
 from harness.workbench.hlo.work import matmuls
 from harness.workbench.tables import table
 

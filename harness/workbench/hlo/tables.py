@@ -5,13 +5,14 @@ from typing import TypeAlias
 
 from harness.amounts import quantity
 from harness.chips.row import Figures
+from harness.hlo.shapes import Array
+from harness.hlo.sharding import Mesh
 from harness.records import Column, Table
 from harness.units import decimal
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
-from harness.workbench.hlo.mesh import Mesh, specification
+from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
-from harness.workbench.hlo.shapes import Array
 from harness.workbench.hlo.work import Work
 from harness.workbench.tables import Field, Fields, table, table_of
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from harness.amounts import quantity
 from harness.chips.row import Figures
+from harness.hlo.module import Computation, Instruction
 from harness.records import Table
 from harness.records.table import Origin
 from harness.units import percent
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
-from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.work import matmuls, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from harness.workbench.hlo.attributes import configuration
+from harness.hlo.attributes import configuration
+from harness.hlo.module import Computation, Convolution, Instruction, WindowDimension
+from harness.hlo.shapes import Array, Shape, arrays, padded_bytes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
-from harness.workbench.hlo.module import Computation, Convolution, Instruction, WindowDimension
 from harness.workbench.hlo.opcodes import ELEMENTWISE, MOVES
-from harness.workbench.hlo.shapes import Array, Shape, arrays, padded_bytes
 
 # What libtpu writes as a custom call and does nothing by itself: buffers, and the two ends of a collective that runs
 # beside other work (their fusion holds the collective too).

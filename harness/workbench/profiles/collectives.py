@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 from harness.chips.workbench import Links
 from harness.errors import RatchetError
+from harness.hlo.module import Instruction
+from harness.hlo.parse import module
+from harness.hlo.shapes import Shape, arrays
+from harness.hlo.sharding import Groups
 from harness.records import Device, Execution, Operation
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.groups import Groups
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
-from harness.workbench.hlo.module import Instruction
-from harness.workbench.hlo.parse import module
-from harness.workbench.hlo.shapes import Shape, arrays
 from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode, pair_name
 from harness.workbench.profiles.intervals import Interval

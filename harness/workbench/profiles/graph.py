@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from harness.amounts import quantity
 from harness.errors import RatchetError, UsageError
+from harness.hlo import parse
+from harness.hlo.module import Instruction
 from harness.records import Capture, Column, Table
 from harness.units import seconds
 from harness.workbench import tables
-from harness.workbench.hlo import parse, proto
+from harness.workbench.hlo import proto
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.module import Instruction
 from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin
 from harness.workbench.profiles.reading import hlo_protos, sources
 

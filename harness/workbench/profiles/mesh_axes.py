@@ -7,9 +7,10 @@ from harness.chips.workbench import Links
 from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP, chip_of_device
 from harness.hardware import chip as chip_named
+from harness.hlo.sharding import Mesh
 from harness.records import Capture, Device, Table
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.mesh import Mesh, axes_of_groups, axes_of_pairs, inferred
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from harness import limits
 from harness.amounts import quantity
 from harness.errors import RatchetError
-from harness.workbench.hlo.attributes import read_attributes
-from harness.workbench.hlo.module import Computation, Instruction, Module, Operand
-from harness.workbench.hlo.shape_text import read_shape
-from harness.workbench.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.attributes import read_attributes
+from harness.hlo.module import Computation, Instruction, Module, Operand
+from harness.hlo.shapes import read_shape
+from harness.hlo.tokens import Misunderstood, Tokens
 
 # The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")

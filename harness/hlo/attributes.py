@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from harness import limits
-from harness.workbench.hlo.groups import read_groups, read_sharding
-from harness.workbench.hlo.module import CallRole, Contraction, Convolution, Instruction, WindowDimension
-from harness.workbench.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.module import CallRole, Contraction, Convolution, Instruction, WindowDimension
+from harness.hlo.sharding import read_groups, read_sharding
+from harness.hlo.tokens import Misunderstood, Tokens
 
 _CALLS: dict[str, CallRole] = {
     "calls": "calls",

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from harness import limits
 from harness.errors import RatchetError
-from harness.workbench.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.tokens import Misunderstood, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,30 @@ class Sharding:
     text: str
     kind: str
     parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. Made-up names are not `is_named`."""
+
+    axes: tuple[tuple[str, int], ...]
+    is_named: bool = True
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.axes)
+
+    @property
+    def devices(self) -> int:
+        """How many it has."""
+        return math.prod(size for _, size in self.axes)
+
+    def place(self, device: int) -> tuple[int, ...]:
+        """Where a device lies along each axis."""
+        found = []
+        for _, size in reversed(self.axes):
+            device, at = divmod(device, size)
+            found.append(at)
+        return tuple(reversed(found))
 
 
 def groups(text: str) -> Groups:

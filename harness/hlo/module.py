@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from harness.workbench.hlo.groups import Groups, Sharding
-from harness.workbench.hlo.mesh import Mesh
-from harness.workbench.hlo.shapes import Shape
+from harness.hlo.shapes import Shape
+from harness.hlo.sharding import Groups, Mesh, Sharding
 
 CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
 

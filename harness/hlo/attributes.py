@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import limits
-from harness.hlo.module import CallRole, Contraction, Convolution, Instruction, WindowDimension
+from harness.hlo.module import CallRole, Contraction, Convolution, WindowDimension
 from harness.hlo.sharding import read_groups, read_sharding
 from harness.hlo.tokens import Misunderstood, Tokens
 
@@ -32,24 +32,39 @@ _DOT = {
 
 # Eight dimensions would be many; a window has 31 bits at most.
 _LONGEST_LABELS, _LARGEST_WINDOW = 100, 1 << 31
+# How XLA writes what most attributes are, each read in one go; what is written otherwise is read token by token.
+_KEY = re.compile(r",\s*([a-z_][\w\-]*)=")
+_END = re.compile(r"\s*\n\s*(?=[%}R])")
+_NAME = re.compile(r"%?([\w.\-]{1,200})(?=[,\n])")
+_NUMBERS = re.compile(r"\{((?:\d{1,18},)*\d{1,18})?\}")
+_NUMBER = re.compile(r"(\d{1,18})(?=[,\n])")
+_PLAIN_WORD = re.compile(r'"([^"\\\n]*)"|(\w+)(?=[,\n])')
+_METADATA = re.compile(r'\{((?:\w+=(?:"[^"\\\n]*"|\d+) ?)*)\}')
+_ENTRY = re.compile(r'(\w+)=(?:"([^"]*)"|(\d+))')
 
 
-def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callable[[int], str]) -> Instruction:
-    """The instruction with the attributes that begin at the next token; `source_of` knows the lines of stack frames.
+def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: bool) -> dict[str, Any]:
+    """The fields of an instruction from the attributes that begin at the next token.
 
-    Raises Misunderstood, also where two of them do not fit together.
+    `source_of` knows the lines of stack frames. Raises Misunderstood, also where two of them do not fit together.
     """
     fields: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     called: list[tuple[CallRole, str]] = []
     others: list[str] = []
-    while tokens.skip(","):
-        # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
-        key_end = tokens.peek().start + len(tokens.peek().text)
-        if tokens.begins_line() and not tokens.text.startswith("=", key_end):
+    start = end = tokens.place
+    while True:
+        if (match := tokens.match(_KEY)) is not None:
+            key = match[1]
+        elif tokens.match(_END) is not None or not tokens.skip(","):
             break
-        key = tokens.name()
-        tokens.expect("=")
+        else:
+            # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
+            key_end = tokens.peek().start + len(tokens.peek().text)
+            if tokens.begins_line() and not tokens.text.startswith("=", key_end):
+                break
+            key = tokens.name()
+            tokens.expect("=")
         if key in _CALLS:
             called += [(_CALLS[key], name) for name in _names(tokens)]
         elif key in _FIELDS:
@@ -60,8 +75,11 @@ def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callabl
         else:
             others.append(key)
             _pass_over(tokens)
-    fields |= _origin(parts.get("metadata", {}), source_of)
-    if instruction.opcode == "dot":
+        if key != "backend_config":
+            end = tokens.place
+    if "metadata" in parts:
+        fields |= _origin(parts["metadata"], source_of)
+    if is_dot:
         fields["contraction"] = Contraction(**{name: parts.get(key, ()) for key, name in _DOT.items()})
     if "dim_labels" in parts:
         groups = next(iter(parts.get("batch_group_count", ())), 1)
@@ -70,13 +88,14 @@ def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callabl
         fields["convolution"] = replace(
             labelled(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
-    return replace(
-        instruction,
-        called=tuple(called),
-        other_attributes=tuple(others),
-        trip_count=trip_count(fields.get("backend", "")),
-        **fields,
-    )
+    if called:
+        fields["called"] = tuple(called)
+    if others:
+        fields["other_attributes"] = tuple(others)
+    if "backend" in fields:
+        fields["trip_count"] = trip_count(fields["backend"])
+    fields["attributes"] = tokens.text[start:end].rstrip()
+    return fields
 
 
 def labelled(text: str) -> Convolution:
@@ -167,6 +186,8 @@ def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
 
 
 def _names(tokens: Tokens) -> list[str]:
+    if (match := tokens.match(_NAME)) is not None:
+        return [match[1]]
     if not tokens.skip("{"):
         return [tokens.name()]
     found: list[str] = []
@@ -177,6 +198,8 @@ def _names(tokens: Tokens) -> list[str]:
 
 
 def _integers(tokens: Tokens) -> tuple[int, ...]:
+    if (match := tokens.match(_NUMBERS)) is not None:
+        return tuple(map(int, match[1].split(","))) if match[1] else ()
     if not tokens.skip("{"):
         return (tokens.integer(),)
     found: list[int] = []
@@ -188,6 +211,8 @@ def _integers(tokens: Tokens) -> tuple[int, ...]:
 
 
 def _word(tokens: Tokens) -> str:
+    if (match := tokens.match(_PLAIN_WORD)) is not None:
+        return match[1] if match[2] is None else match[2]
     if tokens.sees("{", "["):
         return tokens.group()
     token = tokens.take()
@@ -196,6 +221,8 @@ def _word(tokens: Tokens) -> str:
 
 def _pass_over(tokens: Tokens) -> None:
     """One value of any kind: words and groups up to the next comma, closing brace or end of the line."""
+    if tokens.match(_PLAIN_WORD) is not None:
+        return
     while True:
         if tokens.sees("{", "[", "("):
             tokens.group()
@@ -206,6 +233,8 @@ def _pass_over(tokens: Tokens) -> None:
 
 
 def _first(tokens: Tokens) -> int | None:
+    if (match := tokens.match(_NUMBER)) is not None:
+        return int(match[1])
     return next(iter(_integers(tokens)), None)
 
 
@@ -224,6 +253,8 @@ def _labels(tokens: Tokens) -> str:
 
 def _metadata(tokens: Tokens) -> dict[str, str]:
     """`{op_name="jit(f)/mul" source_file="kernel.py" source_line=3 stack_frame_id=2}`."""
+    if (match := tokens.match(_METADATA)) is not None:
+        return {key: word or number for key, word, number in _ENTRY.findall(match[1])}
     inner = Tokens(tokens.group()[1:-1])
     found: dict[str, str] = {}
     while inner.peek().kind != "end":

@@ -67,7 +67,8 @@ class Instruction:
 
     `number` is the parameter's or the tuple element's; `literal` the text of a constant; `called` the computations
     it runs, with their role; `backend` the backend's configuration, JSON for a TPU; `trip_count` what the compiler
-    says about a loop; `other_attributes` the names of attributes that are passed over.
+    says about a loop; `other_attributes` the names of attributes that are passed over; `attributes` the text of all but
+    `backend`.
     """
 
     name: str
@@ -95,6 +96,12 @@ class Instruction:
     source: str = ""
     backend: str = ""
     other_attributes: tuple[str, ...] = ()
+    attributes: str = ""
+
+    def __str__(self) -> str:
+        named = ", ".join(f"%{operand.name}" for operand in self.operands)
+        inside = str(self.number) if self.opcode == "parameter" else self.literal or named
+        return f"%{self.name} = {self.shape} {self.opcode}({inside}){self.attributes}"
 
     def computations(self, *roles: CallRole) -> tuple[str, ...]:
         """The computations it runs in one of these roles."""
@@ -115,22 +122,20 @@ class Computation:
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
-    def parameter(self, number: int) -> Instruction | None:
-        """Its parameter of that number."""
-        return self._parameters.get(number)
-
     @cached_property
-    def _parameters(self) -> dict[int | None, Instruction]:
-        found = [instruction for instruction in self.instructions if instruction.opcode == "parameter"]
-        return {instruction.number: instruction for instruction in reversed(found)}
+    def parameters(self) -> dict[int, Instruction]:
+        """Its parameters by their numbers, in their order."""
+        numbered = [(one.number, one) for one in reversed(self.instructions) if one.opcode == "parameter"]
+        return {number: one for number, one in sorted(numbered, key=lambda pair: pair[0] or 0) if number is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
     `devices` is how many it is split over (num_partitions times replica_count), `mesh` how they are laid out, where
-    that is known. `not_understood` are sentences on what could not be read, each with its line.
+    that is known. `in_place` are the parameters whose memory the caller hands over for results, by the results' places
+    among several. `not_understood` are sentences on what could not be read, each with its line.
     """
 
     name: str
@@ -138,6 +143,7 @@ class Module:
     devices: int = 1
     is_pasted: bool = False
     mesh: Mesh | None = None
+    in_place: tuple[tuple[int, int], ...] = ()
     not_understood: tuple[str, ...] = ()
 
     @property
@@ -145,3 +151,13 @@ class Module:
         """Where it begins; the last computation where none is marked."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
+
+    @cached_property
+    def by_name(self) -> dict[str, Computation]:
+        """Its computations by their names."""
+        return {computation.name: computation for computation in self.computations}
+
+    @cached_property
+    def instructions(self) -> dict[str, Instruction]:
+        """Those of all computations by their names, of which a module that XLA prints has none twice."""
+        return {one.name: one for computation in self.computations for one in computation.instructions}

@@ -1,22 +1,32 @@
 """HLO text into a module, instruction by instruction; what is not understood is recorded, never guessed."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from harness import limits
 from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.hlo.attributes import read_attributes
 from harness.hlo.module import Computation, Instruction, Module, Operand
-from harness.hlo.shapes import read_shape
+from harness.hlo.shapes import Shape, read_shape
 from harness.hlo.tokens import Misunderstood, Tokens
 
 # The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
+# `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0.
+_ALIAS = re.compile(r"\{(\d{1,9})\}: \((\d{1,9}), \{\}")
 # So many places that are not understood are told one by one.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
+# An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
+_HEAD = re.compile(
+    r"\s*(ROOT )?%?([A-Za-z_][\w.\-]{0,200}) = "
+    r"(\w+\[[\d,]*\](?:\{[^{}\s]*\})?|\((?:[^()]|\([^()]*\))*\)) ([a-z][\w\-]*)\(([^()\"']*)\)"
+)
+_OPERANDS = re.compile(r"(?:(?:, )?(?:/\*index=\d+\*/)?%[\w.\-]{1,200})*")
+_OPERAND = re.compile(r"%([\w.\-]+)")
 
 
 @dataclass(slots=True)
@@ -24,9 +34,15 @@ class _Places:
     """The tables of source places: which file and line a stack frame stands for."""
 
     rows: dict[str, dict[int, str]] = field(default_factory=dict)
+    sources: dict[int, str] = field(default_factory=dict)
 
     def source(self, frame: int) -> str:
         """`kernel.py:23` of a stack frame, empty if the tables do not have it."""
+        if frame not in self.sources:
+            self.sources[frame] = self._source(frame)
+        return self.sources[frame]
+
+    def _source(self, frame: int) -> str:
         location = dict(_FIELD.findall(self.rows.get("FileLocations", {}).get(self._number(frame), "")))
         name = self.rows.get("FileNames", {}).get(int(location.get("file_name_id", 0)), "").strip('"')
         return f"{name}:{location.get('line', '?')}" if name else ""
@@ -41,8 +57,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
     Raises RatchetError `bad-hlo` where not one instruction is understood.
     """
-    reader = _Reader(text, name)
-    found = reader.read()
+    found = read(text, name)
     if not any(computation.instructions for computation in found.computations):
         reason = found.not_understood[0] if found.not_understood else "it is empty"
         raise RatchetError(
@@ -53,13 +68,20 @@ def module(text: str, name: str = "pasted text") -> Module:
     return found
 
 
+def read(text: str, name: str = "") -> Module:
+    """The same, which is empty where nothing is understood."""
+    return _Reader(text, name).read()
+
+
 class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self._tokens = Tokens(text)
         self._name = name
         self._devices = 1
+        self._in_place: tuple[tuple[int, int], ...] = ()
         self._is_module = False
         self._places = _Places()
+        self._shapes: dict[str, Shape] = {}
         self._computations: list[Computation] = []
         self._loose: list[Instruction] = []
         self._misunderstood: list[str] = []
@@ -89,6 +111,7 @@ class _Reader:
             computations=tuple(self._computations),
             devices=self._devices,
             is_pasted=not self._is_module,
+            in_place=self._in_place,
             not_understood=tuple(self._misunderstood),
         )
 
@@ -112,6 +135,9 @@ class _Reader:
             if key in ("num_partitions", "replica_count"):
                 self._devices *= tokens.integer()
                 limits.DEVICES.check(self._devices, "the module")
+            elif key == "input_output_alias":
+                found = _ALIAS.findall(tokens.group())
+                self._in_place = tuple((int(result), int(parameter)) for result, parameter in found)
             else:
                 _value(tokens)
 
@@ -157,13 +183,18 @@ class _Reader:
             read_shape(tokens)
         tokens.expect("{")
         instructions: list[Instruction] = []
-        while not tokens.skip("}"):
-            if tokens.peek().kind == "end":
-                self._misunderstood.append(f"the computation {name} breaks off at the end of the text")
-                break
-            start = tokens.peek().start
+        while True:
+            start = tokens.place
             try:
-                instructions.append(self._instruction())
+                if (instruction := self._plain_instruction()) is None:
+                    if tokens.skip("}"):
+                        break
+                    if tokens.peek().kind == "end":
+                        self._misunderstood.append(f"the computation {name} breaks off at the end of the text")
+                        break
+                    start = tokens.peek().start
+                    instruction = self._instruction()
+                instructions.append(instruction)
             except Misunderstood as error:
                 self._pass_over(start, error)
         while tokens.skip(","):
@@ -172,21 +203,51 @@ class _Reader:
             _value(tokens)
         self._computations.append(Computation(name=name, instructions=tuple(instructions), is_entry=is_entry))
 
+    def _plain_instruction(self) -> Instruction | None:
+        """The instruction that comes next, if it is written as XLA does, and its shape has been read before."""
+        start = self._tokens.place
+        head = self._tokens.match(_HEAD)
+        fields = self._head(*head.groups()) if head is not None else None
+        if head is None or fields is None:
+            self._tokens.jump(start)
+            return None
+        return Instruction(**fields, **read_attributes(self._tokens, self._places.source, is_dot=head[4] == "dot"))
+
     def _instruction(self) -> Instruction:
         """`ROOT %name = shape opcode(operands), key=value, ...`; without a name, the text may begin with its shape."""
         tokens = self._tokens
         is_root = tokens.skip("ROOT")
         name = self._name_and_sign()
+        start = tokens.peek().start
         shape = read_shape(tokens)
+        self._shapes[tokens.text[start : tokens.place].rstrip()] = shape
         if not name and tokens.begins_line():
             return Instruction(name="", opcode="", shape=shape)
         opcode = tokens.peek()
         if opcode.kind != "name" or opcode.text.startswith("%"):
             raise tokens.misunderstood("an operation such as fusion or dot")
         tokens.take()
-        instruction = Instruction(name=name, opcode=opcode.text, shape=shape, is_root=is_root)
-        instruction = self._arguments(instruction)
-        return read_attributes(tokens, instruction, self._places.source)
+        return Instruction(
+            name=name,
+            opcode=opcode.text,
+            shape=shape,
+            is_root=is_root,
+            **self._arguments(opcode.text),
+            **read_attributes(tokens, self._places.source, is_dot=opcode.text == "dot"),
+        )
+
+    def _head(self, root: str | None, name: str, shape: str, opcode: str, inside: str) -> dict[str, Any] | None:
+        """The fields that stand before the attributes; None for a new shape, or operands in another form."""
+        if shape not in self._shapes:
+            return None
+        fields = {"name": name, "opcode": opcode, "shape": self._shapes[shape], "is_root": root is not None}
+        if opcode == "constant":
+            return fields | {"literal": inside.strip()}
+        if opcode == "parameter":
+            return fields | {"number": int(inside)} if inside.isdecimal() and len(inside) < 19 else None
+        if _OPERANDS.fullmatch(inside) is None:
+            return None
+        return fields | {"operands": tuple([Operand(name=operand) for operand in _OPERAND.findall(inside)])}
 
     def _name_and_sign(self) -> str:
         tokens = self._tokens
@@ -199,21 +260,21 @@ class _Reader:
         tokens.jump(start)
         return ""
 
-    def _arguments(self, instruction: Instruction) -> Instruction:
+    def _arguments(self, opcode: str) -> dict[str, Any]:
         tokens = self._tokens
-        if instruction.opcode == "constant":
-            return replace(instruction, literal=tokens.group()[1:-1].strip())
+        if opcode == "constant":
+            return {"literal": tokens.group()[1:-1].strip()}
         tokens.expect("(")
-        if instruction.opcode == "parameter":
+        if opcode == "parameter":
             number = tokens.integer()
             tokens.expect(")")
-            return replace(instruction, number=number)
+            return {"number": number}
         operands: list[Operand] = []
         while not tokens.skip(")"):
             if operands:
                 tokens.expect(",")
             operands.append(self._operand())
-        return replace(instruction, operands=tuple(operands))
+        return {"operands": tuple(operands)}
 
     def _operand(self) -> Operand:
         tokens = self._tokens

@@ -4,6 +4,7 @@ The text is XLA's: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples and dynamic dime
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,6 +32,12 @@ MEMORIES = {0: "HBM", 1: "VMEM", 5: "host"}
 _DEEPEST = 50
 # XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.
 _MOST_ELEMENTS, _LARGEST_TILE, _MOST_TILES = 1 << 63, 1 << 31, 8
+# What nearly all arrays look like, read in one go; any other is read token by token.
+_PLAIN_ARRAY = re.compile(
+    r"([a-z]\w{1,12})\[((?:\d{1,9},){0,5}\d{1,9})?\]"
+    r"(\{((?:\d,){0,5}\d)?(?::(?:T((?:\((?:[1-9]\d{0,3},)?[1-9]\d{0,3}\)){1,4}))?(?:S\((\d)\))?)?\})?(?!\{)"
+)
+_TILE = re.compile(r"\(([\d,]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +168,15 @@ class Array:
         """The number of its memory: 0 (HBM on a TPU) where nothing else is said."""
         return self.layout.memory_space if self.layout else 0
 
-    def _ordered(self) -> tuple[int, ...] | None:
-        """The dimensions, most major first."""
+    @property
+    def major_to_minor(self) -> tuple[int, ...]:
+        """The dimensions from the slowest to the fastest varying one in memory; without a layout, in their order."""
         order = self.layout.minor_to_major if self.layout else ()
-        places = reversed(order) if order else range(len(self.dimensions))
-        sizes = tuple(self.dimensions[place] for place in places)
+        return order[::-1] or tuple(range(len(self.dimensions)))
+
+    def _ordered(self) -> tuple[int, ...] | None:
+        """The sizes of the dimensions, most major first."""
+        sizes = tuple(self.dimensions[place] for place in self.major_to_minor)
         return None if None in sizes else tuple(size for size in sizes if size is not None)
 
 
@@ -246,6 +257,8 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
     """The shape that begins at the next token, `depth` tuples deep. Raises Misunderstood."""
     if depth > _DEEPEST:
         raise tokens.misunderstood(f"tuples no more than {_DEEPEST} deep")
+    if (plain := _plain_array(tokens)) is not None:
+        return plain
     if tokens.skip("("):
         members: list[Shape] = []
         while not tokens.skip(")"):
@@ -281,6 +294,38 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
         return Array(dtype=dtype, dimensions=tuple(sizes), dynamic=tuple(dynamic), layout=layout)
     except ValueError as error:
         raise Misunderstood(str(error)) from error
+
+
+def _plain_array(tokens: Tokens) -> Array | None:
+    """The array that begins at the next token, if it is written in the usual way and nothing is wrong with it."""
+    start = tokens.place
+    match = tokens.match(_PLAIN_ARRAY)
+    if match is None:
+        return None
+    dtype, dimensions, layout, order, tiles, memory_space = match.groups()
+    sizes, places = _numbers(dimensions), _numbers(order)
+    is_known = dtype in ELEMENT_BITS and len(sizes) <= limits.DIMENSIONS.value
+    if not is_known or math.prod(filter(None, sizes)) >= _MOST_ELEMENTS:
+        tokens.jump(start)
+        return None
+    if layout is None:
+        return Array(dtype=dtype, dimensions=sizes)
+    if sorted(places) != list(range(len(sizes))):
+        tokens.jump(start)
+        return None
+    return Array(
+        dtype=dtype,
+        dimensions=sizes,
+        layout=Layout(
+            minor_to_major=places,
+            tiles=tuple([_numbers(tile) for tile in _TILE.findall(tiles or "")]),
+            memory_space=int(memory_space or 0),
+        ),
+    )
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _begins_layout(tokens: Tokens) -> bool:

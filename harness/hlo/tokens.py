@@ -2,9 +2,8 @@
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from harness import limits
 
@@ -22,6 +21,12 @@ _TOKEN = re.compile(
 )
 _KINDS: dict[str, Kind] = {"string": "string", "number": "number", "name": "name", "mark": "mark"}
 _OPENING = {"{": "}", "(": ")", "[": "]"}
+# A group in braces, ten deep at most, in one go; what is deeper or has no end is left to the search for brackets.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING})*+\}}"
+for _ in range(9):
+    _BRACES = rf"\{{(?:[^{{}}\"'/]++|{_STRING}|{_BRACES})*+\}}"
+_GROUP = re.compile(_BRACES, re.DOTALL)
 # What a jump over a balanced group must look at; everything between is passed over at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
 # Sizes, numbers and places are of 64 bits, as in XLA.
@@ -32,8 +37,7 @@ class Misunderstood(Exception):
     """Text that is not what the grammar has at this place; the reader of a module records it and goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class Token(NamedTuple):
     """One token; `text` is as it stands, `start` its place in the text."""
 
     kind: Kind
@@ -69,6 +73,13 @@ class Tokens:
         self._next = None
         self._end = token.start + len(token.text)
         return token
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Takes several tokens in one go if the pattern matches where the next one starts; None where it does not."""
+        found = pattern.match(self.text, self._next.start if self._next else self._end)
+        if found is not None:
+            self._next, self._end = None, found.end()
+        return found
 
     def sees(self, *texts: str) -> bool:
         """Whether the next token is one of these."""
@@ -119,6 +130,8 @@ class Tokens:
     def group(self) -> str:
         """The text of the bracketed group that begins here, brackets included."""
         start = self.peek().start
+        if (whole := self.match(_GROUP)) is not None:
+            return whole[0]
         if self.peek().text not in _OPENING:
             raise self.misunderstood("a bracket")
         open_ones: list[str] = []
@@ -162,11 +175,11 @@ class Tokens:
     def _scan(self) -> Token:
         while True:
             if self._end >= len(self.text):
-                return Token(kind="end", text="", start=len(self.text))
+                return Token("end", "", len(self.text))
             match = _TOKEN.match(self.text, self._end)
             if match is None:
-                return Token(kind="mark", text=self.text[self._end], start=self._end)
+                return Token("mark", self.text[self._end], self._end)
             if match.lastgroup != "space":
                 break
             self._end = match.end()
-        return Token(kind=_KINDS[match.lastgroup or ""], text=match[0], start=match.start())
+        return Token(_KINDS[match.lastgroup or ""], match[0], match.start())

@@ -64,7 +64,7 @@ def found(module: Module, name: str) -> Instruction:
 
 
 # What the text words differently from the proto: digits of constants, how devices are listed, aliases.
-WORDED = {"other_attributes", "literal", "sharding", "aliasing", "called", "backend"}
+WORDED = {"attributes", "other_attributes", "literal", "sharding", "aliasing", "called", "backend"}
 
 
 def assert_same(ours: Module, theirs: Module) -> None:

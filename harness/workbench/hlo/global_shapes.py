@@ -251,7 +251,7 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
         _spread_convolution(classes, name, instruction, instruction.convolution)
     elif opcode == "fusion" and (body := graph.inside(instruction)) is not None:
         for operand, named in enumerate(instruction.operands):
-            parameter = body.parameter(operand)
+            parameter = body.parameters.get(operand)
             if parameter is not None and isinstance(parameter.shape, Array):
                 count = len(parameter.shape.dimensions)
                 classes.join_each((name, named.name), (body.name, parameter.name), count)

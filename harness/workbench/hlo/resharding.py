@@ -190,7 +190,7 @@ def _use(
         along = {axis for split in (shapes[other].axes if other in shapes else ()) for axis in split}
         return "taken" if along & set(axes) else "rows"
     body = graph.inside(user)
-    if body is not None and (parameter := body.parameter(number)) is not None:
+    if body is not None and (parameter := body.parameters.get(number)) is not None:
         inner = graph.using(body, parameter)
         if inner and all(one.opcode in _CUTS and one.operands[0].name == parameter.name for one in inner):
             return "cut"
@@ -205,7 +205,7 @@ def _is_alike(user: Instruction, graph: Graph, computation: Computation, number:
 
 def _side(graph: Graph, inside: Computation, product: Instruction, number: int) -> int | None:
     """Which operand of the product the fusion's parameter is, seen through what hands it on; None for neither."""
-    parameter = inside.parameter(number)
+    parameter = inside.parameters.get(number)
     for side in range(min(2, len(product.operands))):
         found = _maker(graph, inside, product, side)
         if found is not None and parameter is not None and found.name == parameter.name:

@@ -267,7 +267,7 @@ def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> 
         return [*((shape, None) for shape in shapes), (result, None)]
     found: list[tuple[Shape | None, int | None]] = []
     for place, shape in enumerate(shapes):
-        parameter = body.parameter(place)
+        parameter = body.parameters.get(place)
         found.append((shape, _touched(graph, body, parameter) if parameter is not None else None))
     return [*found, *_written(graph, body, result)]
 

@@ -11,45 +11,13 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
-from harness.errors import RatchetError, UsageError
+from harness.errors import RatchetError
+from harness.limit import Limit
 
 _MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """One limit: what it counts, how many there may be, and the environment variable that says another number."""
-
-    counts: str
-    most: int
-    variable: str
-
-    @property
-    def value(self) -> int:
-        """The limit that holds now. Raises UsageError `bad-limit` where the variable holds no whole number."""
-        text = os.environ.get(self.variable, "")
-        if not text:
-            return self.most
-        if not text.isdecimal() or not 0 < len(text) < 19 or not int(text):
-            raise UsageError("bad-limit", f"expected a whole number above 0 in {self.variable}, got {text[:40]!r}")
-        return int(text)
-
-    def check(self, got: int, what: str) -> None:
-        """Raises RatchetError `too-large` where `what` has more than the limit."""
-        if got > self.value:
-            self.refuse(what, f"{got:,}" if got < 1 << 63 else "more than 2^63")
-
-    def refuse(self, what: str, got: str) -> NoReturn:
-        """Raises RatchetError `too-large`."""
-        raise RatchetError(
-            "too-large",
-            f"{what}: expected at most {self.value:,} {self.counts}, got {got}; {self.variable} is the limit, set it "
-            "higher if you trust where this comes from",
-        )
 
 
 # A capture of some hundred MB is ordinary, and so is a module of as many; a record has some 60 KB, a ledger of
@@ -59,10 +27,6 @@ UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX
 RECORD = Limit(counts="bytes in a record or a kernel.py", most=16 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
 LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
 ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
-# The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
-DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
-DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
-NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
 # A row of a table takes minutes.
 SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
 # Programs that a best was chosen from. Nobody has compiled so many, and from 10^13 on doubles have no room between the

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump
-from harness.dumps.tables import Tables
 from harness.errors import RatchetError
 from harness.hardware import Chip
+from harness.hlo.evaluation import Values
+from harness.hlo.tables import Tables
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
@@ -44,7 +44,7 @@ def timeline_with_parts(
 ) -> tuple[Timeline, tuple[CycleBreakdown, ...]]:
     """Likewise, and where all cycles of each core went, without source lines."""
     machine = machine_of(chip)
-    tables = Tables(dump.hlo, operands or dump.arguments)
+    tables = Tables(dump.module, operands or dump.arguments)
     deadline = time.monotonic() + deadline_seconds
     plain = run_cores(dump, machine, tables, deadline)
     last = max(plain, key=lambda core: core.cycles)

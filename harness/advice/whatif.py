@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump
 from harness.hardware import Chip
+from harness.hlo.evaluation import Values
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation

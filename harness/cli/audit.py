@@ -12,6 +12,7 @@ from harness.dumps import xplane
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.hardware import chip
+from harness.limit import Limit
 from harness.records.doctor import Settings
 from harness.render import tables
 from harness.render.layout import terminal_width
@@ -22,7 +23,7 @@ from harness.workbench.profiles.places import SUFFIX
 
 # A launch script is text that a person wrote.
 _SCRIPT_BYTES = 4 << 20
-_SCRIPT = limits.Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable="RATCHET_MAX_SCRIPT_BYTES")
+_SCRIPT = Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable="RATCHET_MAX_SCRIPT_BYTES")
 
 
 def audit(given: Namespace) -> Outcome:

@@ -17,12 +17,11 @@ from harness.cli.judged import judged
 from harness.cli.ledger import kernel_text, tidy, with_packages
 from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
-from harness.dumps.evaluated import Values
-from harness.dumps.instructions import instructions
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
+from harness.hlo.evaluation import Values
 from harness.ledger import Ledger
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
@@ -85,7 +84,8 @@ def timeline(given: Namespace) -> Outcome:
     perfetto = kept / f"{run}.trace.json.gz"
     write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
     profile = kept / RUNS / run / f"simulated-{meant.chip.name}.xplane.pb"
-    xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo), parts), profile)
+    instructions = {name: str(instruction) for name, instruction in dump.module.instructions.items()}
+    xspace.write(xspace_text(found, meant.chip, title, instructions, parts), profile)
     tidy(folder)
     return Outcome(text=lambda: summary(found, perfetto, profile, partial(command, given=given.directory)))
 

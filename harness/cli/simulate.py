@@ -10,11 +10,11 @@ from harness import limits, units
 from harness.advice import dump_directory
 from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
 from harness.cli.verb import Outcome
-from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump
-from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.hlo.evaluation import Values
+from harness.hlo.tables import Tables
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 from harness.report_words import simulated
@@ -40,7 +40,7 @@ def simulate(given: Namespace) -> Outcome:
 
 def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
     """What each `NAME=FILE.npy` gives an argument of the module. Raises UsageError `bad-operand` for anything else."""
-    known = Tables(dump.hlo).parameters
+    known = Tables(dump.module).parameters
     found: dict[str, Values] = {}
     for word in words:
         name, _, file = word.partition("=")

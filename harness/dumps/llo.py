@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.dumps import timing_tables
-from harness.dumps.evaluated import Values
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
+from harness.hlo import parse
+from harness.hlo.evaluation import Values
+from harness.hlo.module import Module
 
 
 class Op(NamedTuple):
@@ -117,7 +119,7 @@ class Utilisation:
     rows: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModuleDump:
     """All of one dump directory that a simulation needs: the HLO ops' schedules, and the program that calls them.
 
@@ -131,6 +133,11 @@ class ModuleDump:
     hlo: str
     remarks: tuple[str, ...]
     timings: tuple[TimingTables, ...] = ()
+
+    @cached_property
+    def module(self) -> Module:
+        """The HLO module, empty if the compiler did not dump it."""
+        return parse.read(self.hlo)
 
     @property
     def arguments(self) -> dict[int, Values]:

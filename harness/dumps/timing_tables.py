@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from harness.dumps.evaluated import Values
 from harness.errors import RatchetError
 
 _FILE = "timing-tables.json"
@@ -31,12 +31,12 @@ class TimingTables:
     tables: tuple[Table, ...]
 
     @property
-    def arguments(self) -> dict[int, Values]:
+    def arguments(self) -> dict[int, npt.NDArray[np.generic]]:
         """The tables as arrays by their positions, as `Tables` takes them."""
         return {table.position: np.array(table.values, dtype=table.dtype).reshape(table.shape) for table in self.tables}
 
 
-def timing_tables(name: str, arguments: Mapping[int, Values]) -> TimingTables:
+def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -> TimingTables:
     """These arrays as a record."""
     return TimingTables(
         name=name,

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from harness import limits
 from harness.hlo.module import CallRole, Contraction, Convolution, WindowDimension
 from harness.hlo.sharding import read_groups, read_sharding
-from harness.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.tokens import NAME, Misunderstood, Tokens
 
 _CALLS: dict[str, CallRole] = {
     "calls": "calls",
@@ -144,7 +143,7 @@ def trip_count(backend: str) -> int | None:
 
 def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
     """The window of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
-    limits.NAME.check(len(text), "a window")
+    NAME.check(len(text), "a window")
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = fields.get("size", "")
     if not sizes:

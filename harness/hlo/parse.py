@@ -4,13 +4,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import limits
-from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.hlo.attributes import read_attributes
 from harness.hlo.module import Computation, Instruction, Module, Operand
 from harness.hlo.shapes import Shape, read_shape
-from harness.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 
 # The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
@@ -103,7 +101,8 @@ class _Reader:
             except Misunderstood as error:
                 self._pass_over(start, error)
         if self._unread > _MOST_SENTENCES:
-            self._misunderstood.append(f"{quantity(self._unread - _MOST_SENTENCES, 'more place')} not understood")
+            more = self._unread - _MOST_SENTENCES
+            self._misunderstood.append(f"{more:,} more place{'s' if more > 1 else ''} not understood")
         if self._loose:
             self._computations.append(Computation(name="", instructions=tuple(self._loose), is_entry=True))
         return Module(
@@ -134,7 +133,7 @@ class _Reader:
             tokens.expect("=")
             if key in ("num_partitions", "replica_count"):
                 self._devices *= tokens.integer()
-                limits.DEVICES.check(self._devices, "the module")
+                DEVICES.check(self._devices, "the module")
             elif key == "input_output_alias":
                 found = _ALIAS.findall(tokens.group())
                 self._in_place = tuple((int(result), int(parameter)) for result, parameter in found)

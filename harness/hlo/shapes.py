@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from harness import limits
 from harness.errors import RatchetError
-from harness.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.tokens import DIMENSIONS, Misunderstood, Tokens
 
 # Bits of one element in memory where the layout says nothing else: types below a byte take a whole one
 # (XLA's primitive types, xla_data.proto).
@@ -286,7 +285,7 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
         sizes.append(tokens.integer())
         if (sizes[-1] or 0) < 0:
             raise Misunderstood(f"a dimension of {sizes[-1]}")
-        limits.DIMENSIONS.check(len(sizes), f"the shape at {tokens.where(start.start)}")
+        DIMENSIONS.check(len(sizes), f"the shape at {tokens.where(start.start)}")
     if math.prod(size for size in sizes if size) >= _MOST_ELEMENTS:
         raise Misunderstood(f"{tokens.where(start.start)}: expected a shape of less than 2^63 elements")
     layout = _layout(tokens, len(sizes)) if _begins_layout(tokens) else None
@@ -304,7 +303,7 @@ def _plain_array(tokens: Tokens) -> Array | None:
         return None
     dtype, dimensions, layout, order, tiles, memory_space = match.groups()
     sizes, places = _numbers(dimensions), _numbers(order)
-    is_known = dtype in ELEMENT_BITS and len(sizes) <= limits.DIMENSIONS.value
+    is_known = dtype in ELEMENT_BITS and len(sizes) <= DIMENSIONS.value
     if not is_known or math.prod(filter(None, sizes)) >= _MOST_ELEMENTS:
         tokens.jump(start)
         return None
@@ -342,7 +341,7 @@ def _layout(tokens: Tokens, rank: int) -> Layout:
         if tokens.peek().kind != "number":
             raise tokens.misunderstood("a dimension's number, or `:` before tiles and memory space,")
         order.append(tokens.integer())
-        limits.DIMENSIONS.check(len(order), "a layout")
+        DIMENSIONS.check(len(order), "a layout")
     if len(order) != rank:
         raise Misunderstood(f"the layout orders {len(order)} dimensions, the shape has {rank}")
     tiles: list[tuple[int, ...]] = []
@@ -389,7 +388,7 @@ def _tile(tokens: Tokens) -> tuple[int, ...]:
         sizes.append(tokens.integer())
         if sizes[-1] < 1:
             raise Misunderstood(f"a tile of {sizes[-1]}")
-        limits.DIMENSIONS.check(len(sizes), "a tile")
+        DIMENSIONS.check(len(sizes), "a tile")
     if math.prod(size for size in sizes if size != JOINED) >= _LARGEST_TILE:
         raise Misunderstood("expected tiles of less than 2^31 elements")
     return tuple(sizes)

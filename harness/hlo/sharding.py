@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness import limits
 from harness.errors import RatchetError
-from harness.hlo.tokens import Misunderstood, Tokens
+from harness.hlo.tokens import DEVICES, DIMENSIONS, Misunderstood, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +132,7 @@ def _cut(devices: list[int], size: int) -> tuple[tuple[int, ...], ...]:
 def _count(tokens: Tokens, devices: int) -> None:
     """Counts devices that are about to be listed. Raises RatchetError `too-large`."""
     tokens.devices += devices
-    limits.DEVICES.check(tokens.devices, f"the groups at {tokens.where(tokens.place)}")
+    DEVICES.check(tokens.devices, f"the groups at {tokens.where(tokens.place)}")
 
 
 def read_sharding(tokens: Tokens) -> Sharding:
@@ -259,7 +258,7 @@ def _sizes(tokens: Tokens, opening: str, closing: str) -> list[int]:
         if found:
             tokens.expect(",")
         found.append(tokens.integer())
-        limits.DIMENSIONS.check(len(found), f"the groups at {tokens.where(tokens.place)}")
+        DIMENSIONS.check(len(found), f"the groups at {tokens.where(tokens.place)}")
     return found
 
 

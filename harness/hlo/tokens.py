@@ -5,7 +5,7 @@ from bisect import bisect_left
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
-from harness import limits
+from harness.limit import Limit
 
 Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
 
@@ -29,6 +29,10 @@ for _ in range(9):
 _GROUP = re.compile(_BRACES, re.DOTALL)
 # What a jump over a balanced group must look at; everything between is passed over at once.
 _STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
+# The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
+DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
+DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
+NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
 # Sizes, numbers and places are of 64 bits, as in XLA.
 _LARGEST = 1 << 63
 
@@ -111,7 +115,7 @@ class Tokens:
         token = self.peek()
         if token.kind not in ("name", "number"):
             raise self.misunderstood("a name")
-        limits.NAME.check(len(token.text), f"the name at {self.where(token.start)}")
+        NAME.check(len(token.text), f"the name at {self.where(token.start)}")
         return self.take().text.removeprefix("%")
 
     def integer(self) -> int:

@@ -14,9 +14,9 @@ from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
 
 from harness.cli import main
-from harness.dumps.instructions import instructions
 from harness.errors import RatchetError
 from harness.hardware import chip
+from harness.hlo import parse
 from harness.judge.simulate import run
 from harness.records import Simulation, Span, Timeline
 from harness.render.traces.perfetto import trace_json
@@ -34,6 +34,7 @@ ENTRY %main.1 (q.1: bf16[128,128]) -> bf16[128,128] {
   ROOT %naive.1 = (bf16[128,128]{1,0:T(8,128)(2,1)}, f32[8]{0}) custom-call(%copy.9, /*index=1*/%q.1)
 }
 """
+INSTRUCTIONS = {name: str(instruction) for name, instruction in parse.read(HLO).instructions.items()}
 MICROSECONDS = 1e6 / 1.5e9
 # XProf's tables keep whole nanoseconds for each op.
 NANOSECOND = 1e-3
@@ -50,7 +51,7 @@ def test_no_words_break_a_trace() -> None:
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's profile, written as the command does."""
     path = tmp_path_factory.mktemp("logdir") / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
-    xspace.write(xspace_text(timeline(), chip("v5e"), TITLE, instructions(HLO)), path)
+    xspace.write(xspace_text(timeline(), chip("v5e"), TITLE, INSTRUCTIONS), path)
     return path
 
 
@@ -190,10 +191,9 @@ def test_what_is_no_xspace_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_instructions_are_found_by_their_names() -> None:
-    found = instructions(HLO)
+    found = INSTRUCTIONS
     assert found.keys() == {"q.1", "copy.9", "naive.1"}
     assert found["naive.1"].startswith("%naive.1 = (bf16")
-    assert instructions("") == {}
 
 
 # --- Perfetto ----------------------------------------------------------------------------------

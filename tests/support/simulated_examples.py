@@ -6,8 +6,8 @@ from pathlib import Path
 
 from schedule_examples import NEWEST, unpack
 
-from harness.dumps.evaluated import Values
 from harness.hardware import chip
+from harness.hlo.evaluation import Values
 from harness.judge import simulate
 from harness.records import Simulation
 

@@ -1,6 +1,5 @@
 """A module's programs, compiled once for all runs of it, whatever is changed about the machine that runs them."""
 
-import re
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
@@ -37,15 +36,15 @@ def compile_module(
     It runs on `machine` and on all that have as many branch slots. `fetched_before` says that operands which XLA has
     fetched before a program starts (cross-program prefetch) are there already; else the program fetches its own.
     """
-    called = {*dump.calls}
+    called, entry = {*dump.calls}, dump.module.entry
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
     return CompiledModule(
         programs={schedule.name: compile_program(schedule, machine, traced=traced) for schedule in schedules},
         schedules={schedule.name: schedule for schedule in schedules},
         unfit=next(filter(None, map(_unfit, schedules)), ""),
         top=dump.top.name,
-        parameters=_parameters(dump.hlo),
-        in_place=_in_place(dump.hlo),
+        parameters=tuple(parameter.name for parameter in entry.parameters.values()) if entry is not None else (),
+        in_place=dict(dump.module.in_place),
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
     )
 
@@ -57,18 +56,6 @@ def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
         schedules={schedule.name: schedule},
         unfit=_unfit(schedule),
     )
-
-
-def _parameters(hlo: str) -> tuple[str, ...]:
-    """The names of the module's parameters in their order."""
-    found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
-    return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
-
-
-def _in_place(hlo: str) -> dict[int, int]:
-    """The parameters whose memory the caller hands over for results, by the results' places among several."""
-    header = hlo.partition("\n")[0].partition("input_output_alias={")[2].partition(" }")[0]
-    return {int(result): int(parameter) for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), \{\}", header)}
 
 
 def _unfit(schedule: Schedule) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
-from harness.dumps.tables import Tables
+from harness.hlo.module import Module
+from harness.hlo.tables import Tables
 from harness.judge.simulate.channel import Bound, Channel
 from harness.judge.simulate.compiled import Program, Steps
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module, compile_op
@@ -72,7 +73,11 @@ def _ended(execution: "_Execution", traces: tuple[Trace, ...] = ()) -> "tuple[li
 def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
     """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
     module = compile_op(schedule, machine)
-    core = _Core(_Execution(module=module, machine=machine, tables=Tables(""), deadline=deadline), 0, None)
+    core = _Core(
+        _Execution(module=module, machine=machine, tables=Tables(Module(name="", computations=())), deadline=deadline),
+        0,
+        None,
+    )
     reason = module.unfit or _in_step([core.op_steps(schedule.name, (), (), 0)])
     return core.finished(reason).ops[0]
 
@@ -291,7 +296,7 @@ def _arguments(
     given += [Unknown("an argument that no caller handed over") for _ in operands[len(given) :]]
     for index, name in enumerate(operands):
         if isinstance(given[index], Unknown):
-            values = tables.computed(name)
+            values = tables.values(name)
             if values is not None and values.size == 1:
                 given[index] = int(values.ravel()[0])
     return given

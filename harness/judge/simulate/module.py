@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
 
-from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump, garbage_kept, read_module
-from harness.dumps.tables import Tables
 from harness.hardware import Chip
+from harness.hlo.evaluation import Values
+from harness.hlo.tables import Tables
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module
 from harness.judge.simulate.core import cycles_of, run_compiled
@@ -79,7 +79,7 @@ def prepare(
         dump=dump,
         chip=chip,
         compiled=compile_module(dump, machine_of(chip), fetched_before=fetched_before),
-        tables=tuple(Tables(dump.hlo, arguments) for arguments in given),
+        tables=tuple(Tables(dump.module, arguments) for arguments in given),
         has_timings=has_timings,
     )
 

@@ -11,8 +11,9 @@ from schedule_examples import NEEDS_MORE, NEWEST, SCHEDULES, unpack
 from simulated_examples import SMALL, SMALL_STEPS, run
 
 from harness.dumps.llo import ModuleDump, Schedule, parse_schedule, parse_utilisation
-from harness.dumps.tables import Tables
 from harness.hardware import chip
+from harness.hlo import parse
+from harness.hlo.tables import Tables
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
@@ -167,7 +168,7 @@ def apart(*bundles: str, chip_name: str = "v5e") -> list[CycleBreakdown]:
     machine = machine_of(chip(chip_name))
     top = schedule("%1 = inlined_call /* %op = copy(%x) */", name="TLP")
     dump = ModuleDump(schedules=(schedule(*bundles),), utilisations=(None,), top=top, hlo="", remarks=())
-    cores = run_cores(dump, machine, Tables(""))
+    cores = run_cores(dump, machine, Tables(parse.read("")))
     assert [core.reason for core in cores] == [""] * machine.cores
     found = [breakdown(core, machine, with_lines=True) for core in cores]
     for core, one in zip(cores, found, strict=True):

@@ -15,9 +15,10 @@ from simulated_examples import assert_possible, run
 
 from harness.cli import main
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
-from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.hlo import parse
+from harness.hlo.tables import Tables
 from harness.judge import simulate
 from harness.judge.simulate.compiled_module import compile_module
 from harness.judge.simulate.core import run_compiled
@@ -71,7 +72,7 @@ def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[
     match = re.search(r"%(\S+) = s32\[16,16\]\S* constant", hlo)
     assert match is not None
     named = match[1]
-    whole = Tables(hlo).values(named)
+    whole = Tables(parse.read(hlo)).values(named)
     assert whole is not None
     directory = unpack(NEWEST, "v6e-causal-4096", tmp_path / "open", as_parameter, where=HLO)
     for path in directory.glob("*TLP*final_bundles*"):
@@ -141,7 +142,7 @@ def module(
     ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
     dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
     machine = machine_of(chip(chip_name))
-    cores = run_compiled(compile_module(dump, machine, fetched_before=fetched_before), machine, Tables(hlo))
+    cores = run_compiled(compile_module(dump, machine, fetched_before=fetched_before), machine, Tables(parse.read(hlo)))
     return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
 
 

@@ -19,9 +19,9 @@ from harness.cli import main
 from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
+from harness.hlo import parse
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
-from harness.judge.simulate.compiled_module import _in_place
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
@@ -822,4 +822,4 @@ def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_s
 def test_the_module_says_which_results_lie_in_memory_that_was_handed_over(
     header: str, expected: dict[int, int]
 ) -> None:
-    assert _in_place(f"{header}\n\nENTRY %main {{ {{3}}: (7, {{}}, x) }}") == expected
+    assert dict(parse.read(f"{header}\n\nENTRY %main {{ {{3}}: (7, {{}}, x) }}").in_place) == expected

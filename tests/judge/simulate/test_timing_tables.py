@@ -10,11 +10,12 @@ from evidence_examples import evidence, simulation
 from schedule_examples import NEWEST, unpack
 
 from harness.dumps import timing_tables
-from harness.dumps.evaluated import Values
 from harness.dumps.llo import read_module
-from harness.dumps.tables import Tables
 from harness.errors import RatchetError
 from harness.hardware import chip
+from harness.hlo import parse
+from harness.hlo.evaluation import Values
+from harness.hlo.tables import Tables
 from harness.judge import simulate
 from harness.judge.evaluate.reach import work_not_done
 from harness.judge.evaluate.timing import latency
@@ -62,7 +63,7 @@ ENTRY %main (x: f32[2], y: s32[2]) -> s32[2] {
   ROOT %z = s32[2]{0} fusion(%unknown), kind=kLoop, calls=%fused
 }
 """
-    tables = Tables(hlo, {0: np.array([5, 6], np.int32), 1: np.array([7, 8], np.int32)})
+    tables = Tables(parse.read(hlo), {0: np.array([5, 6], np.int32), 1: np.array([7, 8], np.int32)})
     assert tables.words("y") == (7, 8, *[0] * 126)
     assert tables.values("z") is None
 

@@ -1,0 +1,324 @@
+"""Integers of a module, evaluated: the instructions that they depend on become a program for the CPU, which XLA runs.
+
+XLA computes many of the tables that a kernel branches on: the groups of a grouped matmul, where the
+rows of a scatter go. Their instructions are copied into a module of their own, fusions opened and the
+TPU's layouts left out, which XLA compiles for this machine.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.hlo.module import Instruction, Module
+from harness.hlo.shapes import Array, Shape, Tuple, arrays
+
+Values = npt.NDArray[np.generic]
+# Within the new module: the name of an instruction, or what a tuple holds.
+_Place: TypeAlias = "str | tuple[_Place, ...]"
+
+# Integers only: their arithmetic is the same everywhere. Of floats it is not (subnormal numbers, and what becomes of
+# one that no integer holds), and a branch that goes another way than on the chip skips work in the simulation alone.
+INTEGERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
+# Attributes that say nothing about the value; they stand behind those that do.
+IRRELEVANT = re.compile(
+    r", (?:sharding|frontend_attributes|control-predecessors|metadata|backend_config|statistics|origin)=.*", re.DOTALL
+)
+_NAME = re.compile(r"%([\w.\-]+)")
+# These hand on their first operand as it is.
+_SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
+_SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
+_OPENED = ("fusion", "call", "async-start", "call-start")
+_NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id")
+# Some integers are made with floating-point numbers on the way. They are believed where these operations alone make
+# them, which round alike on every machine; a division and what is beyond it do not.
+_EXACT = """
+abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
+dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
+reduce-window reshape reverse scatter select sign slice subtract transpose tuple while
+"""
+_COMMENT = re.compile(r"/\*.*?\*/")
+_LITERAL = re.compile(r"[-\w.+]+")
+# Below this a product of few may be smaller than a machine's smallest normal number, and some machines make 0 of it.
+_SMALLEST = 2.0**-24
+# What memory holds that nothing has written yet.
+_UNSET = "/*unset*/0"
+# Larger arrays are not tables of indices.
+MOST_ELEMENTS = 1 << 22
+_MOST_INSTRUCTIONS = 20_000
+
+
+class NotEvaluated(Exception):
+    """The value does not follow from what is known, or not from integers alone."""
+
+
+def evaluated(
+    module: Module, name: str, element: int | None, argument: Callable[[Instruction], Values | None]
+) -> Values:
+    """The array that the instruction `name` yields, or an element of its tuple.
+
+    `argument` tells what a parameter of the entry holds. Raises NotEvaluated.
+    """
+    instruction = module.instructions.get(name)
+    kinds = arrays(instruction.shape) if instruction is not None else ()
+    if instruction is None or not (element or 0) < len(kinds):
+        raise NotEvaluated(f"{name} is not in the module")
+    kind = kinds[element or 0]
+    if kind.dtype not in INTEGERS:
+        raise NotEvaluated(f"{name} is no integer")
+    writer = _Writer(module, argument)
+    place = writer.place(name, writer.main)
+    if element is not None and isinstance(instruction.shape, Tuple):
+        place = writer.element(place, element, kind)
+    if not isinstance(place, str):
+        raise NotEvaluated(f"{name} is no array")
+    text = writer.module(place, kind.plain)
+    values = _run(text)
+    if _UNSET in text and not np.array_equal(values, _run(text.replace(_UNSET, "1"))):
+        raise NotEvaluated(f"{name} depends on what machines make different things of")
+    return values
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A computation while it is written to `lines`: where its parameters stand, and what has been written of it."""
+
+    lines: list[str]
+    parameters: tuple[_Place, ...] | None
+    places: dict[str, _Place] = field(default_factory=dict)
+
+
+class _Writer:
+    """Writes a module that computes one value."""
+
+    def __init__(self, module: Module, argument: Callable[[Instruction], Values | None]) -> None:
+        self._module = module
+        self._argument = argument
+        self.main = _Frame([], None)
+        self._kinds: dict[str, str] = {}
+        self._texts: list[str] = []
+
+    def module(self, root: str, kind: str) -> str:
+        """The module's text; its entry's root is a copy of `root`."""
+        entry = [*self.main.lines, f"  ROOT %result = {kind} copy(%{root})"]
+        computations = "\n".join(self._texts)
+        return f"HloModule table\n\n{computations}\nENTRY %main () -> {kind} {{\n" + "\n".join(entry) + "\n}\n"
+
+    def element(self, place: _Place, index: int, kind: Shape) -> _Place:
+        """One element of a tuple in the entry. Raises NotEvaluated for a copy under way: it is no tuple here."""
+        if isinstance(place, tuple):
+            return place[index]
+        if not self._kinds[place].startswith("("):
+            raise NotEvaluated("an element of what is no tuple")
+        return self._written(self.main, kind.plain, "get-tuple-element", f"%{place}", f", index={index}")
+
+    def place(self, name: str, frame: _Frame) -> _Place:
+        """Where the value of the instruction `name` stands, which is written if it is not yet."""
+        if name not in frame.places:
+            frame.places[name] = self._copied(self._module.instructions[name], frame)
+        return frame.places[name]
+
+    def _copied(self, instruction: Instruction, frame: _Frame) -> _Place:
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            return self._parameter(instruction, frame)
+        operands = [self.place(operand.name, frame) for operand in instruction.operands]
+        if opcode == "tuple":
+            return tuple(operands)
+        if opcode == "get-tuple-element" and isinstance(operands[0], tuple):
+            return operands[0][instruction.number or 0]
+        if opcode in _SAME or instruction.target in _SAME_CALLS:
+            return operands[0]
+        if opcode in _OPENED:
+            called = self._module.by_name.get(next(iter(instruction.computations("calls", "to_apply")), ""))
+            if called is None or called.root is None:
+                raise NotEvaluated(f"{instruction.name} calls what is not in the module")
+            return self.place(called.root.name, _Frame(frame.lines, tuple(operands)))
+        if opcode == "get-tuple-element":
+            return self._line(instruction, operands, frame)
+        self._check(instruction)
+        if instruction.target == "AllocateBuffer":
+            return self._unset(instruction.shape, frame)
+        if opcode == "convert" and self._cuts_fractions(instruction):
+            return self._whole(instruction, operands[0], frame)
+        if opcode == "bitcast":
+            return self._bitcast(instruction, operands[0], frame)
+        if opcode in _NOT_HERE:
+            raise NotEvaluated(f"{instruction.name} is a {opcode}")
+        return self._line(instruction, operands, frame)
+
+    def _parameter(self, instruction: Instruction, frame: _Frame) -> _Place:
+        number = instruction.number or 0
+        if frame.parameters is not None and number < len(frame.parameters):
+            return frame.parameters[number]
+        values = self._argument(instruction) if frame is self.main else None
+        if values is None:
+            raise NotEvaluated(f"the contents of the argument {instruction.name} are not known")
+        if values.size > MOST_ELEMENTS:
+            raise NotEvaluated("a table of more elements than tables have")
+        array = instruction.shape
+        assert isinstance(array, Array)
+        dtype = "s32" if array.dtype == "pred" else array.dtype
+        numbers = "{" + ", ".join(map(str, values.ravel().astype(np.int64).tolist())) + "}"
+        place = self._written(frame, f"{dtype}[{values.size}]", "constant", numbers, "")
+        if array.dtype == "pred":
+            place = self._written(frame, f"pred[{values.size}]", "convert", f"%{place}", "")
+        return self._written(frame, array.plain, "reshape", f"%{place}", "")
+
+    def _check(self, instruction: Instruction) -> None:
+        """Raises NotEvaluated unless the instruction does the same on every machine."""
+        shapes = [instruction.shape, *(self._module.instructions[o.name].shape for o in instruction.operands)]
+        kinds = [array for shape in shapes for array in arrays(shape)]
+        if any(True in array.dynamic for array in kinds):
+            raise NotEvaluated(f"{instruction.name} is of a size that is known when it runs")
+        dtypes = {array.dtype for array in kinds}
+        if strange := dtypes - {*INTEGERS, "f32"}:
+            raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
+        if "f32" in dtypes:
+            if instruction.opcode not in _EXACT.split():
+                raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
+            words = _LITERAL.findall(_COMMENT.sub("", instruction.literal))
+            if any(0 < abs(float(word)) < _SMALLEST for word in words):
+                raise NotEvaluated(f"{instruction.name} is a very small number")
+
+    def _line(self, instruction: Instruction, operands: Sequence[_Place], frame: _Frame) -> str:
+        text = ", ".join(f"%{self._array(operand, frame)}" for operand in operands) or instruction.literal
+        if "..." in text:
+            raise NotEvaluated(f"{instruction.name} is a constant that the dump leaves out")
+        attributes = IRRELEVANT.sub("", instruction.attributes)
+        if instruction.called:
+            attributes = _NAME.sub(lambda match: f"%{self._computation(match[1])}", attributes)
+        return self._written(frame, instruction.shape.plain, instruction.opcode, text, attributes)
+
+    def _array(self, place: _Place, frame: _Frame) -> str:
+        """The place as one instruction: what was known only as the parts of a tuple becomes one."""
+        if isinstance(place, str):
+            return place
+        parts = [self._array(part, frame) for part in place]
+        kinds = ", ".join(self._kinds[part] for part in parts)
+        return self._written(frame, f"({kinds})", "tuple", ", ".join(f"%{part}" for part in parts), "")
+
+    def _written(self, frame: _Frame, kind: str, opcode: str, text: str, attributes: str) -> str:
+        name = f"v{len(self._kinds)}"
+        if len(self._kinds) >= _MOST_INSTRUCTIONS:
+            raise NotEvaluated("more instructions than a table takes")
+        frame.lines.append(f"  %{name} = {kind} {opcode}({text}){attributes}")
+        self._kinds[name] = kind
+        return name
+
+    def _cuts_fractions(self, instruction: Instruction) -> bool:
+        """Whether it makes integers of floating-point numbers."""
+        source = self._module.instructions[instruction.operands[0].name].shape
+        kinds = [array.dtype for shape in (source, instruction.shape) for array in arrays(shape)]
+        return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
+
+    def _whole(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
+        """The number without its fraction; what machines make of one that no integer holds differs."""
+        target = instruction.shape.plain
+        sizes = target[target.index("[") :]
+        limit = self._written(frame, "f32[]", "constant", "1073741824", "")
+        limits = self._written(frame, f"f32{sizes}", "broadcast", f"%{limit}", ", dimensions={}")
+        size = self._written(frame, f"f32{sizes}", "abs", f"%{operand}", "")
+        fits = self._written(frame, f"pred{sizes}", "compare", f"%{size}, %{limits}", ", direction=LT")
+        whole = self._written(frame, target, "convert", f"%{operand}", "")
+        other = self._unset(instruction.shape, frame)
+        return self._written(frame, target, "select", f"%{fits}, %{whole}, %{other}", "")
+
+    def _unset(self, shape: Shape, frame: _Frame) -> str:
+        """An array of which nobody knows what it holds: one thing in the first evaluation, another in the second."""
+        kind = shape.plain
+        unset = self._written(frame, f"{kind.partition('[')[0]}[]", "constant", _UNSET, "")
+        return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
+
+    def _bitcast(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
+        """The same elements in the order in which they lie in memory, from one layout to another."""
+        source, target = self._module.instructions[instruction.operands[0].name].shape, instruction.shape
+        if isinstance(source, Tuple) or isinstance(target, Tuple) or isinstance(operand, tuple):
+            raise NotEvaluated("a bitcast of a tuple")
+        if source.dtype != target.dtype and _bytes(source) != _bytes(target):
+            raise NotEvaluated("a bitcast to elements of another size")
+        there, here = source.major_to_minor, target.major_to_minor
+        before, after = source.dimensions, target.dimensions
+
+        def moved(opcode: str, sizes: Sequence[int | None], operand: str, attributes: str) -> str:
+            kind = f"{source.dtype}[{','.join(map(str, sizes))}]"
+            return self._written(frame, kind, opcode, f"%{operand}", attributes)
+
+        def dimensions(order: Sequence[int]) -> str:
+            return f", dimensions={{{','.join(map(str, order))}}}"
+
+        if len(before) == len(after) == 1 and (source.elements or 0) > (target.elements or 0):
+            # What a tile is padded with lies behind the elements: a shorter array is the beginning of a longer one.
+            return moved("slice", after, operand, f", slice={{[0:{after[0]}]}}")
+        if source.elements != target.elements:
+            raise NotEvaluated(f"{instruction.name} has more elements than what it is made from")
+        place = moved("transpose", [before[axis] for axis in there], operand, dimensions(there))
+        place = moved("reshape", [after[axis] for axis in here], place, "")
+        place = moved("transpose", after, place, dimensions([here.index(axis) for axis in range(len(here))]))
+        if source.dtype != target.dtype:
+            return self._written(frame, target.plain, "bitcast-convert", f"%{place}", "")
+        return place
+
+    def _computation(self, name: str) -> str:
+        """The computation `name` as one of the new module; its name there."""
+        called = self._module.by_name.get(name)
+        if called is None or called.root is None:
+            raise NotEvaluated(f"the computation {name} is not in the module")
+        lines: list[str] = []
+        frame = _Frame(lines, None)
+        given = []
+        for number, parameter in called.parameters.items():
+            self._check(parameter)
+            given.append(self._written(frame, parameter.shape.plain, "parameter", str(number), ""))
+        frame.parameters = tuple(given)
+        root = self._array(self.place(called.root.name, frame), frame)
+        kind = self._kinds[root]
+        # The root has to be the last line and marked.
+        if kind.startswith("("):
+            line = next(line for line in lines if line.startswith(f"  %{root} = "))
+            lines.remove(line)
+            lines.append("  ROOT" + line[1:])
+        else:
+            lines.append(f"  ROOT %r{root} = {kind} copy(%{root})")
+        written = f"c{root}"
+        signature = ", ".join(f"{place}: {self._kinds[place]}" for place in given)
+        self._texts.append(f"%{written} ({signature}) -> {kind} {{\n" + "\n".join(lines) + "\n}\n")
+        return written
+
+
+def _bytes(array: Array) -> int | None:
+    """The bytes of an integer; None for other numbers."""
+    return np.dtype(INTEGERS[array.dtype]).itemsize if array.dtype in INTEGERS else None
+
+
+@cache
+def _client() -> Any:
+    # Its notes about the devices that it found do not belong among this program's words.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    from jaxlib import xla_client
+
+    return xla_client.make_cpu_client()
+
+
+def _run(text: str) -> Values:
+    """What the module's entry yields. Raises NotEvaluated where XLA refuses it."""
+    client = _client()
+    from jaxlib import _hlo, _jax, xla_client
+
+    try:
+        proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
+        options = xla_client.CompileOptions()
+        # All of it is constant: folded, it would be evaluated by the slowest of XLA's ways.
+        options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding"
+        program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
+        result = program.execute_sharded([]).disassemble_into_single_device_arrays()
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise NotEvaluated(f"XLA does not evaluate it: {str(error).splitlines()[0]}") from error
+    values: Values = np.asarray(result[0][0])
+    return values

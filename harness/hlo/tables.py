@@ -1,0 +1,159 @@
+"""The values that a compiled module holds or computes, in the words in which they lie in the chip's memory.
+
+Scalar-prefetch kernels branch on such tables; constants, values handed in from outside, and what
+the module makes of them are known.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeGuard
+
+import numpy as np
+
+from harness.hlo.evaluation import INTEGERS, IRRELEVANT, MOST_ELEMENTS, NotEvaluated, Values, evaluated
+from harness.hlo.module import Instruction, Module
+from harness.hlo.shapes import Array, Shape, arrays
+
+_COMMENT = re.compile(r"/\*.*?\*/")
+_NUMBER = re.compile(r"true|false|-?\d+")
+_NAME = re.compile(r"%[\w.\-]+")
+# These hand on the array that they are given.
+_COPIES = ("copy", "copy-start", "copy-done")
+
+
+class Tables:
+    """The values of one HLO module's instructions, as far as they follow from its constants and from `operands`.
+
+    `operands` gives the contents of arguments, by the name of the parameter, by the name
+    that the program gave the argument, or by the argument's position.
+    """
+
+    def __init__(self, module: Module, operands: Mapping[str, Values] | Mapping[int, Values] | None = None) -> None:
+        self._module = module
+        self._given: dict[str | int, Values] = dict((operands or {}).items())
+        self._values: dict[tuple[str, int | None], Values | None] = {}
+        self._bodies: dict[str, tuple[object, ...]] = {}
+
+    def values(self, name: str, element: int | None = None) -> Values | None:
+        """The array of integers that the instruction `name` yields, or None if it does not follow from what is known.
+
+        `element` asks for one of the arrays of a tuple.
+        """
+        key = name, element
+        if key not in self._values:
+            try:
+                plain = None if element else self._stated(name)
+                self._values[key] = evaluated(self._module, name, element, self._argument) if plain is None else plain
+            except (NotEvaluated, RecursionError, LookupError, ValueError, OverflowError):
+                self._values[key] = None
+        return self._values[key]
+
+    def words(self, name: str, element: int | None = None) -> tuple[int, ...] | None:
+        """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
+        values = self.values(name, element)
+        if values is None:
+            return None
+        try:
+            return _words(values, arrays(self._module.instructions[name].shape)[element or 0])
+        except ValueError:
+            return None
+
+    def same_code(self, name: str, among: Iterable[str]) -> str | None:
+        """The first instruction of `among` that compiles to the same code as `name`, or None.
+
+        The compiler emits equal code once: for the same operation on the same types and layouts.
+        """
+        wanted = self._code(name)
+        if wanted is None:
+            return None
+        return next((other for other in among if self._code(other) == wanted), None)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names by which values of the program's arguments can be given."""
+        entry = self._module.entry
+        arguments = entry.parameters.values() if entry is not None else ()
+        return tuple(dict.fromkeys(name for one in arguments for name in (one.name, one.op_name) if name))
+
+    def _stated(self, name: str) -> Values | None:
+        """The value of an argument, of a constant, or of a copy of either: it need not be computed."""
+        instruction = self._module.instructions.get(name)
+        while instruction is not None and instruction.opcode in _COPIES and instruction.operands:
+            instruction = self._module.instructions.get(instruction.operands[0].name)
+        if instruction is None or instruction.opcode not in ("parameter", "constant"):
+            return None
+        if instruction.opcode == "parameter":
+            return self._argument(instruction)
+        shape, literal = instruction.shape, instruction.literal
+        return _literal(literal, shape) if _is_table(shape) and "..." not in literal else None
+
+    def _argument(self, instruction: Instruction) -> Values | None:
+        """What is given of a parameter of the entry."""
+        entry = self._module.entry
+        if entry is None or entry.parameters.get(instruction.number or 0) is not instruction:
+            return None
+        names = (instruction.name, instruction.op_name, instruction.number)
+        values = next((self._given[name] for name in names if name in self._given), None)
+        return _typed(values, instruction.shape) if values is not None and _is_table(instruction.shape) else None
+
+    def _code(self, name: str) -> tuple[object, ...] | None:
+        instruction = self._module.instructions.get(name)
+        if instruction is None:
+            return None
+        operands = (self._module.instructions.get(operand.name) for operand in instruction.operands)
+        return *self._own_code(instruction), *(operand.shape if operand is not None else None for operand in operands)
+
+    def _own_code(self, instruction: Instruction) -> tuple[object, ...]:
+        """What an instruction does, whatever it and the computations that it calls are named."""
+        attributes = _NAME.sub("%", IRRELEVANT.sub("", instruction.attributes))
+        called = [(role, self._body(name)) for role, name in instruction.called]
+        operands = len(instruction.operands)
+        return instruction.shape, instruction.opcode, operands, instruction.literal, attributes, called
+
+    def _body(self, name: str) -> tuple[object, ...]:
+        if name not in self._bodies:
+            self._bodies[name] = ()
+            called = self._module.by_name.get(name)
+            self._bodies[name] = tuple(map(self._own_code, called.instructions)) if called is not None else ()
+        return self._bodies[name]
+
+
+def _is_table(shape: Shape) -> TypeGuard[Array]:
+    """Whether it is an array of integers that is not too large."""
+    if not isinstance(shape, Array) or shape.dtype not in INTEGERS or any(shape.dynamic):
+        return False
+    return (shape.elements or 0) <= MOST_ELEMENTS
+
+
+def _literal(text: str, array: Array) -> Values:
+    words = _NUMBER.findall(_COMMENT.sub("", text))
+    return _typed(np.array([int({"true": "1", "false": "0"}.get(word, word)) for word in words]), array)
+
+
+def _typed(values: Values, array: Array) -> Values:
+    """The values with the type and the shape of the array. Raises ValueError if it has another number of elements."""
+    return values.astype(INTEGERS[array.dtype], copy=False).reshape([size or 0 for size in array.dimensions])
+
+
+def _words(values: Values, array: Array) -> tuple[int, ...]:
+    """The array in memory order, its tiles applied one inside the other as XLA's layouts define them."""
+    laid = values.transpose(array.major_to_minor) if values.ndim else values.reshape(1)
+    for tile in array.layout.tiles if array.layout else ():
+        laid = _tiled(laid, tile)
+    raw = np.ascontiguousarray(laid).tobytes()
+    raw += b"\0" * (-len(raw) % 4)
+    return tuple(int(word) for word in np.frombuffer(raw, "<i4"))
+
+
+def _tiled(array: Values, tile: tuple[int, ...]) -> Values:
+    """The array's last dimensions cut into tiles: `[..., a, b]` becomes `[..., a/t, b/u, t, u]`, padded with zeros."""
+    if len(tile) > array.ndim:
+        array = array.reshape([1] * (len(tile) - array.ndim) + list(array.shape))
+    outer = array.ndim - len(tile)
+    padding = [(0, 0)] * outer + [(0, -size % step) for size, step in zip(array.shape[outer:], tile, strict=True)]
+    array = np.pad(array, padding)
+    shape = list(array.shape[:outer])
+    for size, step in zip(array.shape[outer:], tile, strict=True):
+        shape += [size // step, step]
+    inner = range(outer, outer + 2 * len(tile))
+    return array.reshape(shape).transpose([*range(outer), *inner[::2], *inner[1::2]])

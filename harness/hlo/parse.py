@@ -20,9 +20,11 @@ _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
 # An instruction as XLA prints it: `ROOT %name = shape opcode(%a, %b)`. Any other form is read token by token.
 _HEAD = re.compile(
-    r"\s*(ROOT )?%?([A-Za-z_][\w.\-]{0,200}) = "
-    r"(\w+\[[\d,]*\](?:\{[^{}\s]*\})?|\((?:[^()]|\([^()]*\))*\)) ([a-z][\w\-]*)\(([^()\"']*)\)"
+    r"\s*+(ROOT )?%?([A-Za-z_][\w.\-]{0,200}) = "
+    r"(\w+\[[\d,]*\](?:\{[^{}\s]*\})?|\((?:[^()\n]|\([^()\n]*+\))*+\)) ([a-z][\w\-]*)\(([^()\n\"']*+)\)"
 )
+# The first line of a computation: `ENTRY %name (a: f32[]) -> f32[] {`.
+_OPENING = re.compile(r"\s*+(ENTRY )?%?([A-Za-z_][\w.\-]{0,200}) \((?=[^\n]*\) -> )[^\n]*+(?<= \{)\n")
 _OPERANDS = re.compile(r"(?:(?:, )?(?:/\*index=\d+\*/)?%[\w.\-]{1,200})*")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 
@@ -90,12 +92,14 @@ class _Reader:
         while tokens.peek().kind != "end":
             start = tokens.peek().start
             try:
-                if tokens.sees("HloModule"):
+                if (opening := tokens.match(_OPENING)) is not None:
+                    self._computation(opening[2], is_entry=opening[1] is not None)
+                elif tokens.sees("HloModule"):
                     self._heading()
                 elif tokens.sees(*_TABLES):
                     self._table()
                 elif self._begins_computation():
-                    self._computation()
+                    self._opening()
                 else:
                     self._loose.append(self._instruction())
             except Misunderstood as error:
@@ -172,7 +176,7 @@ class _Reader:
         finally:
             tokens.jump(start)
 
-    def _computation(self) -> None:
+    def _opening(self) -> None:
         tokens = self._tokens
         is_entry = tokens.skip("ENTRY")
         name = tokens.name()
@@ -181,6 +185,11 @@ class _Reader:
         if tokens.skip("->"):
             read_shape(tokens)
         tokens.expect("{")
+        self._computation(name, is_entry=is_entry)
+
+    def _computation(self, name: str, *, is_entry: bool) -> None:
+        """A computation behind its first line."""
+        tokens = self._tokens
         instructions: list[Instruction] = []
         while True:
             start = tokens.place
@@ -203,13 +212,14 @@ class _Reader:
         self._computations.append(Computation(name=name, instructions=tuple(instructions), is_entry=is_entry))
 
     def _plain_instruction(self) -> Instruction | None:
-        """The instruction that comes next, if it is written as XLA does, and its shape has been read before."""
+        """The instruction that comes next, if its head is written as XLA does."""
         start = self._tokens.place
         head = self._tokens.match(_HEAD)
-        fields = self._head(*head.groups()) if head is not None else None
+        fields = self._head(head) if head is not None else None
         if head is None or fields is None:
             self._tokens.jump(start)
             return None
+        self._tokens.jump(head.end())
         return Instruction(**fields, **read_attributes(self._tokens, self._places.source, is_dot=head[4] == "dot"))
 
     def _instruction(self) -> Instruction:
@@ -217,9 +227,7 @@ class _Reader:
         tokens = self._tokens
         is_root = tokens.skip("ROOT")
         name = self._name_and_sign()
-        start = tokens.peek().start
         shape = read_shape(tokens)
-        self._shapes[tokens.text[start : tokens.place].rstrip()] = shape
         if not name and tokens.begins_line():
             return Instruction(name="", opcode="", shape=shape)
         opcode = tokens.peek()
@@ -235,10 +243,15 @@ class _Reader:
             **read_attributes(tokens, self._places.source, is_dot=opcode.text == "dot"),
         )
 
-    def _head(self, root: str | None, name: str, shape: str, opcode: str, inside: str) -> dict[str, Any] | None:
-        """The fields that stand before the attributes; None for a new shape, or operands in another form."""
+    def _head(self, head: re.Match[str]) -> dict[str, Any] | None:
+        """The fields that stand before the attributes; None if shape or operands turn out to be written otherwise."""
+        root, name, shape, opcode, inside = head.groups()
         if shape not in self._shapes:
-            return None
+            self._tokens.jump(head.start(3))
+            read = read_shape(self._tokens)
+            if self._tokens.place != head.end(3):
+                return None
+            self._shapes[shape] = read
         fields = {"name": name, "opcode": opcode, "shape": self._shapes[shape], "is_root": root is not None}
         if opcode == "constant":
             return fields | {"literal": inside.strip()}

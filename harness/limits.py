@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from harness.errors import RatchetError
-from harness.limit import Limit
+from harness.errors import Limit, RatchetError
 
 _MIB = 1 << 20
 

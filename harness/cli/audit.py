@@ -9,10 +9,9 @@ from harness import limits
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.dumps import xplane
-from harness.errors import RatchetError
+from harness.errors import Limit, RatchetError
 from harness.files import refusals_in_words
 from harness.hardware import chip
-from harness.limit import Limit
 from harness.records.doctor import Settings
 from harness.render import tables
 from harness.render.layout import terminal_width

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
-from harness.limit import Limit
+from harness.errors import Limit
 
 Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
 

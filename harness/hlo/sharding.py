@@ -2,24 +2,54 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from harness.errors import RatchetError
 from harness.hlo.tokens import DEVICES, DIMENSIONS, Misunderstood, Tokens
+
+# Of an axis of a mesh its name, how many parts lie before (of a part of it), and the size.
+AxisPart: TypeAlias = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOrder:
+    """Devices in the order in which a text has them: `listed`, or 0, 1, 2, ... reshaped to `sizes` and transposed."""
+
+    sizes: tuple[int, ...] = ()
+    transposition: tuple[int, ...] = ()
+    listed: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.listed) or math.prod(self.sizes)
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether they are not simply counted."""
+        return list(self.transposition) != sorted(self.transposition)
+
+    def devices(self) -> tuple[int, ...]:
+        """All of them; a few signs may stand for any number."""
+        return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
     """The groups of devices among which a collective runs, as they stand in the text and as lists.
 
+    `axes` are those of the mesh that the text names, `order` is that of all devices where it is not by groups.
     `is_everyone` says that no groups are named: all devices are one group. `is_whole` is False where the text leaves
     groups out (`...`).
     """
 
     text: str
     groups: tuple[tuple[int, ...], ...] = ()
+    axes: tuple[tuple[str, int], ...] = ()
+    order: DeviceOrder = DeviceOrder()
     is_everyone: bool = False
     is_whole: bool = True
 
@@ -40,12 +70,19 @@ class Groups:
 class Sharding:
     """How one value is split: into how many parts each of its dimensions, from a `sharding={...}` attribute.
 
-    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`).
+    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order` in a
+    `tile` of that many parts with the replicas last, or along the `axes` of a mesh, of which `split` has for each
+    dimension those that split it. `members` are those of a tuple's values.
     """
 
     text: str
     kind: str
     parts: tuple[int, ...] = ()
+    tile: tuple[int, ...] = ()
+    order: DeviceOrder = DeviceOrder()
+    axes: tuple[tuple[str, int], ...] = ()
+    split: tuple[tuple[AxisPart, ...], ...] = ()
+    members: "tuple[Sharding, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +129,14 @@ def read_groups(tokens: Tokens) -> Groups:
     """The groups that begin at the next token. Raises Misunderstood."""
     start = tokens.peek().start
     if tokens.sees("["):
-        sizes, listed = _iota(tokens)
+        sizes, order = _iota(tokens)
         if len(sizes) != 2:
-            raise Misunderstood(f"expected groups as [how many,how large], got {sizes}")
-        return _known(tokens, start, lambda: _cut(listed(), sizes[1]))
+            raise Misunderstood(f"expected groups as [how many,how large], got {[*sizes]}")
+        return _known(tokens, start, (), order, lambda devices: _cut(devices, sizes[1]))
     if tokens.sees("mesh", "@mesh"):
-        axes, listed = _mesh(tokens)
+        axes, order = _mesh(tokens)
         named = _axis_references(tokens, axes)
-        return _known(tokens, start, lambda: _mesh_groups(axes, listed(), named))
+        return _known(tokens, start, axes, order, lambda devices: _mesh_groups(axes, devices, named))
     tokens.expect("{")
     lists: list[tuple[int, ...]] = []
     is_whole = True
@@ -113,19 +150,24 @@ def read_groups(tokens: Tokens) -> Groups:
     return Groups(text=_since(tokens, start), groups=tuple(lists), is_everyone=not lists, is_whole=is_whole)
 
 
-def _known(tokens: Tokens, start: int, made: Callable[[], tuple[tuple[int, ...], ...]]) -> Groups:
-    """The groups whose text began at `start`: those that the same text meant before, else what `made` makes.
-
-    A few signs stand for any number of devices.
-    """
+def _known(
+    tokens: Tokens,
+    start: int,
+    axes: tuple[tuple[str, int], ...],
+    order: DeviceOrder,
+    grouped: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]],
+) -> Groups:
+    """The groups whose text began at `start`: those that the same text meant before, else what `grouped` makes."""
     text = _since(tokens, start)
-    found = tokens.groups.get(text)
-    if not isinstance(found, Groups):
-        found = tokens.groups[text] = Groups(text=text, groups=made())
-    return found
+    groups = tokens.groups.get(text)
+    if not isinstance(groups, Groups):
+        if not order.listed:
+            _count(tokens, order.count)
+        groups = tokens.groups[text] = Groups(text=text, groups=grouped(order.devices()), axes=axes, order=order)
+    return groups
 
 
-def _cut(devices: list[int], size: int) -> tuple[tuple[int, ...], ...]:
+def _cut(devices: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(devices[at : at + size]) for at in range(0, len(devices), size or 1))
 
 
@@ -135,14 +177,17 @@ def _count(tokens: Tokens, devices: int) -> None:
     DEVICES.check(tokens.devices, f"the groups at {tokens.where(tokens.place)}")
 
 
-def read_sharding(tokens: Tokens) -> Sharding:
+def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
     """The sharding in braces that begins at the next token. Raises Misunderstood."""
     start = tokens.peek().start
     tokens.expect("{")
-    if tokens.sees("{"):
+    if tokens.sees("{") and not is_member:
         # One sharding for each value of a tuple: which is whose only the shape says.
-        _rest(tokens)
-        return Sharding(text=_since(tokens, start), kind="tuple")
+        members: list[Sharding] = []
+        while not tokens.skip("}"):
+            tokens.skip(",")
+            members.append(read_sharding(tokens, is_member=True))
+        return Sharding(text=_since(tokens, start), kind="tuple", members=tuple(members))
     if tokens.sees("mesh"):
         return _named_sharding(tokens, start)
     kind = tokens.name()
@@ -150,9 +195,9 @@ def read_sharding(tokens: Tokens) -> Sharding:
         _rest(tokens)
         return Sharding(text=_since(tokens, start), kind=kind)
     tokens.expect("=")
-    sizes, _ = _iota(tokens)
+    tile, order = _iota(tokens)
     replicated = 0
-    while not tokens.sees("}"):
+    while not tokens.skip("}"):
         word = tokens.name()
         if word == "last_tile_dim_replicate":
             replicated = 1
@@ -160,57 +205,42 @@ def read_sharding(tokens: Tokens) -> Sharding:
             tokens.expect("=")
             replicated = tokens.group().count(",") + 1
         else:
-            tokens.misunderstood("last_tile_dim_replicate or last_tile_dims")
             _rest(tokens)
             break
-    tokens.skip("}")
-    return Sharding(text=_since(tokens, start), kind="devices", parts=tuple(sizes[: len(sizes) - replicated]))
+    parts = tile[: len(tile) - replicated]
+    return Sharding(text=_since(tokens, start), kind="devices", parts=parts, tile=tile, order=order)
 
 
 def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Into how many tiles each dimension is cut, replicas last, and the device of each tile in their order.
 
-    None for kinds that name no devices.
+    None for kinds that name no devices. Raises RatchetError `too-large`.
     """
     if sharding.kind not in ("devices", "mesh"):
         return None
-    tokens = Tokens(sharding.text)
-    tokens.expect("{")
-    if sharding.kind == "mesh":
-        return _mesh_tiles(tokens)
-    tokens.take()
-    tokens.expect("=")
-    sizes, listed = _iota(tokens)
-    return tuple(sizes), tuple(listed())
-
-
-def _mesh_tiles(tokens: Tokens) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    axes, listed = _mesh(tokens)
-    tokens.expect(",")
-    tokens.expect("[")
-    split: list[list[tuple[str, int, int]]] = []
-    while not tokens.skip("]"):
-        tokens.skip(",")
-        split.append(_axis_references(tokens, axes))
-    grouped = _mesh_groups(axes, listed(), [one for some in split for one in some])
-    sizes = [math.prod(size for _, _, size in some) for some in split]
+    DEVICES.check(sharding.order.count, f"the sharding {sharding.text[:60]}")
+    devices = sharding.order.devices()
+    if sharding.kind == "devices":
+        return sharding.tile, devices
+    grouped = _mesh_groups(sharding.axes, devices, [part for parts in sharding.split for part in parts])
     # Each group holds the devices of all tiles for one replica: the replicas are to vary fastest.
-    return (*sizes, len(grouped)), tuple(device for tile in zip(*grouped, strict=True) for device in tile)
+    return (*sharding.parts, len(grouped)), tuple(device for tile in zip(*grouped, strict=True) for device in tile)
 
 
 def _named_sharding(tokens: Tokens, start: int) -> Sharding:
     """`{mesh['x'=2,'y'=4], [{'x'}, {}]}`: per dimension the axes of the mesh that split it."""
-    axes, _ = _mesh(tokens)
+    axes, order = _mesh(tokens)
     tokens.expect(",")
-    parts: list[int] = []
-    if tokens.sees("["):
-        tokens.expect("[")
+    split: list[tuple[AxisPart, ...]] = []
+    if tokens.skip("["):
         while not tokens.skip("]"):
-            if parts:
+            if split:
                 tokens.expect(",")
-            parts.append(math.prod(size for _, _, size in _axis_references(tokens, axes)))
+            split.append(_axis_references(tokens, axes))
     _rest(tokens)
-    return Sharding(text=_since(tokens, start), kind="mesh", parts=tuple(parts))
+    parts = tuple(math.prod(size for _, _, size in places) for places in split)
+    text = _since(tokens, start)
+    return Sharding(text=text, kind="mesh", parts=parts, order=order, axes=axes, split=tuple(split))
 
 
 def _rest(tokens: Tokens) -> None:
@@ -251,7 +281,7 @@ def _list(tokens: Tokens) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _sizes(tokens: Tokens, opening: str, closing: str) -> list[int]:
+def _sizes(tokens: Tokens, opening: str, closing: str) -> tuple[int, ...]:
     tokens.expect(opening)
     found: list[int] = []
     while not tokens.skip(closing):
@@ -259,39 +289,29 @@ def _sizes(tokens: Tokens, opening: str, closing: str) -> list[int]:
             tokens.expect(",")
         found.append(tokens.integer())
         DIMENSIONS.check(len(found), f"the groups at {tokens.where(tokens.place)}")
-    return found
+    return tuple(found)
 
 
-def _iota(tokens: Tokens) -> tuple[list[int], Callable[[], list[int]]]:
-    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and what lists the devices in their order; also `[2,2]0,1,2,3`."""
+def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
+    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and the order of the devices; also `[2,2]0,1,2,3`."""
     sizes = _sizes(tokens, "[", "]")
     if tokens.skip("<="):
-        from_sizes = _sizes(tokens, "[", "]")
-        order = list(range(len(from_sizes)))
-        if tokens.skip("T"):
-            order = _sizes(tokens, "(", ")")
-        if sorted(order) != list(range(len(from_sizes))):
-            raise Misunderstood(f"T{tuple(order)} is no order of {len(from_sizes)} dimensions")
-        count = math.prod(from_sizes)
-
-        def listed() -> list[int]:
-            _count(tokens, count)
-            return _transposed(from_sizes, order)
+        counted = _sizes(tokens, "[", "]")
+        places = tuple(range(len(counted)))
+        order = DeviceOrder(sizes=counted, transposition=_sizes(tokens, "(", ")") if tokens.skip("T") else places)
+        if sorted(order.transposition) != [*places]:
+            raise Misunderstood(f"T{order.transposition} is no order of {len(counted)} dimensions")
     else:
         devices = [tokens.integer()]
         while tokens.skip(","):
             devices.append(tokens.integer())
-        count = len(devices)
-
-        def listed() -> list[int]:
-            return devices
-
-    if min(sizes, default=0) < 0 or math.prod(sizes) != count:
-        raise Misunderstood(f"{sizes} has room for {math.prod(sizes)} devices, there are {count}")
-    return sizes, listed
+        order = DeviceOrder(listed=tuple(devices))
+    if min(sizes, default=0) < 0 or math.prod(sizes) != order.count:
+        raise Misunderstood(f"{[*sizes]} has room for {math.prod(sizes)} devices, there are {order.count}")
+    return sizes, order
 
 
-def _transposed(sizes: list[int], order: list[int]) -> list[int]:
+def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
     """0, 1, 2, ... reshaped to `sizes`, its dimensions put into `order`, read row by row."""
     strides = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
     found = [0]
@@ -300,8 +320,8 @@ def _transposed(sizes: list[int], order: list[int]) -> list[int]:
     return found
 
 
-def _mesh(tokens: Tokens) -> tuple[dict[str, int], Callable[[], list[int]]]:
-    """`mesh['axis_0'=2,'axis_1'=4]`, and what lists the devices of the mesh, which may be named behind it."""
+def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
+    """`mesh['axis_0'=2,'axis_1'=4]`, and the order of the devices of the mesh, which may be named behind it."""
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}
@@ -313,27 +333,24 @@ def _mesh(tokens: Tokens) -> tuple[dict[str, int], Callable[[], list[int]]]:
         axes[name] = tokens.integer()
         if axes[name] < 1:
             raise Misunderstood(f"an axis {name} of {axes[name]} devices")
-
-    def listed() -> list[int]:
-        _count(tokens, math.prod(axes.values()))
-        return list(range(math.prod(axes.values())))
-
+    order = DeviceOrder(sizes=(math.prod(axes.values()),), transposition=(0,))
     before = tokens.place
     if tokens.skip(",") and tokens.sees("device_ids"):
         tokens.take()
         tokens.expect("=")
         tokens.skip("(")
-        _, listed = _iota(tokens)
+        _, order = _iota(tokens)
         tokens.skip(")")
     else:
         tokens.jump(before)
-    return axes, listed
+    return tuple(axes.items()), order
 
 
-def _axis_references(tokens: Tokens, axes: dict[str, int]) -> list[tuple[str, int, int]]:
-    """`{'x', 'y':(2)4}`: name, how many parts lie before (of a part of an axis), and size."""
+def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple[AxisPart, ...]:
+    """`{'x', 'y':(2)4}`."""
     tokens.expect("{")
-    found: list[tuple[str, int, int]] = []
+    axes = dict(mesh)
+    found: list[AxisPart] = []
     while not tokens.skip("}"):
         tokens.skip(",")
         if tokens.skip("?"):
@@ -350,16 +367,16 @@ def _axis_references(tokens: Tokens, axes: dict[str, int]) -> list[tuple[str, in
             if before < 1 or size < 1:
                 raise Misunderstood(f"({before}){size} is no part of the axis {name}")
         found.append((name, before, size))
-    return found
+    return tuple(found)
 
 
 def _mesh_groups(
-    axes: dict[str, int], devices: list[int], named: list[tuple[str, int, int]]
+    axes: tuple[tuple[str, int], ...], devices: Sequence[int], named: Sequence[AxisPart]
 ) -> tuple[tuple[int, ...], ...]:
     """The devices that differ only in their places along the named axes, group by group."""
     sizes: list[int] = []
     places: dict[tuple[str, int], int] = {}
-    for axis, whole in axes.items():
+    for axis, whole in axes:
         # An axis of which only a part is named is cut into what lies before it, itself, and what is behind.
         parts = sorted((before, size) for name, before, size in named if name == axis)
         at = 1
@@ -374,7 +391,7 @@ def _mesh_groups(
     inner = [places[name, before] for name, before, _ in named]
     outer = [place for place in range(len(sizes)) if place not in inner]
     if len(devices) != math.prod(sizes):
-        raise Misunderstood(f"the mesh {axes} has {math.prod(sizes)} places for {len(devices)} devices")
+        raise Misunderstood(f"the mesh {dict(axes)} has {math.prod(sizes)} places for {len(devices)} devices")
     order = [devices[place] for place in _transposed(sizes, outer + inner)]
     length = math.prod(sizes[place] for place in inner)
     return tuple(tuple(order[at : at + length]) for at in range(0, len(order), length))

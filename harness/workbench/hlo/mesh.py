@@ -2,16 +2,11 @@
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 
-# What an iota list says of the devices' order: `<=[4,2]T(1,0)`.
-_IOTA = re.compile(r"<=\[([\d,]+)\]")
-_NAMED = re.compile(r"mesh\[([^\]]*)\]")
-_AXIS = re.compile(r"['\"]?([\w.]+)['\"]?=(\d+)")
 # Of more axes in one dimension the order is not searched for: 24 orders are tried of four.
 _MOST_AXES = 4
 
@@ -23,17 +18,17 @@ def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: i
     """
     groups = tuple(groups)
     edges = {1, devices}
-    texts = dict.fromkeys([*(one.text for one in shardings), *(one.text for one in groups)])
-    for text in texts:
-        if named := _NAMED.search(text):
-            axes = tuple((name, int(size)) for name, size in _AXIS.findall(named[1]))
-            if axes and math.prod(size for _, size in axes) == devices:
-                return Mesh(axes=axes)
-        for listed in _IOTA.findall(text):
-            edges |= _edges([int(size) for size in listed.split(",")])
-        if text.startswith("{devices=["):
-            tile = [int(size) for size in text.removeprefix("{devices=[").partition("]")[0].split(",")]
-            edges |= _edges(tile) if "T(" not in text else set()
+    whole = {sharding.text: sharding for sharding in shardings}.values()
+    parts: list[Sharding | Groups] = [part for sharding in whole for part in sharding.members or (sharding,)]
+    for part in (*parts, *groups):
+        if part.axes:
+            if math.prod(size for _, size in part.axes) == devices:
+                return Mesh(axes=part.axes)
+        elif part.order.sizes:
+            edges |= _edges(part.order.sizes)
+    for sharding in whole:
+        if sharding.tile and not sharding.order.is_transposed:
+            edges |= _edges(sharding.tile)
     for one in groups:
         if one.size and one.stride and one.groups:
             edges |= {one.stride, one.stride * one.size}
@@ -41,7 +36,7 @@ def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: i
     if any(after % before for before, after in itertools.pairwise(ordered)):
         return None
     sizes = [after // before for before, after in itertools.pairwise(ordered)]
-    if len(sizes) < 1 or (ordered == [1, devices] and not texts):
+    if len(sizes) < 1 or (ordered == [1, devices] and not (parts or groups)):
         return None
     return Mesh(axes=tuple((f"axis{at}", size) for at, size in enumerate(reversed(sizes))), is_named=False)
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -305,8 +305,9 @@ def _client() -> Any:
     return xla_client.make_cpu_client()
 
 
+@lru_cache(maxsize=64)
 def _run(text: str) -> Values:
-    """What the module's entry yields. Raises NotEvaluated where XLA refuses it."""
+    """What the module's entry yields, which nobody may change. Raises NotEvaluated where XLA refuses it."""
     client = _client()
     from jaxlib import _hlo, _jax, xla_client
 

@@ -76,16 +76,20 @@ class Tables:
         return tuple(dict.fromkeys(name for one in arguments for name in (one.name, one.op_name) if name))
 
     def _stated(self, name: str) -> Values | None:
-        """The value of an argument, of a constant, or of a copy of either: it need not be computed."""
+        """The value of an argument, of a constant, or of a copy of either, which need not be computed."""
         instruction = self._module.instructions.get(name)
         while instruction is not None and instruction.opcode in _COPIES and instruction.operands:
             instruction = self._module.instructions.get(instruction.operands[0].name)
-        if instruction is None or instruction.opcode not in ("parameter", "constant"):
+        if instruction is None or not _is_table(instruction.shape):
             return None
         if instruction.opcode == "parameter":
             return self._argument(instruction)
-        shape, literal = instruction.shape, instruction.literal
-        return _literal(literal, shape) if _is_table(shape) and "..." not in literal else None
+        literal = instruction.literal
+        if instruction.opcode == "broadcast" and not instruction.dimensions:
+            # A constant of equal elements is one number repeated.
+            number = self._module.instructions.get(instruction.operands[0].name)
+            literal = number.literal if number is not None else ""
+        return _literal(literal, instruction.shape) if literal and "..." not in literal else None
 
     def _argument(self, instruction: Instruction) -> Values | None:
         """What is given of a parameter of the entry."""
@@ -127,7 +131,8 @@ def _is_table(shape: Shape) -> TypeGuard[Array]:
 
 def _literal(text: str, array: Array) -> Values:
     words = _NUMBER.findall(_COMMENT.sub("", text))
-    return _typed(np.array([int({"true": "1", "false": "0"}.get(word, word)) for word in words]), array)
+    numbers = np.array([int({"true": "1", "false": "0"}.get(word, word)) for word in words])
+    return _typed(np.broadcast_to(numbers, array.elements or 0) if len(words) == 1 else numbers, array)
 
 
 def _typed(values: Values, array: Array) -> Values:

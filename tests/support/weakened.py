@@ -279,10 +279,11 @@ GUARDS = (
     _guard(
         "tables of integers",
         "table_of_floats",
-        "dumps/tables.py",
-        '_DTYPES = {**_DTYPES, "f32": "<f4"}\n'
-        "def _literal(text, dtype):\n"
-        "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
+        "hlo/evaluation.py",
+        "class _Writer(_Writer):\n"
+        "    def _unset(self, shape, frame):\n"
+        "        number = self._written(frame, 's32[]', 'constant', '-2147483648', '')\n"
+        "        return self._written(frame, shape.plain, 'broadcast', f'%{number}', ', dimensions={}')",
         _EXECUTED,
     ),
     _guard("transfers waited for", "never_waited", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE),

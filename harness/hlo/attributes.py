@@ -74,7 +74,7 @@ def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: 
         else:
             others.append(key)
             _pass_over(tokens)
-        if key != "backend_config":
+        if "backend" not in fields:
             end = tokens.place
     if "metadata" in parts:
         fields |= _origin(parts["metadata"], source_of)

@@ -24,6 +24,7 @@ from gate_edits import WASTES, Waste, neutral
 from tabulate import tabulate
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.judge.evaluate.evaluation import environment
 from harness.loop import scaffold
 from harness.loop.evaluate import evaluate, request
@@ -125,7 +126,9 @@ def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, floa
     contest = contests.load(base)
 
     def time(text: str) -> float:
-        found = evaluate(replace(request(contest, text.encode(), "dose", on="simulated"), checked=False))
+        found = evaluate(
+            replace(request(contest, Candidate(text=text.encode()), "dose", on="simulated"), checked=False)
+        )
         seconds = found.latency.seconds if found.latency else None
         assert seconds is not None, found.failure
         return seconds

@@ -44,4 +44,4 @@ def title(kernel: Path) -> Title:
         why = f"{failure.kind}: {failure.message}" if failure else "it fails"
         holder = f"attempt {champion.number} holds the title" if champion else "no champion"
         words = f"revoked: attempt {lost[-1].revokes[0]} fails ({why[:160]}); {holder}"
-    return Title(holds=champion is not None and kernel.read_bytes() == ledger.champion_kernel(), words=words)
+    return Title(holds=champion is not None and kernel.read_bytes() == ledger.champion_candidate().text, words=words)

@@ -21,7 +21,6 @@ from harness import contest as contests
 from harness.contest import Contest
 from harness.loop import ray_cluster, scaffold, screening
 from harness.loop.screening import Places
-from harness.loop.settings import rewritten
 from harness.records import Policy
 
 _AT_A_TIME = 2
@@ -73,8 +72,8 @@ def _seconds(contest: Contest, count: int, places: Places) -> tuple[float, float
     """The seconds for each setting, from the start and between the first answer and the last."""
     shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
     sizes = [str(64 << place) for place in range(7)]
-    text = contest.kernel()
-    left = [rewritten(text, (("BQ", one), ("BKV", other))) for one in sizes for other in sizes][:count]
+    text = contest.candidate()
+    left = [text.set((("BQ", one), ("BKV", other))) for one in sizes for other in sizes][:count]
     answers: list[float] = []
     began = time.monotonic()
     screening.screen(

@@ -46,7 +46,7 @@ def seed(directory: Path) -> tuple[Attempt, bytes]:
     for row in reversed(ledger.rows()[0]):
         found = ledger.attempt(row.number)
         if found.evidence.simulation is not None and found.evidence.simulation.seconds is not None:
-            return found, ledger.kernel(row.number)
+            return found, ledger.candidate(row.number).text
     raise SystemExit(f"no attempt in {directory} has a simulated run")
 
 

@@ -136,9 +136,9 @@ class Bench:
     def kernel(self) -> str:
         """The text of the kernel.py whose constants are set."""
         if self._kernel is None:
-            return self.contest.kernel().decode()
+            return self.contest.candidate().source
         target = existing.target(self._kernel.function)
-        return next(existing.variants(target, self.statement, ())).kernel.decode()
+        return next(existing.variants(target, self.statement, ())).candidate.source
 
     def job(self, settings: list[Settings]) -> str:
         """What search_cost_grid.py reads."""

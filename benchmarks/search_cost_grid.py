@@ -22,9 +22,9 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from harness.advice.dump_directory import read
+from harness.candidate import Candidate
 from harness.hardware import chip as chip_named
 from harness.judge.simulate.module import run_module
-from harness.loop.settings import rewritten
 
 # What takes longer has no time.
 _LONGEST_SECONDS = 180
@@ -50,7 +50,7 @@ def main(chip_name: str) -> None:
         try:
             with _alarm():
                 kernel: dict[str, Any] = {"__name__": "kernel"}
-                exec(rewritten(job["kernel"].encode(), tuple(map(tuple, settings))), kernel)
+                exec(Candidate(text=job["kernel"].encode()).set(tuple(map(tuple, settings))).text, kernel)
                 jax.jit(kernel["kernel_fn"]).lower(*inputs).compile()
                 # One run is the time: what decides is the same in all contents of tables that are simulated.
                 simulation = run_module(

@@ -37,8 +37,7 @@ def compiled(directory: Path, target: Path) -> Path:
         for name in ("prepare.py", "kernel.py"):
             (target / name).write_bytes((directory / name).read_bytes())
         contest = contests.load(target)
-        kernel = contest.kernel_path.read_bytes()
-        evidence = evaluate(replace(request(contest, kernel, "speed"), checked=False))
+        evidence = evaluate(replace(request(contest, contest.candidate(), "speed"), checked=False))
         if evidence.failure is not None:
             raise SystemExit(f"{directory}: {evidence.failure.message}")
     return dumps

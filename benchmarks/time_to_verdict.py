@@ -27,11 +27,12 @@ from pathlib import Path
 from tabulate import tabulate
 
 from harness import contest as contests
+from harness.candidate import Candidate
+from harness.constants import rewrite
 from harness.judge.evaluate.request import Listener
 from harness.judge.sandbox import environment
 from harness.loop import scaffold
 from harness.loop.evaluate import evaluate, request
-from harness.loop.settings import rewrite
 from harness.records import Evidence
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +143,7 @@ def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool
     began = time.perf_counter()
     with Sampler() as sampler:
         evidence = evaluate(
-            replace(request(contest, kernel, work), programs=None),
+            replace(request(contest, Candidate(text=kernel), work), programs=None),
             Listener(is_slower=(lambda found: found.latency is not None) if rejected else None),
         )
     wall = time.perf_counter() - began

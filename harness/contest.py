@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import candidate_text, links
+from harness import links
+from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
@@ -29,12 +30,9 @@ class Contest:
         """The one file that an experiment changes."""
         return self.directory / "kernel.py"
 
-    def kernel(self) -> bytes:
-        """The text of the candidate as it lies there: kernel.py, and the helpers beside it that it imports.
-
-        Raises RatchetError `reserved-line` as `candidate_text.gathered` does.
-        """
-        return candidate_text.in_folder(self.directory)
+    def candidate(self) -> Candidate:
+        """The candidate as it lies there. Raises OSError and RatchetError `reserved-line` as `Candidate.in_folder`."""
+        return Candidate.in_folder(self.directory)
 
     @property
     def problem_digest(self) -> str:

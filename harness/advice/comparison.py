@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 
-from harness import candidate_text
 from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
+from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.judge.verdict.changes import Figures, movable
@@ -26,16 +26,16 @@ _PAIRS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two: what it is called, the text of its kernel.py and helpers, and what was found out about it."""
+    """One of the two: what it is called, its files, and what was found out about it."""
 
     name: str
-    kernel: bytes
+    candidate: Candidate
     evidence: Evidence
 
 
 def compare(before: Side, after: Side, diff: str, differing: str = "") -> Comparison:
     """Both at every problem, with the `diff` of their texts; `differing` says why times are not comparable, if so."""
-    texts = _Texts(before.kernel, after.kernel)
+    texts = _Texts(before.candidate, after.candidate)
     theirs = dict(_programs(before.evidence))
     programs = [
         _program(name, theirs[name], ours, texts, is_comparable=not differing)
@@ -141,8 +141,8 @@ def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
 class _Texts:
     """Which line of one text is which of the other."""
 
-    def __init__(self, before: bytes, after: bytes) -> None:
-        self._before, self._after = _by_file(before), _by_file(after)
+    def __init__(self, before: Candidate, after: Candidate) -> None:
+        self._before, self._after = before.lines, after.lines
 
     def aligned(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
         """Each of these lines once, with its like in the other text; a line of a package is its own like."""
@@ -194,8 +194,3 @@ def _likeness(one: str, other: str) -> float:
     """The share of two lines that is the same, indentation left out; 0 of empty ones."""
     one, other = one.strip(), other.strip()
     return SequenceMatcher(None, one, other, autojunk=False).ratio() if one and other else 0.0
-
-
-def _by_file(kernel: bytes) -> dict[str, list[str]]:
-    files = candidate_text.files_of(kernel)
-    return {name: data.decode("utf-8", "replace").splitlines() for name, data in files.items()}

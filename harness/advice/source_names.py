@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from harness.candidate_text import KERNEL
+from harness.candidate import KERNEL
 from harness.records import Evidence, Simulation
 
 

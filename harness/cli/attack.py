@@ -16,17 +16,17 @@ from harness.records.attack import Attack, Found
 def attack(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
     member = contest.member(given.member)
-    kernel = contest.kernel() if given.number is None else Ledger.open(contest.directory).kernel(given.number)
+    candidate = contest.candidate() if given.number is None else Ledger.open(contest.directory).candidate(given.number)
 
     def tell(tried: int, found: Found) -> None:
         if not (given.quiet or given.json):
             print(f"  input {tried}: {_ratio(found)} ({found.words})", file=sys.stderr)
 
     if given.repeat is not None:
-        done = attacking.repeat(contest, member, kernel, given.repeat)
+        done = attacking.repeat(contest, member, candidate, given.repeat)
     else:
         done = attacking.attack(
-            contest, member, kernel, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell
+            contest, member, candidate, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell
         )
     return Outcome(
         document=done,

@@ -4,9 +4,9 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from harness import candidate_text
 from harness import contest as contests
 from harness.advice.comparison import Side, compare
+from harness.candidate import Candidate
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.judged import judged
 from harness.cli.ledger import settled
@@ -30,7 +30,7 @@ def diff(given: Namespace) -> Outcome:
     sides = [_side(given, what, place) for place, what in enumerate((given.before, given.after))]
     (before, old), (after, new) = sides
     differing = "" if old.timed == new.timed else key_difference(old, new)
-    found = compare(before, after, unified(before.kernel, after.kernel), differing)
+    found = compare(before, after, unified(before.candidate.text, after.candidate.text), differing)
     return Outcome(
         document=found, text=lambda: comparison_text(found, terminal_width(), full=given.full, colour=colour())
     )
@@ -41,7 +41,7 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
     if what is None and place == 1:
         contest = contests.load(directory(given.directory))
         evidence = judged(contest, given)
-        side = Side(name="kernel.py as it stands", kernel=contest.kernel(), evidence=evidence)
+        side = Side(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
         return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
     if what is None or re.fullmatch(r"\d+", what):
         return _attempt(settled(given), what, given.directory)
@@ -51,15 +51,15 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
     if not path.is_file():
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
     contest = contests.load(directory(given.directory))
-    kernel = candidate_text.gathered(path.read_bytes(), lambda name: candidate_text.read_file(path.parent / name))
+    candidate = Candidate.of_file(path)
     data = contest.directory / PROFILE_DATA
     with (
         pruning.in_use(data),
         locking.held(data / "diff.lock", "diff"),
         Progress(quiet=given.quiet or given.json) as progress,
     ):
-        evidence = evaluate(request(contest, kernel, f"diff-{place}"), Listener(progress=progress))
-    side = Side(name=str(path), kernel=kernel, evidence=evidence)
+        evidence = evaluate(request(contest, candidate, f"diff-{place}"), Listener(progress=progress))
+    side = Side(name=str(path), candidate=candidate, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
 
 
@@ -71,4 +71,4 @@ def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[Side
     else:
         attempt = ledger.attempt(int(what))
     title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"
-    return Side(name=title, kernel=ledger.kernel(attempt.number), evidence=attempt.evidence), attempt.key
+    return Side(name=title, candidate=ledger.candidate(attempt.number), evidence=attempt.evidence), attempt.key

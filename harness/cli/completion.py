@@ -128,7 +128,7 @@ def _attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> lis
 
 def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
     """The constants of the contest's kernel.py, each with its value."""
-    from harness.loop.settings import constants
+    from harness.constants import constants
     from harness.render.layout import clean
 
     try:

@@ -12,10 +12,11 @@ from harness.advice import dump_directory
 from harness.advice import report as reporting
 from harness.advice.edits import Tried
 from harness.advice.whatif import answers
+from harness.candidate import Candidate
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.judged import judged
-from harness.cli.ledger import kernel_text
+from harness.cli.ledger import known_candidate
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
@@ -113,11 +114,11 @@ def _diagnosis(given: Namespace) -> Diagnosis:
         contest = contests.load(folder, given.chip)
         contest.member(member)
         evidence = judged(contest, given)
-        name, own, kernel = "kernel.py", contest.chip, contest.kernel()
+        name, own, candidate = "kernel.py", contest.chip, contest.candidate()
     else:
         ledger = Ledger.open(folder)
         evidence = ledger.attempt(number).evidence
-        name, own, kernel = f"attempt {number}", chip(evidence.chip), kernel_text(ledger, number).encode()
+        name, own, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
     evidence = evidence_of(evidence, member)
     if member:
         name += f" at {member}"
@@ -125,15 +126,20 @@ def _diagnosis(given: Namespace) -> Diagnosis:
     ceilings, note = _ceilings(folder, evidence, own)
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
-    tried, why = _tried(given, folder, number, evidence, kernel, asked) if asked else ((), "")
+    tried, why = _tried(given, folder, number, evidence, candidate, asked) if asked else ((), "")
     told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings, tried))
-    told = for_kernel(told, evidence, kernel)
+    told = for_kernel(told, evidence, candidate)
     notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
     return Diagnosis(name=name, report=told, notes=notes, tried=tried)
 
 
 def _tried(
-    given: Namespace, folder: Path, number: int | None, evidence: Evidence, kernel: bytes, asked: Sequence[Edit]
+    given: Namespace,
+    folder: Path,
+    number: int | None,
+    evidence: Evidence,
+    candidate: Candidate,
+    asked: Sequence[Edit],
 ) -> tuple[tuple[Tried, ...], str]:
     """The advised edits of one constant, simulated; or why none was."""
     without = "no advised edit was simulated: "
@@ -157,7 +163,7 @@ def _tried(
         locking.held(folder / "profile_data" / "edits.lock", "diagnose"),
         Progress(quiet=given.quiet or given.json) as progress,
     ):
-        tried = edits.simulated(contest, kernel, evidence, asked, Policy(), progress)
+        tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 
 

@@ -27,7 +27,7 @@ def entry_of(
     `page_folder` where links to them begin.
     """
     row, attempt = one.row, held.attempt
-    kernel = None if held.kernel is None else held.kernel.decode("utf-8", "surrogateescape")
+    kernel = None if held.candidate is None else held.candidate.text.decode("utf-8", "surrogateescape")
     if attempt is None:
         return Entry(
             id=name, row=row, then=one.then, why_unknown=one.why_unknown, recheck=recheck, kernel=kernel,

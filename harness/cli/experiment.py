@@ -10,6 +10,7 @@ from harness.advice import hypotheses
 from harness.advice import report as reporting
 from harness.advice.kernel_changes import kinds_of_change
 from harness.amounts import quantity
+from harness.candidate import Candidate
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
 from harness.cli.documents import AttemptDocument, JudgeDocument
 from harness.cli.ledger import with_packages
@@ -24,7 +25,7 @@ from harness.loop import evaluation_cache, expected, rescale
 from harness.loop.champion_evaluation import champion_fails
 from harness.loop.evaluate import Options
 from harness.loop.package_kernel import for_kernel
-from harness.loop.settings import parse, rewritten
+from harness.loop.settings import parse
 from harness.records import Attempt, Evidence, Policy
 from harness.render import report_text
 from harness.render.progress import Progress
@@ -89,7 +90,7 @@ def _put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> s
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
         return ""
-    if not contest.kernel_path.is_file() or contest.kernel() != Ledger.open(contest.directory).champion_kernel():
+    if not contest.kernel_path.is_file() or contest.candidate() != Ledger.open(contest.directory).champion_candidate():
         return ""
     back = command(f"checkout {attempt.number}", given)
     return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
@@ -101,14 +102,13 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
-        recorded = Ledger.open(contest.directory).kernel(attempt.number)
-        report, kernel = for_kernel(report, attempt.evidence, recorded), recorded.decode("utf-8", "replace")
+        recorded = Ledger.open(contest.directory).candidate(attempt.number)
         return report_text.report_text(
             attempt,
-            report,
+            for_kernel(report, attempt.evidence, recorded),
             judged.champion_report,
             report_text.View(
-                files=with_packages(kernel, attempt.evidence),
+                files=with_packages(recorded, attempt.evidence),
                 full=full,
                 colour=colour(),
                 whole=command(f"show {attempt.number}", given),
@@ -116,10 +116,10 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         )
     text = report_text.judge_text(
         attempt.evidence,
-        for_kernel(report, attempt.evidence, contest.kernel()),
+        for_kernel(report, attempt.evidence, contest.candidate()),
         attempt.verdict,
         report_text.View(
-            files=with_packages(contest.kernel().decode("utf-8", "replace"), attempt.evidence),
+            files=with_packages(contest.candidate(), attempt.evidence),
             full=full,
             colour=colour(),
             whole=command("judge --full", given),
@@ -138,11 +138,11 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     words = [hypotheses.on_hypothesis(attempt.hypothesis)]
     ledger = Ledger.open(contest.directory)
     try:
-        old, new = (ledger.kernel(number) for number in (attempt.champion.attempt, attempt.number))
+        old, new = (ledger.candidate(number) for number in (attempt.champion.attempt, attempt.number))
     except RatchetError:
         # A plain clone has not every kernel, and these are only words.
-        old = new = b""
-    words.append(hypotheses.on_change(kinds_of_change(old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))))
+        old = new = Candidate(text=b"")
+    words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
 
 
@@ -186,7 +186,7 @@ def judge(given: Namespace) -> Outcome:
     policy = Policy()
     settings = tuple(parse(text) for text in given.settings)
     options = Options(settings=settings, on=given.on, deep=given.deep)
-    judged = rewritten(contest.kernel(), settings)
+    judged = contest.candidate().set(settings)
     with Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of(contest, wholly=True)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
@@ -195,7 +195,6 @@ def judge(given: Namespace) -> Outcome:
     report = for_kernel(reporting.report(evidence, contest.chip), evidence, judged)
     for sentence in () if settings else _on_champion(contest, evidence):
         say(sentence)
-    kernel = judged.decode("utf-8", "replace")
     again = [f"--set {shlex.quote(text)}" for text in given.settings]
     whole = command(" ".join(["judge", *again, "--full"]), given.directory)
     return Outcome(
@@ -204,7 +203,7 @@ def judge(given: Namespace) -> Outcome:
             evidence,
             report,
             verdict,
-            report_text.View(files=with_packages(kernel, evidence), full=given.full, colour=colour(), whole=whole),
+            report_text.View(files=with_packages(judged, evidence), full=given.full, colour=colour(), whole=whole),
         ),
         exit_code=EXIT_OF_OUTCOME[verdict.outcome],
     )
@@ -217,7 +216,7 @@ def _on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
     try:
         ledger = Ledger.open(contest.directory)
         champion = ledger.champion()
-        is_champions = champion is not None and contest.kernel() == ledger.champion_kernel()
+        is_champions = champion is not None and contest.candidate() == ledger.champion_candidate()
     except RatchetError:
         # `judge` works outside of a repository too, where there is no champion.
         return ()

@@ -32,7 +32,6 @@ from harness.ledger.codec import valid_json
 from harness.ledger.diff import unified
 from harness.ledger.git import index
 from harness.loop import gate as gating
-from harness.loop.evaluate import sha256
 from harness.records import Attempt, Champion, Evidence, Policy, ScaledRow, Verdict
 from harness.records import Outcome as Ruling
 from harness.records.gate import Gate, Gated, GateOutcome
@@ -261,13 +260,13 @@ def _held(contest: Contest, gated: Gated, number: int, side: Side, base: Side | 
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
     attempt = Attempt(
         number=number, contest=gated.contest, hypothesis="the base" if is_base else f"the change: {gated.reason}",
-        started=now, finished=now, judged_against=base.name if base else "", kernel_sha256=sha256(side.kernel), key=key,
-        policy=Policy(), evidence=side.evidence, champion=champion,
+        started=now, finished=now, judged_against=base.name if base else "", kernel_sha256=side.candidate.sha256,
+        key=key, policy=Policy(), evidence=side.evidence, champion=champion,
         verdict=_verdict(gated, side.evidence, is_base=is_base),
-        diff="" if champion is None or base is None else unified(base.kernel, side.kernel),
+        diff="" if champion is None or base is None else unified(base.candidate.text, side.candidate.text),
     )  # fmt: skip
     report = reporting.report(side.evidence, contest.chip)
-    return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, kernel=side.kernel)
+    return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, candidate=side.candidate)
 
 
 def _verdict(gated: Gated, evidence: Evidence, *, is_base: bool) -> Verdict:

@@ -8,7 +8,7 @@ from harness import contest as contests
 from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.documents import AttemptDocument, DoneDocument
-from harness.cli.ledger import kernel_text, settled, with_packages
+from harness.cli.ledger import known_candidate, settled, with_packages
 from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
@@ -45,16 +45,16 @@ def show(given: Namespace) -> Outcome:
 
     def text() -> str:
         found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-        kernel = kernel_text(ledger, number)
+        candidate = known_candidate(ledger, number)
         known = table.scaled(ledger)
-        found = for_kernel(found, attempt.evidence, kernel.encode())
+        found = for_kernel(found, attempt.evidence, candidate)
         # Texts of files, which are printed as they are, stand beside them.
         told = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in found.hints)
         return report_text.show_text(
             attempt,
             replace(found, hints=told),
             attempt.diff,
-            report_text.View(colour=colour(), files=with_packages(kernel, attempt.evidence)),
+            report_text.View(colour=colour(), files=with_packages(candidate, attempt.evidence)),
             revoked=search_state.revoked_by([one.row for one in known.rows], number),
             scaled=next(
                 (

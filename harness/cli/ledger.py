@@ -6,9 +6,9 @@ import sysconfig
 from argparse import Namespace
 from pathlib import Path
 
-from harness import candidate_text
 from harness.advice.source_names import shown_name
 from harness.amounts import quantity
+from harness.candidate import Candidate, read_file
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
 from harness.cli.verb import Outcome
@@ -17,7 +17,7 @@ from harness.ledger import Ledger, bulk_read, table
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
 from harness.records import Evidence, Note, Row, ScaledRow
-from harness.render.layout import Files, source_lines
+from harness.render.layout import Files
 from harness.render.results import Shown, results_table
 from harness.render.results_csv import results_csv
 from harness.workbench.profiles import pruning
@@ -110,7 +110,7 @@ def settled(given: Namespace) -> Ledger:
     return ledger
 
 
-def with_packages(kernel: str, evidence: Evidence) -> Files:
+def with_packages(candidate: Candidate, evidence: Evidence) -> Files:
     """The files of a candidate with those files of installed packages that its operations came from, as they are still.
 
     What is shown beside a line must be what was judged: a file with another hash is left out.
@@ -119,18 +119,18 @@ def with_packages(kernel: str, evidence: Evidence) -> Files:
     for source in evidence.trace.sources if evidence.trace else ():
         path = (home / source.name).resolve()
         # Who traces names the file: nothing but a module of a package is read for it.
-        data = candidate_text.read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
+        data = read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
         if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
             files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()
-    return {**files, **source_lines(kernel)}
+    return {**files, **candidate.lines}
 
 
-def kernel_text(ledger: Ledger, number: int) -> str:
-    """The kernel.py of an attempt, or "" where only its record and diff are known here."""
+def known_candidate(ledger: Ledger, number: int) -> Candidate:
+    """The candidate of an attempt, an empty one where only its record and diff are known here."""
     try:
-        return ledger.kernel(number).decode("utf-8", "replace")
+        return ledger.candidate(number)
     except RatchetError:
-        return ""
+        return Candidate(text=b"")
 
 
 def rows_of(contest: Path) -> tuple[Row, ...]:

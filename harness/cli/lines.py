@@ -14,7 +14,7 @@ from harness.advice.timeline import timeline_with_parts
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
 from harness.cli.judged import judged
-from harness.cli.ledger import kernel_text, tidy, with_packages
+from harness.cli.ledger import known_candidate, tidy, with_packages
 from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
 from harness.dumps.llo import ModuleDump
@@ -42,11 +42,11 @@ def lines(given: Namespace) -> Outcome:
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
         contest.member(given.member)
-        title, kernel = "kernel.py as it stands", contest.kernel().decode("utf-8", "replace")
+        title, candidate = "kernel.py as it stands", contest.candidate()
         evidence, again = judged(contest, given), ""
     else:
         ledger = Ledger.open(directory(given.directory))
-        title, kernel = f"kernel.py of attempt {given.number}", kernel_text(ledger, given.number)
+        title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)
         evidence = ledger.attempt(given.number).evidence
         back = command(f"checkout {given.number}", given.directory)
         again = f". Records stay as they were made; to see its lines: {back}, then {command('lines', given.directory)}"
@@ -60,7 +60,7 @@ def lines(given: Namespace) -> Outcome:
         raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
-    breakdown, files = run.breakdown, with_packages(kernel, evidence)
+    breakdown, files = run.breakdown, with_packages(candidate, evidence)
     document = LinesDocument(
         source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
     )

@@ -6,16 +6,17 @@ from contextlib import suppress
 
 from harness import contest as contests
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.cli.arguments import BASELINE, command, directory
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
+from harness.constants import Settings
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
-from harness.loop.untried_advice import Settings
 from harness.records import Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
@@ -36,8 +37,10 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # Those to look into, and the champion that the oldest of them was judged against.
     before = [row for row in rows[:-limit] if row.outcome == "accept"][-1:]
-    kernels = {
-        row.number: kernel for row in (*before, *rows[-limit:]) if (kernel := _kernel(ledger, row.number)) is not None
+    candidates = {
+        row.number: candidate
+        for row in (*before, *rows[-limit:])
+        if (candidate := _candidate(ledger, row.number)) is not None
     }
     standing = search_state.title_row(rows, champion.number if champion else None)
     last = champion or (ledger.attempt(rows[-1].number) if rows else None)
@@ -48,7 +51,7 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
-        report = for_kernel(report, last.evidence, kernels.get(last.number, b""))
+        report = for_kernel(report, last.evidence, candidates.get(last.number, Candidate(text=b"")))
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
@@ -60,8 +63,8 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
         problem=last.evidence.problem if last else contest.problem.statement(),
         chip=chip(last.evidence.chip) if last else contest.chip,
         rows=rows,
-        kernels=kernels,
-        kernel=contest.kernel(),
+        candidates=candidates,
+        candidate=contest.candidate(),
         champion=standing,
         is_present_key=is_present,
         report=report,
@@ -80,9 +83,9 @@ def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings]
     return tuple(found)
 
 
-def _kernel(ledger: Ledger, number: int) -> bytes | None:
+def _candidate(ledger: Ledger, number: int) -> Candidate | None:
     """None where only the record is known here, as in a clone without the log."""
     try:
-        return ledger.kernel(number)
+        return ledger.candidate(number)
     except RatchetError:
         return None

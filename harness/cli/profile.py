@@ -1,11 +1,11 @@
 """What `profile` does: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
 
-import hashlib
 import secrets
 from argparse import Namespace
 from pathlib import Path
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.cli.arguments import command, directory, say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.ledger import rows_of, tidy
@@ -58,7 +58,7 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
         source = "measured cpu"
     return Kernel(
         contest=contest.directory,
-        text=contest.kernel(),
+        candidate=contest.candidate(),
         problem=member.problem,
         function=member.function,
         chip=contest.chip,
@@ -67,17 +67,16 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
     )
 
 
-def session_label(kernel: bytes, rows: tuple[Row, ...], what: str) -> str:
+def session_label(candidate: Candidate, rows: tuple[Row, ...], what: str) -> str:
     """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
-    digest = hashlib.sha256(kernel).hexdigest()
-    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == digest), None)
+    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == candidate.sha256), None)
     return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
 
 
 def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     if given.snapshots is not None:
         return _snapshots(kernel, given, rows)
-    label = session_label(kernel.text, rows, "profile")
+    label = session_label(kernel.candidate, rows, "profile")
     with (
         pruning.in_use(kernel.profiles),
         Progress(quiet=given.quiet or given.json) as progress,
@@ -118,7 +117,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: P
 
 
 def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
-    label = session_label(kernel.text, rows, "snapshot")
+    label = session_label(kernel.candidate, rows, "snapshot")
     taken: list[tuple[int, str]] = []
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (

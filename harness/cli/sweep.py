@@ -65,7 +65,7 @@ def tune(given: Namespace) -> Outcome:
             seed=given.seed,
             path=contest.directory / "profile_data" / "tune.journal",
             name=tuning.study_name(contest, parameters),
-            first=tuning.as_it_stands(contest.kernel(), parameters),
+            first=tuning.as_it_stands(contest.candidate(), parameters),
             allowed=allowed,
         )
 

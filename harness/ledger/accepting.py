@@ -5,7 +5,7 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import candidate_text
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import codec, experiments, git, history, journal, messages, notes
 from harness.ledger.git import index, write
@@ -147,8 +147,8 @@ def _is_ours(repository: Repo, staged: git.Entry, old: git.Entry | None, new: gi
 
 def blobs(place: Place, text: str) -> dict[str, str]:
     """The files of a candidate whose text is this blob, by their paths, each with its own blob."""
-    found = candidate_text.files_of(git.in_working_tree_form(place.repository, text, place.kernel))
-    if len(found) == 1:
+    files = Candidate(text=git.in_working_tree_form(place.repository, text, place.kernel)).files
+    if len(files) == 1:
         return {place.kernel: text}
-    paths = {place.inside(name): data for name, data in found.items()}
+    paths = {place.inside(name): data for name, data in files.items()}
     return {path: write.write_blob(place.repository, data, path) for path, data in paths.items()}

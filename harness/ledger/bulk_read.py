@@ -1,10 +1,9 @@
 """Every attempt of a contest with its record and kernel, read in a handful of git calls instead of some for each."""
 
-import hashlib
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from harness import candidate_text
+from harness.candidate import Candidate, may_have_helpers
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, history, messages
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, decode_head_row, identity
@@ -17,11 +16,11 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the ledger holds of one row: its record and kernel.py, None where `complaint` says why it has none."""
+    """What the ledger holds of one row: its record and candidate, None where `complaint` says why it has none."""
 
     row: Row
     attempt: Attempt | None
-    kernel: bytes | None
+    candidate: Candidate | None
     complaint: str = ""
 
 
@@ -34,24 +33,24 @@ def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     found = {identity(held.row): held for held in _logged(place)}
     elsewhere = {row.number for row in rows if identity(row) not in found}
     found |= {identity(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
-    kernels: dict[str, bytes] = {
-        held.attempt.kernel_sha256: held.kernel
+    candidates: dict[str, Candidate] = {
+        held.attempt.kernel_sha256: held.candidate
         for held in found.values()
-        if held.attempt is not None and held.kernel is not None
+        if held.attempt is not None and held.candidate is not None
     }
-    kernels |= _accepted(place, [row for row in rows if row.kernel_sha256 not in kernels])
+    candidates |= _accepted(place, [row for row in rows if row.kernel_sha256 not in candidates])
     result = []
     for row in rows:
         held = found.get(identity(row))
         if held is None:
-            result.append(Held(row=row, attempt=None, kernel=None, complaint="its record is not in this clone"))
+            result.append(Held(row=row, attempt=None, candidate=None, complaint="its record is not in this clone"))
             continue
-        kernel = kernels.get(row.kernel_sha256)
-        if kernel is None and held.attempt is not None:
-            kernel = _rebuilt(held.attempt, result, kernels)
-        if kernel is not None:
-            kernels[row.kernel_sha256] = kernel
-        result.append(Held(row=row, attempt=held.attempt, kernel=kernel, complaint=held.complaint))
+        candidate = candidates.get(row.kernel_sha256)
+        if candidate is None and held.attempt is not None:
+            candidate = _rebuilt(held.attempt, result, candidates)
+        if candidate is not None:
+            candidates[row.kernel_sha256] = candidate
+        result.append(Held(row=row, attempt=held.attempt, candidate=candidate, complaint=held.complaint))
     return tuple(result)
 
 
@@ -101,40 +100,43 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
         yield _held(row, data, None, where)
 
 
-def _held(row: Row, data: bytes | None, kernel: bytes | None, where: str) -> Held:
-    if data is None:
-        return Held(row=row, attempt=None, kernel=kernel, complaint=f"{where} cannot be read; `fsck` says what to do")
-    try:
-        return Held(row=row, attempt=decode_attempt(data, where), kernel=kernel)
-    except RecordError as error:
-        return Held(row=row, attempt=None, kernel=kernel, complaint=str(error))
+def _held(row: Row, data: bytes | None, text: bytes | None, where: str) -> Held:
+    attempt, complaint = None, f"{where} cannot be read; `fsck` says what to do"
+    if data is not None:
+        try:
+            attempt, complaint = decode_attempt(data, where), ""
+        except RecordError as error:
+            complaint = str(error)
+    candidate = None if text is None else Candidate(text=text)
+    return Held(row=row, attempt=attempt, candidate=candidate, complaint=complaint)
 
 
-def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, bytes]:
-    """The kernels that accepting commits of the branch hold, by hash."""
+def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, Candidate]:
+    """The candidates that accepting commits of the branch hold, by hash."""
     commits = [row.commit for row in rows if row.is_on_branch]
     blobs = _read(place, [f"{commit}:{place.kernel}" for commit in commits])
-    kernels = []
-    for commit, blob in zip(commits, blobs, strict=True):
-        has_helpers = blob is not None and candidate_text.may_have_helpers(blob)
-        kernels.append(history.text_at(place, commit) if has_helpers else blob)
-    return {hashlib.sha256(kernel).hexdigest(): kernel for kernel in kernels if kernel is not None}
+    candidates = (
+        history.candidate_at(place, commit) if may_have_helpers(blob) else Candidate(text=blob)
+        for commit, blob in zip(commits, blobs, strict=True)
+        if blob is not None
+    )
+    return {candidate.sha256: candidate for candidate in candidates if candidate is not None}
 
 
-def _rebuilt(attempt: Attempt, before: Sequence[Held], kernels: dict[str, bytes]) -> bytes | None:
-    """The kernel that the attempt's diff makes of its champion's, if its hash is that of what was judged."""
-    old: bytes | None = b""
+def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Candidate]) -> Candidate | None:
+    """The candidate that the attempt's diff makes of its champion's, if its hash is that of what was judged."""
+    old: Candidate | None = Candidate(text=b"")
     if attempt.champion is not None:
         number = attempt.champion.attempt
         hashes = [held.row.kernel_sha256 for held in before if held.row.number == number]
-        old = next((kernels[digest] for digest in hashes if digest in kernels), None)
+        old = next((candidates[digest] for digest in hashes if digest in candidates), None)
     if old is None:
         return None
     try:
-        new = diff.applied(old, attempt.diff)
+        new = Candidate(text=diff.applied(old.text, attempt.diff))
     except RatchetError:
         return None
-    return new if hashlib.sha256(new).hexdigest() == attempt.kernel_sha256 else None
+    return new if new.sha256 == attempt.kernel_sha256 else None
 
 
 def _read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:

@@ -1,13 +1,12 @@
 """Which accepted attempt is the champion on the branch that is checked out."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.ledger import experiments, git, packed
 from harness.ledger.codec import RecordError, decode_attempt
-from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names, text_at
+from harness.ledger.history import Accepted, accepted_at_head, attempt, candidate_at, committed_names
 from harness.ledger.paths import Place
 from harness.records import TITLE_MOVES, Attempt, Kind
 
@@ -90,9 +89,9 @@ def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) ->
     if head_blob is None:
         return None
     found = _filed(place, undone)
-    head_sha256 = hashlib.sha256(text_at(place, "HEAD") or b"").hexdigest()
+    head = candidate_at(place, "HEAD")
     for one in found:
-        if one.kernel_sha256 == head_sha256:
+        if head is not None and one.kernel_sha256 == head.sha256:
             return Standing(attempt=one, commit=None, blob=head_blob)
     return Standing(attempt=found[0], commit=None, blob=None) if found else None
 

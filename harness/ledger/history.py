@@ -1,11 +1,10 @@
 """What log, branch, experiments/ and attempts.jsonl say about a contest, taken together: rows, attempts, kernels."""
 
-import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from harness import candidate_text
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, messages, notes, packed
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, identity
@@ -353,8 +352,8 @@ def _records(place: Place, number: int) -> Iterator[tuple[bytes | RecordError, s
             yield error, record.where
 
 
-def kernel(place: Place, number: int) -> bytes:
-    """The text of an attempt's candidate, as a checkout would write it.
+def candidate(place: Place, number: int) -> Candidate:
+    """The candidate of an attempt, as a checkout would write it.
 
     From the log; else from the commit that accepted it; else its diff, applied to the kernel
     it was compared with. Raises RatchetError `unknown-attempt` or `no-kernel`.
@@ -362,15 +361,15 @@ def kernel(place: Place, number: int) -> bytes:
     commit = log_commit_of(place, number)
     blob = git.blob_ids(place.repository, (f"{commit}:{KERNEL_NAME}",))[0] if commit is not None else None
     if blob is not None:
-        return git.in_working_tree_form(place.repository, blob, place.kernel)
+        return Candidate(text=git.in_working_tree_form(place.repository, blob, place.kernel))
     for one in accepted_anywhere(place):
-        text = text_at(place, one.commit) if one.number == number else None
-        if text is not None:
-            return text
-    return _rebuilt_kernel(place, attempt(place, number))
+        accepted = candidate_at(place, one.commit) if one.number == number else None
+        if accepted is not None:
+            return accepted
+    return _rebuilt(place, attempt(place, number))
 
 
-def text_at(place: Place, commit: str) -> bytes | None:
+def candidate_at(place: Place, commit: str) -> Candidate | None:
     """The candidate that a commit of a branch holds, as a checkout would write it; None where it has no kernel.py."""
 
     def read(name: str) -> bytes | None:
@@ -379,27 +378,27 @@ def text_at(place: Place, commit: str) -> bytes | None:
         return None if blob is None else git.in_working_tree_form(place.repository, blob, path)
 
     kernel = read(KERNEL_NAME)
-    return None if kernel is None else candidate_text.gathered(kernel, read)
+    return None if kernel is None else Candidate.of_kernel(kernel, read)
 
 
-def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
+def _rebuilt(place: Place, one: Attempt) -> Candidate:
     explained = f"the kernel.py of attempt {one.number} is not in this clone and cannot be rebuilt from its diff"
     remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
     old = b""
     if one.champion is not None:
-        text = text_at(place, one.champion.commit) if one.champion.commit else None
-        if text is not None:
-            old = text
+        champion = candidate_at(place, one.champion.commit) if one.champion.commit else None
+        if champion is not None:
+            old = champion.text
         elif one.champion.attempt < one.number:
-            old = kernel(place, one.champion.attempt)
+            old = candidate(place, one.champion.attempt).text
         else:
             # A record that nobody's ratchet wrote; following it would go round in circles.
             said = f"it names attempt {one.champion.attempt} as the champion before it"
             raise RatchetError("no-kernel", f"{explained}: {said}; {remedy}")
     try:
-        new = diff.applied(old, one.diff)
+        new = Candidate(text=diff.applied(old, one.diff))
     except RatchetError as error:
         raise RatchetError("no-kernel", f"{explained}: {error}; {remedy}") from error
-    if hashlib.sha256(new).hexdigest() != one.kernel_sha256:
+    if new.sha256 != one.kernel_sha256:
         raise RatchetError("no-kernel", f"{explained}: the result is not the kernel that was judged; {remedy}")
     return new

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import candidate_text
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import champion as champions
 from harness.ledger import cleanup, git, history, journal, recording
 from harness.ledger import lock as locking
 from harness.ledger import notes as note_files
+from harness.ledger.git import write
 from harness.ledger.journal import Journal
 from harness.ledger.paths import Place, place_of
 from harness.ledger.recording import Recorded
@@ -83,35 +84,35 @@ class Ledger:
         """The record of one attempt. Raises RatchetError `unknown-attempt` or one that says why it cannot be read."""
         return history.attempt(self.place, number)
 
-    def kernel(self, number: int) -> bytes:
-        """The kernel.py of an attempt as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
-        return history.kernel(self.place, number)
+    def candidate(self, number: int) -> Candidate:
+        """The candidate of an attempt as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
+        return history.candidate(self.place, number)
 
     def champion(self) -> Attempt | None:
         """The attempt whose kernel is the champion on this branch, or None before the first accept."""
         standing = champions.standing(self.place)
         return standing.attempt if standing else None
 
-    def champion_kernel(self) -> bytes:
-        """The champion's kernel.py, as a checkout writes it. Raises RatchetError `no-champion`."""
+    def champion_candidate(self) -> Candidate:
+        """The champion's files, as a checkout writes them. Raises RatchetError `no-champion`."""
         standing = champions.standing(self.place)
         if standing is None:
             raise RatchetError("no-champion", f"no attempt of contest {self.name} has been accepted on this branch yet")
         if standing.blob is None:
-            return self.kernel(standing.attempt.number)
-        return history.text_at(self.place, standing.commit or "HEAD") or b""
+            return self.candidate(standing.attempt.number)
+        return history.candidate_at(self.place, standing.commit or "HEAD") or Candidate(text=b"")
 
-    def kernel_here(self) -> bytes:
-        """The text of the candidate in the working tree. Raises OSError where there is no kernel.py."""
-        return candidate_text.in_folder(self.kernel_path.parent)
+    def candidate_here(self) -> Candidate:
+        """The candidate in the working tree. Raises OSError where there is no kernel.py."""
+        return Candidate.in_folder(self.kernel_path.parent)
 
-    def kernel_at_head(self) -> bytes | None:
-        """The text of the candidate that HEAD has, as a checkout writes it."""
-        return history.text_at(self.place, "HEAD")
+    def candidate_at_head(self) -> Candidate | None:
+        """The candidate that HEAD has, as a checkout writes it."""
+        return history.candidate_at(self.place, "HEAD")
 
-    def would_lose(self, kernel: bytes) -> tuple[str, ...]:
-        """The helpers that writing `kernel` would overwrite although no commit and no candidate here has them."""
-        return recording.would_lose(self.place, kernel)
+    def would_lose(self, candidate: Candidate) -> tuple[str, ...]:
+        """The helpers that writing `candidate` would overwrite although no commit and no candidate here has them."""
+        return recording.would_lose(self.place, candidate)
 
     def champion_commit(self) -> str | None:
         """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
@@ -131,7 +132,7 @@ class Ledger:
         standing = champions.standing(self.place)
         if standing is None or standing.attempt.number != champion.number or standing.blob is None:
             return True
-        return history.text_at(self.place, "HEAD") != self.champion_kernel()
+        return self.candidate_at_head() != self.champion_candidate()
 
     def is_unfinished(self) -> bool:
         """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
@@ -154,8 +155,8 @@ class Ledger:
             finally:
                 self._is_locked = False
 
-    def begin(self, original_kernel: bytes, purpose: str) -> None:
-        """Notes the user's kernel.py before an attempt, so that `recover` can put it back.
+    def begin(self, original: Candidate, purpose: str) -> None:
+        """Notes the user's candidate before an attempt, so that `recover` can put it back.
 
         Raises RatchetError `unfinished` if the attempt before has not been recovered,
         `not-a-file` if kernel.py is a symbolic link, which git would record instead of its content.
@@ -168,15 +169,15 @@ class Ledger:
         if self._journal() is not None:
             raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
         branch = git.branch_or_none(self.repository) or ""
-        self._note(Journal(purpose=purpose, branch=branch, original=original_kernel))
+        self._note(Journal(purpose=purpose, branch=branch, original=original.text))
         self._has_begun = True
 
-    def restore_kernel(self, kernel: bytes) -> None:
-        """Writes kernel.py, whole or not at all, its permissions kept; what was begun remembers that it did."""
+    def restore(self, candidate: Candidate) -> None:
+        """Writes each file of `candidate` whole or not at all, its permissions kept; what was begun remembers it."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
-            self._note(recording.with_written(self.place, begun, kernel))
-        recording.write_kernel(self.place, kernel)
+            self._note(recording.with_written(self.place, begun, candidate))
+        recording.write_files(self.place, candidate)
 
     def abandon(self) -> None:
         """Ends what was begun without a record: kernel.py is the user's again, the journal gone."""
@@ -189,7 +190,7 @@ class Ledger:
         self,
         attempt: Attempt,
         row: Row,
-        kernel: bytes,
+        candidate: Candidate,
         new_branch_commit: bool,
         guarded: tuple[str, ...] = (),
     ) -> Recorded:
@@ -208,16 +209,18 @@ class Ledger:
         branch = git.branch_or_none(self.repository) or ""
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
         standing = None if new_branch_commit else champions.standing(self.place)
-        restore = recording.stored_kernel(self.place, self.champion_kernel()) if standing else None
+        champion = (
+            write.write_blob(self.repository, self.champion_candidate().text, self.place.kernel) if standing else None
+        )
         prepared = recording.prepare(
             self.place,
             attempt,
             row,
-            kernel,
+            candidate,
             accept=new_branch_commit,
             branch=begun.branch,
             guarded=guarded,
-            restore_blob=restore,
+            restore_blob=champion,
         )
         decided = replace(begun, recording=prepared)
         self._note(decided)

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from git import Repo
 
-from harness import candidate_text
+from harness.candidate import Candidate
 from harness.ledger.bare_source import bare
 from harness.ledger.git.command import attempted, refusal
 
@@ -20,14 +20,14 @@ _CONFLICT = re.compile(
 )
 
 
-def without(repository: Repo, text: bytes, before: bytes, after: bytes) -> bytes | None:
+def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
     """`text` without what made `after` of `before`; None where it has the same lines otherwise than `after`.
 
     Lines side by side are no conflict, as they are for git, as long as no line is changed by both. A file in which
     comments or docstrings stand in the way is merged, and is given, without them. Raises RatchetError.
     """
-    sides = [candidate_text.files_of(each) for each in (text, after, before)]
-    found = {}
+    sides = [each.files for each in (text, after, before)]
+    files = {}
     for name in {name: None for side in sides for name in side}:
         mine, old, new = (side.get(name) for side in sides)
         if new in (mine, old):
@@ -43,8 +43,8 @@ def without(repository: Repo, text: bytes, before: bytes, after: bytes) -> bytes
             if data is None:
                 return None
         if data is not None:
-            found[name] = data
-    return candidate_text.text_of(found)
+            files[name] = data
+    return Candidate.of_files(files)
 
 
 def _merged(repository: Repo, mine: bytes, old: bytes, new: bytes) -> bytes | None:

@@ -1,11 +1,11 @@
 """How a decided attempt gets into the ledger: steps that can each be killed, repeated and finished."""
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from harness import candidate_text, files
+from harness import files
+from harness.candidate import Candidate, read_file
 from harness.errors import RatchetError
 from harness.ledger import accepting, codec, experiments, git, history, journal, messages
 from harness.ledger.git import index, write
@@ -28,7 +28,7 @@ def prepare(
     place: Place,
     attempt: Attempt,
     row: Row,
-    kernel: bytes,
+    candidate: Candidate,
     *,
     accept: bool,
     branch: str,
@@ -39,21 +39,20 @@ def prepare(
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
-    blob = write.write_blob(repository, kernel, place.kernel)
+    blob = write.write_blob(repository, candidate.text, place.kernel)
     log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, log_tip)
-    candidate = candidate_text.files_of(kernel)
     return Recording(
         number=attempt.number,
         accept=accept,
         branch=branch,
         judged_against=attempt.judged_against,
-        guarded=tuple(dict.fromkeys((*map(place.inside, candidate), place.inside("prepare.py"), *guarded))),
+        guarded=tuple(dict.fromkeys((*map(place.inside, candidate.files), place.inside("prepare.py"), *guarded))),
         log_before=log_before,
         log_commit=log_commit,
         file_name=experiments.file_name(attempt.number, attempt.hypothesis),
         kernel_mode=_kernel_mode(place),
         candidate_blob=blob,
-        candidate_sha256=hashlib.sha256(kernel).hexdigest(),
+        candidate_sha256=candidate.sha256,
         restore_blob=restore_blob,
     )
 
@@ -111,11 +110,11 @@ def _first_log_commit(place: Place) -> str | None:
         return None
     last = history.attempt(place, rows[0].number)
     try:
-        kernel = history.kernel(place, last.number)
+        candidate = history.candidate(place, last.number)
     except RatchetError:
-        # A log without this kernel.py is better than no log; asked for it, `history.kernel` says what is missing.
+        # A log without this kernel.py is better than no log; asked for it, `history.candidate` says what is missing.
         return _log_commit(place, last, rows[0], {}, None)
-    blob = write.write_blob(place.repository, kernel, place.kernel)
+    blob = write.write_blob(place.repository, candidate.text, place.kernel)
     return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, None)
 
 
@@ -151,7 +150,7 @@ def undo(place: Place, begun: Journal) -> bool:
     """Puts the user's kernel.py back if it still is what the ratchet wrote, and clears the journal; True if it was."""
     restored = False
     if begun.original is not None and sha256_here(place) in begun.written_sha256:
-        write_kernel(place, begun.original)
+        write_files(place, Candidate(text=begun.original))
         restored = True
     journal.clear(journal.path(place))
     return restored
@@ -165,25 +164,25 @@ def sha256_here(place: Place) -> str | None:
     with files.refusals_in_words(f"reading {place.kernel_path}"):
         if not place.kernel_path.is_file():
             return None
-        return hashlib.sha256(candidate_text.in_folder(place.kernel_path.parent)).hexdigest()
+        return Candidate.in_folder(place.kernel_path.parent).sha256
 
 
-def write_kernel(place: Place, kernel: bytes) -> None:
+def write_files(place: Place, candidate: Candidate) -> None:
     """Writes the files of a candidate, each whole or not at all, kernel.py last; what it does not import stays."""
-    for name, data in candidate_text.files_of(kernel).items():
+    for name, data in candidate.files.items():
         files.write_atomically(place.kernel_path.with_name(name), data)
 
 
-def would_lose(place: Place, kernel: bytes) -> tuple[str, ...]:
-    """The helpers of `kernel` beside which the working tree has another text, which neither HEAD nor what is there has.
+def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
+    """The helpers of `candidate` that are other files in the working tree, which neither HEAD nor what is there has.
 
     What is there is the candidate in the working tree, which is judged by its caller.
     """
     folder = place.kernel_path.parent
-    here = candidate_text.files_of(candidate_text.in_folder(folder)) if place.kernel_path.is_file() else {}
+    here = Candidate.in_folder(folder).files if place.kernel_path.is_file() else {}
     lost = []
-    for name, data in candidate_text.files_of(kernel).items():
-        found = candidate_text.read_file(folder / name)
+    for name, data in candidate.files.items():
+        found = read_file(folder / name)
         if name == KERNEL_NAME or found in (None, data, here.get(name)):
             continue
         assert found is not None
@@ -220,9 +219,9 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
     """Puts the champion's kernel.py where the candidate is, unless the user has edited it meanwhile."""
     if recording.restore_blob is None:
         return []
-    champion = git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel)
+    champion = Candidate(text=git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel))
     here = sha256_here(place)
-    if here == hashlib.sha256(champion).hexdigest():
+    if here == champion.sha256:
         return []
     if here not in (recording.candidate_sha256, *begun.written_sha256):
         return [
@@ -235,7 +234,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
             f"{', '.join(lost)} of the champion would overwrite a file that no attempt and no commit has: kernel.py "
             f"stays the candidate's; attempt {recording.number} holds what was judged"
         ]
-    write_kernel(place, champion)
+    write_files(place, champion)
     _unstage_candidate(place, recording)
     return []
 
@@ -255,7 +254,7 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
 
 def is_known(begun: Journal, sha256: str | None) -> bool:
     """True if kernel.py with this hash is the user's original or something the ratchet wrote."""
-    original = hashlib.sha256(begun.original).hexdigest() if begun.original is not None else None
+    original = Candidate(text=begun.original).sha256 if begun.original is not None else None
     return sha256 in (original, *begun.written_sha256)
 
 
@@ -264,24 +263,15 @@ def kept_original(place: Place, begun: Journal) -> str | None:
     return None if begun.original is None else write.write_blob(place.repository, begun.original)
 
 
-def stored_kernel(place: Place, kernel: bytes) -> str:
-    """The blob of a kernel.py in working tree form, stored."""
-    return write.write_blob(place.repository, kernel, place.kernel)
-
-
-def with_written(place: Place, begun: Journal, kernel: bytes) -> Journal:
-    """The journal, knowing that the ratchet is about to write the files of `kernel` one after the other."""
+def with_written(place: Place, begun: Journal, candidate: Candidate) -> Journal:
+    """The journal, knowing that the ratchet is about to write the files of `candidate` one after the other."""
     folder = place.kernel_path.parent
     written: dict[str, bytes] = {}
-    states = [kernel]
-    for name, data in candidate_text.files_of(kernel).items():
+    states = [candidate]
+    for name, data in candidate.files.items():
         written[name] = data
-        before = written.get(KERNEL_NAME) or candidate_text.read_file(place.kernel_path)
+        before = written.get(KERNEL_NAME) or read_file(place.kernel_path)
         if before is not None:
-            states.append(
-                candidate_text.gathered(
-                    before, lambda name: written.get(name) or candidate_text.read_file(folder / name)
-                )
-            )
-    digests = [hashlib.sha256(state).hexdigest() for state in states]
+            states.append(Candidate.of_kernel(before, lambda name: written.get(name) or read_file(folder / name)))
+    digests = [state.sha256 for state in states]
     return replace(begun, written_sha256=tuple(dict.fromkeys((*begun.written_sha256, *digests))))

@@ -7,6 +7,7 @@ those without which what is left is right again.
 from dataclasses import replace
 
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import Chip
@@ -47,7 +48,7 @@ class _Work:
     def __init__(self, judge: TextJudge, chip: Chip, pieces: Pieces) -> None:
         self._judge, self._chip, self._pieces = judge, chip, pieces
         # It was accepted: that it passes now is asked at the reduced shapes.
-        self.champion = self._judge.evidence("champion", pieces.text, is_slower=lambda _: True)
+        self.champion = self._judge.evidence("champion", pieces.candidate, is_slower=lambda _: True)
         latency = roofline.latency_seconds(self.champion)
         if self.champion.failure is not None or latency is None:
             raise RatchetError(
@@ -74,12 +75,12 @@ class _Work:
     def row(self, piece: Piece) -> Ablated:
         """What it is worth: alone if it can go alone."""
         row = Ablated(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
-        text = self._pieces.without((piece,))
-        if text is not None and self._pieces.is_champion(text):
+        candidate = self._pieces.without((piece,))
+        if candidate is not None and self._pieces.is_champion(candidate):
             return replace(row, effect="superseded")
         tie: Tie = ""
         others: tuple[Piece, ...] | None = ()
-        if text is None:
+        if candidate is None:
             tie, others = "lines", companions(piece, self._pieces.after(piece), self._is_clean)
             if others and _is_verdict(apart := self._evidence((piece, *others))):
                 more = self._relying_on(piece, others)
@@ -94,7 +95,7 @@ class _Work:
         row = replace(
             row, tie=tie, together=tuple(other.name for other in others), failure=row.failure or why_not(evidence),
             spills=executed_spills(evidence), vmem_bytes=_vmem_bytes(evidence, self._chip),
-            scratch=f"profile_data/{self._judge.work(_name(taken), self._text(taken))}",
+            scratch=f"profile_data/{self._judge.work(_name(taken), self._candidate(taken))}",
         )  # fmt: skip
         row = with_worth(row, self.champion, evidence)
         return replace(row, own_seconds=self._own_seconds(row, others))
@@ -127,12 +128,12 @@ class _Work:
         return self._is_clean(taken) and self._evidence(taken).failure is None
 
     def _evidence(self, taken: tuple[Piece, ...]) -> Evidence:
-        return self._judge.evidence(_name(taken), self._text(taken), is_slower=self._is_no_faster)
+        return self._judge.evidence(_name(taken), self._candidate(taken), is_slower=self._is_no_faster)
 
-    def _text(self, taken: tuple[Piece, ...]) -> bytes:
-        text = self._pieces.without(taken)
-        assert text is not None, f"{_name(taken)}: nothing was merged"
-        return text
+    def _candidate(self, taken: tuple[Piece, ...]) -> Candidate:
+        candidate = self._pieces.without(taken)
+        assert candidate is not None, f"{_name(taken)}: nothing was merged"
+        return candidate
 
     def _is_no_faster(self, found: Evidence) -> bool:
         latency = roofline.latency_seconds(found)

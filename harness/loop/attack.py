@@ -1,6 +1,5 @@
 """A search for the input on which a kernel errs most, of the space that its problem's inputs are drawn from."""
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness import files, limits
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge import simulate
@@ -34,9 +34,9 @@ class _Kept:
 
 
 def attack(
-    contest: Contest, member: Member, kernel: bytes, *, minutes: float, seed: int | None, first: bool, tell: Tell
+    contest: Contest, member: Member, candidate: Candidate, *, minutes: float, seed: int | None, first: bool, tell: Tell
 ) -> Attack:
-    """The worst input that was found for `kernel` in so many minutes; `tell` hears of each that is worse than before.
+    """The worst input that was found for `candidate` in so many minutes; `tell` hears of each that is worse.
 
     Of `member`, the problem of the contest or one of its suite.
 
@@ -47,11 +47,11 @@ def attack(
     """
     seed = secrets.randbits(31) if seed is None else seed
     folder = contest.directory / "profile_data" / "attack"
-    sha256, title = hashlib.sha256(kernel).hexdigest(), member.problem.statement().title
+    sha256, title = candidate.sha256, member.problem.statement().title
     began = time.monotonic()
     with locking.held(folder / "attack.lock", "attack"):
         tried, worst = attack_search.search(
-            _plan(contest, member, kernel), seconds=60 * minutes, seed=seed, first=first, tell=tell
+            _plan(contest, member, candidate), seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
@@ -63,8 +63,8 @@ def attack(
     )  # fmt: skip
 
 
-def repeat(contest: Contest, member: Member, kernel: bytes, path: Path) -> Attack:
-    """The input in that file once more, with `kernel`; `path` may be relative to the contest's folder too.
+def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
+    """The input in that file once more, with `candidate`; `path` may be relative to the contest's folder too.
 
     Raises UsageError `bad-attack`: no such file, or one of another problem.
     """
@@ -79,17 +79,17 @@ def repeat(contest: Contest, member: Member, kernel: bytes, path: Path) -> Attac
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
     with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
-        found = attack_search.repeat(_plan(contest, member, kernel), kept.found)
+        found = attack_search.repeat(_plan(contest, member, candidate), kept.found)
     return Attack(
-        problem=title, kernel_sha256=hashlib.sha256(kernel).hexdigest(), seed=found.seed, tried=1,
+        problem=title, kernel_sha256=candidate.sha256, seed=found.seed, tried=1,
         seconds=time.monotonic() - began, worst=found, file=str(path),
     )  # fmt: skip
 
 
-def _plan(contest: Contest, member: Member, kernel: bytes) -> Plan:
+def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:
     work = contest.directory / "profile_data" / "attack" / "work"
     asked = Request(
-        directory=contest.directory, kernel=kernel, problem=contest.problem, chip=contest.chip, work=work,
+        directory=contest.directory, candidate=candidate, problem=contest.problem, chip=contest.chip, work=work,
         simulate=simulate.run, timed=False,
     )  # fmt: skip
     return Plan(request=asked, member=member, source="simulated", work=work)

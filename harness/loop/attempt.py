@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import candidate_text
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
@@ -22,8 +22,7 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, rescale, resimulate, search_state
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say, evaluate, may_pass_next_time, sha256
-from harness.loop.settings import rewritten
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say, evaluate, may_pass_next_time
 from harness.records import (
     Attempt,
     Champion,
@@ -81,9 +80,9 @@ def attempt_locked(
     for sentence in ledger.recover():
         say(sentence)
     preconditions.refuse_unfit(ledger.repository, contest)
-    original = contest.kernel()
+    original = contest.candidate()
     refuse_no_python(original)
-    kernel = rewritten(original, options.settings)
+    candidate = original.set(options.settings)
     rows, skipped = ledger.rows()
     for sentence in skipped:
         say(sentence)
@@ -101,11 +100,11 @@ def attempt_locked(
     ledger.begin(original, f"attempt {run.number}")
     watch, data = None, contest.directory / "profile_data"
     try:
-        if kernel != original:
-            ledger.restore_kernel(kernel)
+        if candidate != original:
+            ledger.restore(candidate)
         watch = guard.begin(ledger, contest)
         with pruning.in_use(data):
-            judged = _attempt(run, watch, hypothesis, original, kernel)
+            judged = _attempt(run, watch, hypothesis, original, candidate)
     except BaseException:
         for sentence in _put_right(run, watch).sentences if watch else ():
             say(sentence)
@@ -121,9 +120,9 @@ def attempt_locked(
     return judged
 
 
-def refuse_no_python(kernel: bytes) -> None:
+def refuse_no_python(candidate: Candidate) -> None:
     """Raises RatchetError `syntax-error` where a file of a candidate is no Python: then no idea was tried."""
-    for name, source in candidate_text.files_of(kernel).items():
+    for name, source in candidate.files.items():
         try:
             ast.parse(source, name)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -144,7 +143,7 @@ def _put_right(run: Run, watch: guard.Watch) -> guard.Tampering:
 class _Decided:
     """One candidate, evaluated and judged."""
 
-    kernel: bytes
+    candidate: Candidate
     evidence: Evidence
     paired: PairedBenchmark | None
     opponent: Opponent | None
@@ -152,15 +151,15 @@ class _Decided:
     looked_at: int
 
 
-def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
+def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: Candidate, candidate: Candidate) -> Judged:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
     head = git.head_commit(ledger.repository)
     champion = ledger.champion()
-    champion_kernel = ledger.champion_kernel() if champion else b""
+    champion_candidate = ledger.champion_candidate() if champion else None
     adopts = champion is not None and options.rebaseline and ledger.kernel_changed_since(champion)
-    unchanged = champion is not None and kernel == champion_kernel and not adopts
+    unchanged = champion is not None and candidate == champion_candidate and not adopts
     on_its_own = champion is None or unchanged or options.rebaseline
     if champion and not options.rebaseline and ledger.kernel_changed_since(champion):
         run.say(
@@ -171,12 +170,12 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         kept = "what comes of it is kept as a note" if options.record else "not recorded"
         run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, {kept}")
     facing = None
-    if champion and not on_its_own:
-        facing = opponent(run, champion, champion_kernel)
-    found = _decided(run, watch, kernel, facing, may_be_known=unchanged)
+    if champion and champion_candidate and not on_its_own:
+        facing = opponent(run, champion, champion_candidate)
+    found = _decided(run, watch, candidate, facing, may_be_known=unchanged)
     settings, sweep = options.settings, options.sweep
     if found.verdict.outcome == "failed" and options.alternatives and not unchanged:
-        chosen, found, refused = _in_its_place(run, original, found, facing, champion_kernel)
+        chosen, found, refused = _in_its_place(run, original, found, facing, champion_candidate)
         sweep = replace(sweep, refused=refused) if sweep else None
         if chosen is not None:
             settings, hypothesis = chosen.settings, chosen.hypothesis
@@ -192,7 +191,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         started=started,
         finished=_now(),
         judged_against=head,
-        kernel_sha256=sha256(found.kernel),
+        kernel_sha256=found.candidate.sha256,
         key=run.key,
         policy=run.policy,
         evidence=evidence,
@@ -204,7 +203,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         settings=settings,
         sweep=sweep,
         looked_at=found.looked_at,
-        diff=diff.unified(champion_kernel, found.kernel),
+        diff=diff.unified(champion_candidate.text if champion_candidate else b"", found.candidate.text),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
     if unchanged and champion:
@@ -219,7 +218,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         _keep_note(run, watch, champion, facing.evidence)
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
-        result, row, found.kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
+        result, row, found.candidate, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
     )
     ledger.log_notes()
     return Judged(
@@ -241,7 +240,7 @@ def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Eviden
 
 
 def _decided(
-    run: Run, watch: guard.Watch, kernel: bytes, facing: Opponent | None, *, may_be_known: bool = False
+    run: Run, watch: guard.Watch, candidate: Candidate, facing: Opponent | None, *, may_be_known: bool = False
 ) -> _Decided:
     """One candidate under the judge; what was changed while its processes ran is put right, and is its failure.
 
@@ -255,7 +254,7 @@ def _decided(
     def is_slower(found: Evidence) -> bool:
         return facing is not None and judging.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
-    asked = replace(run.request(kernel, f"{run.number:04d}"), timed=facing is None)
+    asked = replace(run.request(candidate, f"{run.number:04d}"), timed=facing is None)
     evidence = evaluate(
         asked,
         Listener(
@@ -276,12 +275,12 @@ def _decided(
     looked_at = max(own, search_state.looked_at(run.ledger, run.rows, run.digest, fingerprint))
     verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, looked_at)
     return _Decided(
-        kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
+        candidate=candidate, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
     )
 
 
 def _in_its_place(
-    run: Run, original: bytes, first: _Decided, facing: Opponent | None, champion_kernel: bytes
+    run: Run, original: Candidate, first: _Decided, facing: Opponent | None, champion_candidate: Candidate | None
 ) -> tuple[Alternative | None, _Decided, tuple[Refused, ...]]:
     """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
 
@@ -297,18 +296,18 @@ def _in_its_place(
     # Of a sweep that was killed.
     shutil.rmtree(aside, ignore_errors=True)
     for one in worth:
-        kernel = rewritten(original, one.settings)
-        if one.fingerprint in programs or kernel == champion_kernel:
+        candidate = original.set(one.settings)
+        if one.fingerprint in programs or candidate == champion_candidate:
             continue
         run.say(
             f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: {_setting(one.settings)}"
         )
         if not aside.exists():
             files.rename(aside)
-        run.ledger.restore_kernel(kernel)
+        run.ledger.restore(candidate)
         watch = guard.begin(run.ledger, run.contest)
         try:
-            found = _decided(run, watch, kernel, facing)
+            found = _decided(run, watch, candidate, facing)
         except BaseException:
             _put_right(run, watch)
             raise
@@ -320,7 +319,7 @@ def _in_its_place(
     if aside.exists():
         shutil.rmtree(files, ignore_errors=True)
         aside.rename(files)
-        run.ledger.restore_kernel(first.kernel)
+        run.ledger.restore(first.candidate)
     return None, first, tuple(refused)
 
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from git import Repo
 
-from harness import candidate_text
 from harness.advice.comparison import Side, compare
+from harness.candidate import KERNEL, Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Progress
@@ -20,8 +20,8 @@ from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger import lock as locking
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, may_pass_next_time, sha256
-from harness.loop.gate import kernel_at
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, may_pass_next_time
+from harness.loop.gate import candidate_at
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Row
 from harness.records.bisection import Bisection, Judgment, Metric
@@ -35,11 +35,11 @@ _JUDGED = ("baseline", "experiment", "rebaseline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One kernel of a history: what it is called, what is said of it, its text."""
+    """One kernel of a history: what it is called, what is said of it, its files."""
 
     name: str
     title: str
-    kernel: bytes
+    candidate: Candidate
 
 
 def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
@@ -54,7 +54,7 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
         titles[number] = ledger.attempt(number).hypothesis
     numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
-        [Step(name=f"attempt {number}", title=titles[number], kernel=ledger.kernel(number)) for number in numbers]
+        [Step(name=f"attempt {number}", title=titles[number], candidate=ledger.candidate(number)) for number in numbers]
     )
 
 
@@ -79,24 +79,24 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     found = []
     for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
-        kernel = _candidate(ledger, commit.id)
-        if kernel is not None:
-            found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], kernel=kernel))
+        candidate = _candidate(ledger, commit.id)
+        if candidate is not None:
+            found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], candidate=candidate))
     for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
         if _candidate(ledger, commit_id) is None:
             nearest = f"; the nearest between the two that has one is {found[place].name}" if found else ""
             raise RatchetError(
                 "nothing-to-find",
-                f"expected {option} to have {'/'.join(filter(None, (ledger.directory, candidate_text.KERNEL)))}, got "
+                f"expected {option} to have {'/'.join(filter(None, (ledger.directory, KERNEL)))}, got "
                 f"{name}, which has none that can be judged{nearest}",
             )
     return _distinct(found)
 
 
-def _candidate(ledger: Ledger, commit: str) -> bytes | None:
-    """The text of the candidate that a commit has, None where there is none, or one that no attempt could record."""
+def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
+    """The candidate that a commit has, None where there is none, or one that no attempt could record."""
     try:
-        return kernel_at(ledger.repository, commit, ledger.directory)
+        return candidate_at(ledger.repository, commit, ledger.directory)
     except RatchetError as error:
         if error.kind != "reserved-line":
             raise
@@ -112,8 +112,8 @@ def _commit(repository: Repo, name: str) -> str:
 
 
 def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Those whose text differs from that of the one before."""
-    return tuple(step for at, step in enumerate(steps) if not at or step.kernel != steps[at - 1].kernel)
+    """Those that differ from the one before."""
+    return tuple(step for at, step in enumerate(steps) if not at or step.candidate != steps[at - 1].candidate)
 
 
 class Records:
@@ -132,9 +132,9 @@ class Records:
         }
         self.used: list[str] = []
 
-    def evidence(self, name: str, kernel: bytes, answers: Callable[[Evidence], bool]) -> Evidence | None:
+    def evidence(self, name: str, candidate: Candidate, answers: Callable[[Evidence], bool]) -> Evidence | None:
         """The newest evidence on that text if it `answers` what is asked, else None; a record may be unreadable."""
-        number = self._numbers.get(sha256(kernel))
+        number = self._numbers.get(candidate.sha256)
         if number is None:
             return None
         try:
@@ -183,7 +183,7 @@ class _Search:
     ) -> None:
         self._judge, self._steps, self._metric, self._threshold = judge, steps, metric, threshold
         self._records = records
-        self._found: dict[bytes, Judgment] = {}
+        self._found: dict[Candidate, Judgment] = {}
         self.judged: list[Judgment] = []
 
     def ends(self) -> tuple[int, int]:
@@ -192,14 +192,16 @@ class _Search:
         What was taken back since, so that a good text stands behind it again, is not what is bad at the end.
         """
         known = [
-            (at, self._found[step.kernel].is_bad) for at, step in enumerate(self._steps) if step.kernel in self._found
+            (at, self._found[step.candidate].is_bad)
+            for at, step in enumerate(self._steps)
+            if step.candidate in self._found
         ]
         good = max(at for at, is_bad in known if is_bad is False)
         return good, min(at for at, is_bad in known if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
         """Places between whose text was not judged."""
-        return [at for at in range(good + 1, bad) if self._steps[at].kernel not in self._found]
+        return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self._found]
 
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
@@ -223,8 +225,8 @@ class _Search:
     def judge(self, at: int) -> Judgment:
         """This kernel, judged now unless the same text was."""
         step = self._steps[at]
-        if step.kernel in self._found:
-            return self._found[step.kernel]
+        if step.candidate in self._found:
+            return self._found[step.candidate]
         # Whether a kernel is right is asked only where that is the question.
         found = self._evaluated(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(found), executed_spills(found)
@@ -233,23 +235,25 @@ class _Search:
             failure=why_not(found, timed=self._metric != "correctness"),
             is_bad=self._is_bad(found, latency, spills) if at else False,
         )  # fmt: skip
-        self._found[step.kernel] = judgment
+        self._found[step.candidate] = judgment
         self.judged.append(judgment)
         return judgment
 
     def _evaluated(self, step: Step, *, checked: bool) -> Evidence:
-        recorded = self._records.evidence(step.name, step.kernel, partial(_answers, self._metric, with_lines=checked))
+        recorded = self._records.evidence(
+            step.name, step.candidate, partial(_answers, self._metric, with_lines=checked)
+        )
         if recorded is not None:
             return recorded
         is_slower = None if self._metric == "correctness" else lambda _: True
-        return self._judge.evidence(step.name, step.kernel, checked=checked, is_slower=is_slower)
+        return self._judge.evidence(step.name, step.candidate, checked=checked, is_slower=is_slower)
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
             # One that does not compile has no time, which is no regression of it.
             is_verdict = self._metric == "correctness" and not may_pass_next_time(evidence.failure)
             return True if is_verdict else None
-        first = self._found[self._steps[0].kernel]
+        first = self._found[self._steps[0].candidate]
         if self._metric == "correctness":
             return False
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)
@@ -268,10 +272,14 @@ class _Search:
             return None
         # With what each line costs, which is not found out where nothing is checked.
         before, after = (
-            Side(name=f"{step.name} ({step.title})", kernel=step.kernel, evidence=self._evaluated(step, checked=True))
+            Side(
+                name=f"{step.name} ({step.title})",
+                candidate=step.candidate,
+                evidence=self._evaluated(step, checked=True),
+            )
             for step in (self._steps[good], self._steps[bad])
         )
-        return compare(before, after, unified(before.kernel, after.kernel))
+        return compare(before, after, unified(before.candidate.text, after.candidate.text))
 
 
 def _answers(metric: Metric, found: Evidence, *, with_lines: bool) -> bool:

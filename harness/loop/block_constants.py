@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from harness import candidate_text
-from harness.loop.settings import constants, value_of
+from harness.candidate import Candidate
+from harness.loop.settings import value_of
 from harness.records import Edit, Evidence, Hint, Report
 
 
-def with_settings(report: Report, evidence: Evidence, kernel: bytes) -> Report:
-    """`report` with the constants of `kernel`, the candidate's text, that make the edits of its hints."""
-    return replace(report, hints=tuple(_with_settings(hint, evidence, kernel) for hint in report.hints))
+def with_settings(report: Report, evidence: Evidence, candidate: Candidate) -> Report:
+    """`report` with the constants of `candidate` that make the edits of its hints."""
+    return replace(report, hints=tuple(_with_settings(hint, evidence, candidate) for hint in report.hints))
 
 
-def _with_settings(hint: Hint, evidence: Evidence, kernel: bytes) -> Hint:
-    edits = tuple(replace(edit, constants=_constants(edit, evidence, kernel)) for edit in hint.edits)
+def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint:
+    edits = tuple(replace(edit, constants=_constants(edit, evidence, candidate)) for edit in hint.edits)
     known: dict[str, list[str]] = {}
     for edit in edits:
         if len(edit.constants) == 1:
@@ -29,10 +29,10 @@ def _with_settings(hint: Hint, evidence: Evidence, kernel: bytes) -> Hint:
     return replace(hint, edits=edits, suggestion=words)
 
 
-def _constants(edit: Edit, evidence: Evidence, kernel: bytes) -> tuple[str, ...]:
+def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
     """The constant that its BlockSpec names; else all that have the block's size."""
-    sized = tuple(name for name, value in constants(kernel) if _is_size(value, edit.size))
-    named = next(filter(None, _named(edit, evidence, kernel)), "")
+    sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
+    named = next(filter(None, _named(edit, evidence, candidate)), "")
     return (named,) if named in sized else sized
 
 
@@ -43,12 +43,12 @@ def _is_size(value: str, size: int) -> bool:
     return False
 
 
-def _named(edit: Edit, evidence: Evidence, kernel: bytes) -> Iterator[str]:
+def _named(edit: Edit, evidence: Evidence, candidate: Candidate) -> Iterator[str]:
     """What stands for the block's size in the BlockSpec of the input, where all of them are written out."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     inputs = [window for call in calls for window in call.windows if window.role == "input"]
     places = [place for place, window in enumerate(inputs) if window.name == edit.window]
-    for text in candidate_text.files_of(kernel).values():
+    for text in candidate.files.values():
         nodes: tuple[ast.AST, ...] = ()
         with suppress(SyntaxError, ValueError):
             nodes = tuple(ast.walk(ast.parse(text)))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, Request, named
@@ -34,24 +35,24 @@ class Run:
     def digest(self) -> str:
         return key_digest(self.key)
 
-    def request(self, kernel: bytes, work: str) -> Request:
+    def request(self, candidate: Candidate, work: str) -> Request:
         """The request for one evaluation within the attempt, as its options have it."""
-        asked = request(self.contest, kernel, work, on=self.options.on)
+        asked = request(self.contest, candidate, work, on=self.options.on)
         return replace(asked, deep=self.options.deep, policy=self.policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opponent:
-    """The champion as the candidate meets it. `fresh`: it was evaluated inside this attempt."""
+    """The champion as the challenger meets it. `fresh`: it was evaluated inside this attempt."""
 
     attempt: Attempt
     commit: str
-    kernel: bytes
+    candidate: Candidate
     evidence: Evidence
     fresh: bool
 
 
-def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
+def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     """The champion under this attempt's keys: its own evidence, that of an attempt since, or evaluated now.
 
     Where it is evaluated now, it is checked wholly as well; what comes of it is a note on the champion.
@@ -60,11 +61,11 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     passes = _passes(run, champion)
     known = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
     if known and passes is not False:
-        return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
+        return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=known, fresh=False)
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
-    asked = replace(run.request(kernel, _work(run)), timed=False)
+    asked = replace(run.request(candidate, _work(run)), timed=False)
     evidence = evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
     if evidence.failure:
         raise RatchetError(
@@ -74,7 +75,7 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
             f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
             f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
         )
-    return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+    return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=evidence, fresh=True)
 
 
 def _passes(run: Run, champion: Attempt) -> bool | None:
@@ -89,11 +90,13 @@ def defender(run: Run, facing: Opponent) -> resimulate.Defender:
     """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
 
     def again() -> None:
-        asked = replace(run.request(facing.kernel, _work(run)), timed=False, checked=False)
+        asked = replace(run.request(facing.candidate, _work(run)), timed=False, checked=False)
         evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
 
     works = (_work(run), f"{facing.attempt.number:04d}")
-    return resimulate.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)
+    return resimulate.Defender(
+        evidence=facing.evidence, candidate=facing.candidate, works=works, again=again, say=run.say
+    )
 
 
 def _work(run: Run) -> str:

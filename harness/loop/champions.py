@@ -97,7 +97,7 @@ def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
     """The note on the champion, kept; None and why where its failure may be this machine's."""
-    asked = request(contest, ledger.champion_kernel(), WORK, on="simulated")
+    asked = request(contest, ledger.champion_candidate(), WORK, on="simulated")
     evidence = evaluate(asked, Listener(progress=named(name, progress)))
     if evidence.failure is not None and may_pass_next_time(evidence.failure):
         return None, f"{evidence.failure.kind}: {evidence.failure.message}; it may be this machine"

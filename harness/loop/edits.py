@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from harness.advice.edits import Tried, is_made_by
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
 from harness.loop import screening
-from harness.loop.settings import constants, rewrite, value_of
+from harness.loop.settings import value_of
 from harness.records import Edit, Evidence, Policy
 
 # Each takes some seconds of one core.
@@ -15,13 +16,13 @@ _MOST_EDITS = 8
 
 def simulated(
     contest: Contest,
-    kernel: bytes,
+    candidate: Candidate,
     base: Evidence,
     edits: Sequence[Edit],
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[Tried, ...]:
-    """The edits of `kernel` that one constant makes, compiled and simulated beside `base`, the fastest first.
+    """The edits of `candidate` that one constant makes, compiled and simulated beside `base`, the fastest first.
 
     A constant is tried for an edit where its value is the block's size; which blocks it really changes only the
     program says. Nothing is checked for being right, and nothing recorded. Empty where `base` was not simulated.
@@ -30,12 +31,12 @@ def simulated(
     before = run.mean_seconds if run else None
     if not before:
         return ()
-    asked = _settings(kernel, edits)
+    asked = _settings(candidate, edits)
     waiting = list(asked)
     found: list[Tried] = []
 
-    def tell(text: bytes, evidence: Evidence) -> None:
-        name, old, new = asked[text]
+    def tell(candidate: Candidate, evidence: Evidence) -> None:
+        name, old, new = asked[candidate]
         made = tuple(edit for edit in edits if is_made_by(edit, evidence))
         seconds = latency_seconds(evidence)
         kind, said = screening.why_no_latency(evidence) if seconds is None else ("", "")
@@ -56,12 +57,12 @@ def simulated(
     return tuple(sorted(found, key=lambda one: (one.time_ratio is None, one.time_ratio or 0.0, one.words)))
 
 
-def _settings(kernel: bytes, edits: Sequence[Edit]) -> dict[bytes, tuple[str, str, str]]:
-    """The text with one constant rewritten -> its name, its value and the new one, of the first edits."""
-    sizes = {name: value_of(value) for name, value in constants(kernel)}
-    found: dict[bytes, tuple[str, str, str]] = {}
+def _settings(candidate: Candidate, edits: Sequence[Edit]) -> dict[Candidate, tuple[str, str, str]]:
+    """The candidate with one constant rewritten -> its name, its value and the new one, of the first edits."""
+    sizes = {name: value_of(value) for name, value in candidate.constants}
+    found: dict[Candidate, tuple[str, str, str]] = {}
     for edit in edits:
         for name, value in sizes.items():
             if type(value) is int and value == edit.size and len(found) < _MOST_EDITS:
-                found[rewrite(kernel, name, str(edit.new), "kernel.py")] = (name, str(value), str(edit.new))
+                found[candidate.set(((name, str(edit.new)),))] = (name, str(value), str(edit.new))
     return found

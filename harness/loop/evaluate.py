@@ -1,10 +1,10 @@
 """The request for an evaluation of a contest's kernel, the options of an attempt, and failures that may pass."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness import files
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
@@ -70,15 +70,15 @@ class Options:
     alternatives: tuple[Alternative, ...] = ()
 
 
-def request(contest: Contest, kernel: bytes, work: str, *, on: str | None = None) -> Request:
-    """The request for all that can be found out about `kernel`, the text of a candidate.
+def request(contest: Contest, candidate: Candidate, work: str, *, on: str | None = None) -> Request:
+    """The request for all that can be found out about a candidate.
 
     Files go to `profile_data/<work>`. A program that was compiled and simulated before under the same key is not again.
     Raises RatchetError `bad-problem` where prepare.py's own problem does not keep what every problem must keep.
     """
     contest.require_conforming()
     return Request(
-        directory=contest.directory, kernel=kernel, problem=contest.problem, chip=contest.chip,
+        directory=contest.directory, candidate=candidate, problem=contest.problem, chip=contest.chip,
         work=contest.directory / "profile_data" / work, simulate=simulate.run, on=on, programs=_programs(contest),
     )  # fmt: skip
 
@@ -96,8 +96,3 @@ def _programs(contest: Contest) -> SeenPrograms | None:
     if folder is None:
         return None
     return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
-
-
-def sha256(kernel: bytes) -> str:
-    """The hash by which records know a kernel.py."""
-    return hashlib.sha256(kernel).hexdigest()

@@ -9,8 +9,7 @@ from harness import files
 from harness.contest import Contest
 from harness.judge.evaluate.request import Listener, Progress
 from harness.ledger import lock as locking
-from harness.loop.evaluate import Options, evaluate, request, sha256
-from harness.loop.settings import rewritten
+from harness.loop.evaluate import Options, evaluate, request
 from harness.records import Evidence, Key, Policy
 
 WORK = "judge"
@@ -36,10 +35,10 @@ def judge(contest: Contest, options: Options, policy: Policy, progress: Progress
         # First of all: what is kept must never speak of schedules that are being replaced.
         if _path(contest).exists():
             files.remove(_path(contest))
-        kernel = rewritten(contest.kernel(), options.settings)
-        asked = replace(request(contest, kernel, WORK, on=options.on), deep=options.deep, policy=policy)
+        candidate = contest.candidate().set(options.settings)
+        asked = replace(request(contest, candidate, WORK, on=options.on), deep=options.deep, policy=policy)
         evidence = evaluate(asked, Listener(progress=progress))
-        found = _Found(kernel_sha256=sha256(kernel), key=_key(contest), evidence=evidence)
+        found = _Found(kernel_sha256=candidate.sha256, key=_key(contest), evidence=evidence)
         files.write_atomically(_path(contest), msgspec.json.encode(found))
         return evidence
 
@@ -55,7 +54,7 @@ def kept(contest: Contest) -> Evidence | None:
         found = msgspec.json.decode(_path(contest).read_bytes(), type=_Found)
     except (OSError, msgspec.DecodeError):
         return None
-    is_same = found.kernel_sha256 == sha256(contest.kernel()) and found.key.counts_for(_key(contest))
+    is_same = found.kernel_sha256 == contest.candidate().sha256 and found.key.counts_for(_key(contest))
     return found.evidence if is_same else None
 
 

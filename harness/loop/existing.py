@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from harness.candidate import Candidate
+from harness.constants import constants, rewrite
 from harness.errors import RatchetError
-from harness.loop import settings
 from harness.records import Statement
 from harness.records.problem import Parameter
 
@@ -42,7 +43,7 @@ class Target:
 class Variant:
     """One kernel.py, and how it hands the problem's arrays over, in words."""
 
-    kernel: bytes
+    candidate: Candidate
     words: str
 
 
@@ -67,11 +68,11 @@ def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str],
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
         if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
-            yield Variant(kernel=_with_parameters(source, statement), words="as its own wrapper does")
+            yield Variant(candidate=_with_parameters(source, statement), words="as its own wrapper does")
             return
     options = _options(wanted, statement, dict(given))
     for body, words in _bodies(statement):
-        yield Variant(kernel=_text(wanted, statement, options, body).encode(), words=words)
+        yield Variant(candidate=_candidate(wanted, statement, options, body), words=words)
 
 
 # --- where a function is -----------------------------------------------------------------------
@@ -135,13 +136,13 @@ def _is_installed(path: Path) -> bool:
 # --- the text ----------------------------------------------------------------------------------
 
 
-def _with_parameters(source: bytes, statement: Statement) -> bytes:
+def _with_parameters(source: bytes, statement: Statement) -> Candidate:
     """A kernel.py with the constants that are called as the problem's parameters set to those."""
-    known = {name for name, _ in settings.constants(source)}
+    known = {name for name, _ in constants(source)}
     for name, value in statement.parameters:
         if name.upper() in known:
-            source = settings.rewrite(source, name.upper(), repr(value), "kernel.py")
-    return source
+            source = rewrite(source, name.upper(), repr(value), "kernel.py")
+    return Candidate(text=source)
 
 
 def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> dict[str, str]:
@@ -221,15 +222,16 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         yield turned[axes], "with the heads behind the sequence"
 
 
-def _text(wanted: Target, statement: Statement, options: Mapping[str, str], body: str) -> str:
+def _candidate(wanted: Target, statement: Statement, options: Mapping[str, str], body: str) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
     constants = "".join(f"{name.upper()} = {value}\n" for name, value in options.items())
     handed = ", ".join(f"{name}={name.upper()}" for name in options)
     jax = "import jax\n" if "jax." in body else ""
-    return (
+    text = (
         f'"""{statement.operation} by {wanted.function} of {wanted.module}: what an experiment changes."""\n\n'
         f"import functools\n\n{jax}from {wanted.module} import {wanted.function} as existing\n\n"
         f'KERNEL_NAME = "{wanted.function}"\nPROBLEM_DESCRIPTION = "{statement.operation}"\n\n'
         f"{constants}{chr(10) if constants else ''}\n"
         f"def kernel_fn({names}):\n    call = functools.partial(existing{', ' + handed if handed else ''})\n{body}\n"
     )
+    return Candidate(text=text.encode())

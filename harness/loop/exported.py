@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harness import candidate_text
 from harness.errors import RatchetError
 from harness.judge.evaluate.draws import seed
 from harness.judge.evaluate.messages import (
@@ -42,7 +41,7 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
         pickled, own = scratch / "problem.pickle", scratch / "candidate"
         pickled.write_bytes(pickle.dumps(kernel.problem))
         own.mkdir()
-        for name, data in candidate_text.files_of(kernel.text).items():
+        for name, data in kernel.candidate.files.items():
             (own / name).write_bytes(data)
         confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
         child = children.start("candidate", MODULES["candidate"], own, environment.on_cpu(), confinement=confinement)

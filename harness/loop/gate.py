@@ -4,27 +4,29 @@ Both sides are judged in the same run, by the same judge and compiler, under the
 change does not choose the problem that it is judged by.
 """
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from git import Repo
 
-from harness import candidate_text, files
 from harness import contest as contests
+from harness import files
 from harness.advice.comparison import Side, compare
+from harness.candidate import KERNEL, Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Listener, Progress, named
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import evaluate, may_pass_next_time, request, sha256
+from harness.loop.evaluate import evaluate, may_pass_next_time, request
 from harness.records import Evidence
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
 from harness.units import percent
 
-_OF_A_CONTEST = (candidate_text.KERNEL, "prepare.py")
+_OF_A_CONTEST = (KERNEL, "prepare.py")
 _KINDS = {"link": "symbolic link", "commit": "submodule", "tree": "folder", "blob": "file"}
 
 
@@ -105,25 +107,29 @@ def moved(change: Change, folders: Sequence[str], into: Path) -> dict[str, str]:
     gone = {folder: found for folder in folders if (found := _stated(change, change.base, change.head, folder, into))}
     come = {folder: found for folder in folders if (found := _stated(change, change.head, change.base, folder, into))}
     origins: dict[str, str] = {}
-    for folder, (problem, kernel) in come.items():
+    for folder, (problem, candidate) in come.items():
         alike = [old for old, (stated, _) in gone.items() if stated == problem and old not in origins.values()]
         if alike:
             name = PurePosixPath(folder).name
-            origins[folder] = min(alike, key=lambda old: (gone[old][1] != kernel, PurePosixPath(old).name != name))
+            origins[folder] = min(alike, key=lambda old: (gone[old][1] != candidate, PurePosixPath(old).name != name))
     return origins
 
 
-def _stated(change: Change, commit: str, other: str, folder: str, into: Path) -> tuple[tuple[str, str], bytes] | None:
-    """What a contest states that is in `commit` and not in the `other`, and its kernel; None where it is not so."""
+def _stated(
+    change: Change, commit: str, other: str, folder: str, into: Path
+) -> tuple[tuple[str, str], Candidate] | None:
+    """What a contest states that is in `commit` and not in the `other`, and its candidate; None where it is not so."""
     try:
-        here, there = (kernel_at(change.repository, one, folder) for one in (commit, other))
+        here, there = (candidate_at(change.repository, one, folder) for one in (commit, other))
     except RatchetError:
         return None
     prepare = _file(change.repository, commit, folder, "prepare.py")
     if here is None or there is not None or prepare is None:
         return None
     try:
-        contest = _written(into / sha256(folder.encode("utf-8", "surrogateescape"))[:16], prepare, here)
+        contest = _written(
+            into / hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:16], prepare, here
+        )
     except RatchetError:
         return None
     return (contest.problem_digest, contest.chip.name), here
@@ -146,8 +152,8 @@ def judge(
         return _alone(folder, "inconclusive", obstacle, "same", changed)
     try:
         before, after = (
-            kernel_at(change.repository, change.base, was),
-            kernel_at(change.repository, change.head, folder),
+            candidate_at(change.repository, change.base, was),
+            candidate_at(change.repository, change.head, folder),
         )
     except RatchetError as error:
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", "same", changed)
@@ -166,7 +172,7 @@ def judge(
         return replace(alone, after=new, contest=contest)
     is_same = before == after
     old = new if is_same else _side(contest, change.base, before, f"{label} before", "before", progress, is_base=True)
-    comparison = compare(old, new, unified(before, after))
+    comparison = compare(old, new, unified(before.text, after.text))
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
     reason += "" if was == folder else f"; before in {was or '.'}"
     gated = Gated(
@@ -197,14 +203,21 @@ def _simulated_seconds(evidence: Evidence) -> float | None:
 
 
 def _side(
-    contest: Contest, commit: str, kernel: bytes, label: str, work: str, progress: Progress, *, is_base: bool = False
+    contest: Contest,
+    commit: str,
+    candidate: Candidate,
+    label: str,
+    work: str,
+    progress: Progress,
+    *,
+    is_base: bool = False,
 ) -> Side:
     """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
     # What is simulated is the same on every machine; for other chips there is no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     listener = Listener(progress=named(f"{label}:", progress), is_slower=(lambda _: True) if is_base else None)
-    evidence = evaluate(request(contest, kernel, work, on=on), listener)
-    return Side(name=commit[:12], kernel=kernel, evidence=evidence)
+    evidence = evaluate(request(contest, candidate, work, on=on), listener)
+    return Side(name=commit[:12], candidate=candidate, evidence=evidence)
 
 
 def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:
@@ -250,23 +263,23 @@ def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[s
     Where a candidate is none, as with a reserved line, any module among the `changed` files may be a helper.
     """
     try:
-        kernel = kernel_at(repository, commit, folder)
+        candidate = candidate_at(repository, commit, folder)
     except RatchetError:
         yield from (name for name in changed if name.endswith(".py"))
         return
-    if kernel is not None and _file(repository, commit, folder, "prepare.py") is not None:
-        yield from (*candidate_text.files_of(kernel), "prepare.py")
+    if candidate is not None and _file(repository, commit, folder, "prepare.py") is not None:
+        yield from (*candidate.files, "prepare.py")
 
 
-def kernel_at(repository: Repo, commit: str, folder: str) -> bytes | None:
-    """The text of the candidate that a commit has in `folder`, None where there is no kernel.py.
+def candidate_at(repository: Repo, commit: str, folder: str) -> Candidate | None:
+    """The candidate that a commit has in `folder`, None where there is no kernel.py.
 
     Raises RatchetError `reserved-line`.
     """
-    kernel = _file(repository, commit, folder, candidate_text.KERNEL)
+    kernel = _file(repository, commit, folder, KERNEL)
     if kernel is None:
         return None
-    return candidate_text.gathered(kernel, lambda name: _file(repository, commit, folder, name))
+    return Candidate.of_kernel(kernel, lambda name: _file(repository, commit, folder, name))
 
 
 def _prepare(change: Change, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
@@ -303,10 +316,10 @@ def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None
     return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]
 
 
-def _written(into: Path, prepare: bytes, kernel: bytes) -> Contest:
+def _written(into: Path, prepare: bytes, candidate: Candidate) -> Contest:
     """A contest in a folder of its own. Raises RatchetError as `contest.load` does."""
     with files.refusals_in_words(f"writing {into}"):
         into.mkdir(parents=True, exist_ok=True)
-        for name, data in {**candidate_text.files_of(kernel), "prepare.py": prepare}.items():
+        for name, data in {**candidate.files, "prepare.py": prepare}.items():
             (into / name).write_bytes(data)
     return contests.load(into)

@@ -9,13 +9,14 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
+from harness.candidate import Candidate
+from harness.constants import names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.git import write
 from harness.loop import existing, scaffold, trace_text
-from harness.loop.settings import names, rewrite
 from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.report_words import simulated
 from harness.units import seconds
@@ -50,8 +51,8 @@ def new(
             undo.callback(path.unlink, missing_ok=True)
         contest = contests.load(directory)
         if target is not None:
-            kernel, words = _around(contest, target, settings, progress)
-            contest.kernel_path.write_bytes(kernel)
+            candidate, words = _around(contest, target, settings, progress)
+            contest.kernel_path.write_bytes(candidate.text)
         else:
             words = _words_on_template(contest, progress) if settings else ()
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
@@ -81,7 +82,7 @@ def _require_own_folder(directory: Path) -> None:
 
 def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
     """What is wrong with the template's own kernel.py where constants of the problem were changed."""
-    failure = trace_text.trace_failure(contest, contest.kernel(), progress)
+    failure = trace_text.trace_failure(contest, contest.candidate(), progress)
     if failure is None:
         return ()
     return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)
@@ -89,25 +90,25 @@ def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
 
 def _around(
     contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
-) -> tuple[bytes, tuple[str, ...]]:
+) -> tuple[Candidate, tuple[str, ...]]:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces; and what it does."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
     statement = _for_one_function(contest)
     refused: list[Failure] = []
     traced: list[tuple[existing.Variant, Failure]] = []
     for variant in existing.variants(target, statement, settings):
-        kernel = _set(variant.kernel, settings, problem)
-        failure = trace_text.trace_failure(contest, kernel, progress)
+        candidate = _set(variant.candidate, settings, problem)
+        failure = trace_text.trace_failure(contest, candidate, progress)
         if failure is not None:
             refused.append(failure)
             continue
-        evidence = trace_text.evidence(contest, kernel, progress)
+        evidence = trace_text.evidence(contest, candidate, progress)
         name = f"{target.module}:{target.function}"
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None
             took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-            return kernel, (f"kernel.py calls {name} {variant.words}: right at small shapes, {took}",)
-        traced.append((replace(variant, kernel=kernel), evidence.failure))
+            return candidate, (f"kernel.py calls {name} {variant.words}: right at small shapes, {took}",)
+        traced.append((replace(variant, candidate=candidate), evidence.failure))
     if not traced:
         first = refused[0]
         raise RatchetError(
@@ -117,7 +118,7 @@ def _around(
         )
     variant, failure = traced[0]
     said = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
-    return variant.kernel, (f"{said}; edit kernel.py before the baseline",)
+    return variant.candidate, (f"{said}; edit kernel.py before the baseline",)
 
 
 def _for_one_function(contest: Contest) -> Statement:
@@ -133,13 +134,13 @@ def _for_one_function(contest: Contest) -> Statement:
     return statement.members[0].statement
 
 
-def _set(kernel: bytes, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> bytes:
-    """`kernel` with the constants that it has; one that neither it nor the problem has is refused."""
-    own = names(kernel)
+def _set(candidate: Candidate, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> Candidate:
+    """`candidate` with the constants that it has; one that neither it nor the problem has is refused."""
+    text, own = candidate.text, names(candidate.text)
     for name, value in settings:
         if name in own or name not in problem:
-            kernel = rewrite(kernel, name, value, "kernel.py")
-    return kernel
+            text = rewrite(text, name, value, "kernel.py")
+    return Candidate(text=text)
 
 
 def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:

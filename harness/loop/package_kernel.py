@@ -3,10 +3,10 @@
 import ast
 from dataclasses import replace
 
-from harness import candidate_text
 from harness.advice.source_names import shown_name
+from harness.candidate import KERNEL, Candidate
+from harness.constants import constants
 from harness.loop.block_constants import with_settings
-from harness.loop.settings import constants
 from harness.records import Evidence, Hint, Report
 
 # More axes than these make a grid that nobody waits for.
@@ -15,16 +15,16 @@ _MOST_NAMES = 3
 _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
-def for_kernel(report: Report, evidence: Evidence, kernel: bytes) -> Report:
-    """`report` with hints that say what of `kernel`, the candidate's text, to try.
+def for_kernel(report: Report, evidence: Evidence, candidate: Candidate) -> Report:
+    """`report` with hints that say what of `candidate` to try.
 
     The code is taken for a package's where operations come from one and no file of the candidate makes a Pallas call.
     """
-    report = with_settings(report, evidence, kernel)
+    report = with_settings(report, evidence, candidate)
     traces = [program.trace for _, program in evidence.programs if program.trace]
     found = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
-    tried = _tried(candidate_text.files_of(kernel)[candidate_text.KERNEL])
-    if not found or not tried or b"pallas_call" in kernel:
+    tried = _tried(candidate.files[KERNEL])
+    if not found or not tried or b"pallas_call" in candidate.text:
         return report
     told: list[Hint] = []
     for hint in report.hints:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
-from harness import candidate_text
+from harness.candidate import KERNEL, Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger, merge
 from harness.ledger.bare_source import bare
@@ -13,7 +13,7 @@ from harness.records import Attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One change: what it is called, its attempt and what is said of it, the text before it and after it.
+    """One change: what it is called, its attempt and what is said of it, the candidate before it and after it.
 
     `is_experiment`: it was accepted for what it brought. Others were for what kernel.py was, and may be words alone.
     """
@@ -21,8 +21,8 @@ class Piece:
     name: str
     attempt: int
     title: str
-    before: bytes
-    after: bytes
+    before: Candidate
+    after: Candidate
     is_experiment: bool = True
 
 
@@ -37,10 +37,10 @@ class Pieces:
     attempt: int | None
     champion: int
     baseline: int
-    text: bytes
+    candidate: Candidate
     asked: tuple[Piece, ...]
     later: tuple[Piece, ...] = ()
-    _texts: dict[tuple[Piece, ...], bytes | None] = field(default_factory=dict)
+    _texts: dict[tuple[Piece, ...], Candidate | None] = field(default_factory=dict)
 
     @property
     def last_for_itself(self) -> Piece | None:
@@ -52,29 +52,29 @@ class Pieces:
     def before_last(self) -> "Pieces":
         """The same changes but the last, in the text before it."""
         asked, later = (self.asked, self.later[:-1]) if self.later else (self.asked[:-1], ())
-        return replace(self, text=self.every[-1].before, asked=asked, later=later, _texts={})
+        return replace(self, candidate=self.every[-1].before, asked=asked, later=later, _texts={})
 
     @property
     def every(self) -> tuple[Piece, ...]:
         """All of them, oldest first."""
         return (*self.asked, *self.later)
 
-    def without(self, taken: Sequence[Piece]) -> bytes | None:
+    def without(self, taken: Sequence[Piece]) -> Candidate | None:
         """The champion's text without these, the newest out first; None where others changed the same lines."""
         if not taken:
-            return self.text
+            return self.candidate
         first, *rest = sorted(taken, key=self.every.index)
         known = (first, *rest)
         if known not in self._texts:
-            text = self.without(rest)
+            merged = self.without(rest)
             self._texts[known] = (
-                None if text is None else merge.without(self.ledger.repository, text, first.before, first.after)
+                None if merged is None else merge.without(self.ledger.repository, merged, first.before, first.after)
             )
         return self._texts[known]
 
-    def is_champion(self, text: bytes) -> bool:
-        """Whether `text` is the champion's, or the champion's without the comments that stood in a merge's way."""
-        mine, theirs = candidate_text.files_of(text), candidate_text.files_of(self.text)
+    def is_champion(self, candidate: Candidate) -> bool:
+        """Whether `candidate` is the champion's, or the champion's without the comments that stood in a merge's way."""
+        mine, theirs = candidate.files, self.candidate.files
         return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 
     def after(self, piece: Piece) -> tuple[Piece, ...]:
@@ -118,7 +118,7 @@ def accepts(ledger: Ledger) -> Pieces:
     Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
     """
     standing = _standing(ledger)
-    texts = [ledger.kernel(one.number) for one in standing[:-1]] + [ledger.champion_kernel()]
+    candidates = [ledger.candidate(one.number) for one in standing[:-1]] + [ledger.champion_candidate()]
     asked = tuple(
         Piece(
             name=f"attempt {one.number}",
@@ -128,7 +128,7 @@ def accepts(ledger: Ledger) -> Pieces:
             after=after,
             is_experiment=one.kind == "experiment",
         )
-        for one, before, after in zip(standing[1:], texts[:-1], texts[1:], strict=True)
+        for one, before, after in zip(standing[1:], candidates[:-1], candidates[1:], strict=True)
         if before != after
     )
     if not asked:
@@ -138,7 +138,7 @@ def accepts(ledger: Ledger) -> Pieces:
             "got none that changed kernel.py: ./ratchet.sh next says what to try",
         )
     first, last = standing[0].number, standing[-1].number
-    return Pieces(ledger=ledger, attempt=None, champion=last, baseline=first, text=texts[-1], asked=asked)
+    return Pieces(ledger=ledger, attempt=None, champion=last, baseline=first, candidate=candidates[-1], asked=asked)
 
 
 def hunks(ledger: Ledger, number: int) -> Pieces:
@@ -178,7 +178,7 @@ def _standing(ledger: Ledger) -> list[Attempt]:
 
 def _hunks(piece: Piece) -> list[Piece]:
     """The change in parts, without context: each as the whole change with that part put back."""
-    before, after = (candidate_text.files_of(text) for text in (piece.before, piece.after))
+    before, after = piece.before.files, piece.after.files
     found = []
     for name in sorted({*before, *after}):
         old, new = (files.get(name, b"").splitlines(keepends=True) for files in (before, after))
@@ -189,14 +189,14 @@ def _hunks(piece: Piece) -> list[Piece]:
             if name not in before and not files[name]:
                 del files[name]
             first = next((line for line in (*new[j1:j2], *old[i1:i2]) if line.strip()), b"(blank lines)")
-            text, title = candidate_text.text_of(files), first.decode("utf-8", "replace").strip()
-            found.append(replace(piece, name=_lines(name, j1, j2), title=title, before=text))
+            title = first.decode("utf-8", "replace").strip()
+            found.append(replace(piece, name=_lines(name, j1, j2), title=title, before=Candidate.of_files(files)))
     return found
 
 
 def _lines(file: str, start: int, end: int) -> str:
     """What a hunk is called: its lines in the attempt's own text."""
-    where = "" if file == candidate_text.KERNEL else f"{file} "
+    where = "" if file == KERNEL else f"{file} "
     if start == end:
         return f"{where}after line {start}"
     return f"{where}line {end}" if end - start == 1 else f"{where}lines {start + 1}-{end}"

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from harness import files
-from harness.candidate_text import KERNEL
+from harness.candidate import KERNEL
 from harness.contest import PACKAGE
 from harness.errors import RatchetError
 from harness.loop import screening

@@ -43,7 +43,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """
     ledger = Ledger.open(contest.directory)
     attempt = ledger.attempt(number)
-    kernel = ledger.kernel(number)
+    candidate = ledger.candidate(number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
     policy, on = Policy(), ON_SOURCE[attempt.key.source]
@@ -54,7 +54,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
     # What is evaluated first is read again at the end.
     with locking.held(data / "replay.lock", f"replay {number}"), pruning.in_use(data):
-        asked = replace(request(contest, kernel, work, on=on), draws=draws, programs=None)
+        asked = replace(request(contest, candidate, work, on=on), draws=draws, programs=None)
         evidence = evaluate(asked, Listener(progress=progress))
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
@@ -130,7 +130,7 @@ def _opponent(
     if attempt.key.counts_for(key):
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
-    asked = request(contest, ledger.kernel(champion.attempt), _champions_work(attempt), on="simulated")
+    asked = request(contest, ledger.candidate(champion.attempt), _champions_work(attempt), on="simulated")
     return evaluate(replace(asked, programs=None), Listener(progress=named(CHAMPION, progress)))
 
 
@@ -145,14 +145,14 @@ def _defender(
     """The champion of then, for a simulated gain to be held against."""
     if opponent is None or attempt.champion is None:
         return None
-    kernel, work = ledger.kernel(attempt.champion.attempt), _champions_work(attempt)
+    candidate, work = ledger.candidate(attempt.champion.attempt), _champions_work(attempt)
 
     def again() -> None:
-        asked = replace(request(contest, kernel, work, on="simulated"), checked=False, programs=None)
+        asked = replace(request(contest, candidate, work, on="simulated"), checked=False, programs=None)
         evaluate(asked, Listener(progress=named(CHAMPION, progress)))
 
     return resimulate.Defender(
-        evidence=opponent, kernel=kernel, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
+        evidence=opponent, candidate=candidate, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
         say=lambda sentence: progress(sentence, "done", 0.0),
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from harness.advice import report as reporting
 from harness.amounts import quantity
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, named
@@ -67,11 +68,11 @@ def rescale_locked(
         for number, row in enumerate(todo, 1):
             named = f"attempt {row.number} ({number} of {len(todo)})"
             try:
-                kernel = ledger.kernel(row.number)
+                candidate = ledger.candidate(row.number)
             except RatchetError as error:
                 skipped.append(f"attempt {row.number} was not timed: {error}")
                 continue
-            evidence = _timed(contest, kernel, row, named, progress)
+            evidence = _timed(contest, candidate, row, named, progress)
             failure = evidence.failure
             if failure is not None and may_pass_next_time(failure):
                 # Nothing is kept of it, so that the next run tries it again.
@@ -134,9 +135,9 @@ def note_of(
     )
 
 
-def _timed(contest: Contest, kernel: bytes, row: Row, name: str, progress: Progress) -> Evidence:
-    """The evidence about a kernel's time; its dumps are removed again."""
-    asked = replace(request(contest, kernel, f"{WORK}/{row.number:04d}", on="simulated"), checked=False)
+def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress: Progress) -> Evidence:
+    """The evidence about a candidate's time; its dumps are removed again."""
+    asked = replace(request(contest, candidate, f"{WORK}/{row.number:04d}", on="simulated"), checked=False)
     try:
         return evaluate(asked, Listener(progress=named(f"{name}:", progress)))
     finally:

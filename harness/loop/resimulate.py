@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.amounts import quantity
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import resimulation
@@ -18,13 +19,13 @@ from harness.records import NOMINAL, Evidence, Failure, Policy, Resimulation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defender:
-    """The champion: its evidence, its kernel.py, and the folders of `profile_data` that may hold its dumps.
+    """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
     `again` compiles and simulates it, unchecked, into the first of them. `say` hears what was done.
     """
 
     evidence: Evidence
-    kernel: bytes
+    candidate: Candidate
     works: tuple[str, ...]
     again: Callable[[], None]
     say: Callable[[str], None]
@@ -44,7 +45,7 @@ def resimulated(
     began = time.monotonic()
     defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")
     data = contest.directory / "profile_data"
-    there = [other for other in defender.works if measuring.is_of(data / other, defender.kernel)]
+    there = [other for other in defender.works if measuring.is_of(data / other, defender.candidate)]
     found: tuple[Resimulation, ...] | Failure = ()
     for other in (*there, None):
         if other is None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from harness import contest as contests
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
@@ -18,7 +19,7 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions
 from harness.loop.draw_text import failing
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Say, evaluate, request, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Say, evaluate, request
 from harness.records import (
     Attempt,
     Champion,
@@ -72,7 +73,7 @@ class _RecheckResult:
     """One attempt under the present judge."""
 
     attempt: Attempt
-    kernel: bytes
+    candidate: Candidate
     evidence: Evidence
     verdict: Verdict
 
@@ -134,7 +135,7 @@ def revoke(
                 "if it passes; else commit the champion's kernel.py again first "
                 f"(./ratchet.sh checkout {champion.number})",
             )
-        kernel = ledger.champion_kernel()
+        candidate = ledger.champion_candidate()
         rows, skipped = ledger.rows()
         for sentence in skipped:
             say(sentence)
@@ -142,14 +143,14 @@ def revoke(
         recheck = _court(ledger, champion, policy, progress, known, force=force)
         started = _now()
         tried: list[Rejudged] = []
-        first = _judged(recheck, champion, kernel, tried)
+        first = _judged(recheck, champion, candidate, tried)
         if first.verdict.outcome != "failed":
             return _title_stays(recheck, first)
         say(f"attempt {champion.number}, the champion, fails: {_words(first.failure)}")
         tried.append(_rejudged(first))
         holder = _next_holder(recheck, champion, tried, say)
         attempt = _attempt(recheck, reason, first, holder, tuple(tried), started)
-        messages = record(ledger, attempt, (holder or first).kernel)
+        messages = record(ledger, attempt, (holder or first).candidate)
         return Revoked(
             outcome="revoked" if holder else "no champion",
             champion=champion.number,
@@ -192,11 +193,11 @@ def _court(
     )
 
 
-def _judged(recheck: _Recheck, attempt: Attempt, kernel: bytes, tried: Sequence[Rejudged]) -> _RecheckResult:
+def _judged(recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Sequence[Rejudged]) -> _RecheckResult:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
     watch = guard.begin(recheck.ledger, recheck.contest)
     try:
-        asked = request(recheck.contest, kernel, f"revoke/{attempt.number:04d}", on=recheck.on)
+        asked = request(recheck.contest, candidate, f"revoke/{attempt.number:04d}", on=recheck.on)
         evidence = evaluate(
             replace(asked, policy=recheck.policy, draws=recheck.draws),
             Listener(progress=named(f"{attempt.number}", recheck.progress), after_trace=_unless_tried(tried)),
@@ -206,7 +207,7 @@ def _judged(recheck: _Recheck, attempt: Attempt, kernel: bytes, tried: Sequence[
         tampering = guard.end(recheck.ledger, watch, name, is_confined=recheck.policy.is_confined)
     evidence = disturbed(evidence, tampering.failure())
     verdict = judging.decide(evidence, None, None, recheck.policy, recheck.contest.chip)
-    result = _RecheckResult(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
+    result = _RecheckResult(attempt=attempt, candidate=candidate, evidence=evidence, verdict=verdict)
     if verdict.failure is not None and verdict.failure.kind in MAY_PASS_NEXT_TIME and not recheck.force:
         raise RatchetError(
             "undecided",
@@ -235,7 +236,7 @@ def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], sa
             tried.append(_same(before, same))
             continue
         try:
-            kernel = recheck.ledger.kernel(before.number)
+            candidate = recheck.ledger.candidate(before.number)
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
             tried.append(
@@ -243,7 +244,7 @@ def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], sa
             )
             continue
         try:
-            result = _judged(recheck, before, kernel, tried)
+            result = _judged(recheck, before, candidate, tried)
         except _SameProgramError as found:
             tried.append(_same(before, found.other))
             say(f"attempt {before.number} is the program of attempt {found.other.attempt}")
@@ -323,7 +324,7 @@ def _attempt(
         started=started,
         finished=_now(),
         judged_against=git.head_commit(recheck.ledger.repository),
-        kernel_sha256=sha256(shown.kernel),
+        kernel_sha256=shown.candidate.sha256,
         key=recheck.key,
         policy=recheck.policy,
         evidence=shown.evidence,
@@ -336,30 +337,30 @@ def _attempt(
             attempt=champion.number, commit=recheck.ledger.champion_commit() or "", score=None, seconds=None
         ),
         champion_evidence=first.evidence if holder else None,
-        diff=diff.unified(first.kernel, shown.kernel),
+        diff=diff.unified(first.candidate.text, shown.candidate.text),
         kind="revoke",
         revocation=revocation,
     )
 
 
-def record(ledger: Ledger, attempt: Attempt, kernel: bytes) -> tuple[str, ...]:
-    """Puts a revoke into the ledger, its commit on the branch with `kernel`, and returns what is to be said of it.
+def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str, ...]:
+    """Puts a revoke into the ledger, its commit on the branch with `candidate`, and returns what is to be said of it.
 
-    The lock is held. kernel.py in the working tree becomes `kernel` if it is that of the champion that loses
+    The lock is held. kernel.py in the working tree becomes `candidate`'s if it is that of the champion that loses
     its title. Raises RatchetError as recording an attempt does; files are then as they were, or the next command
     finishes it.
     """
-    original = ledger.kernel_here()
+    original = ledger.candidate_here()
     said: tuple[str, ...] = ()
     ledger.begin(original, f"revoke {attempt.number}")
     try:
-        if original == ledger.champion_kernel():
-            ledger.restore_kernel(kernel)
-        elif original != kernel:
+        if original == ledger.champion_candidate():
+            ledger.restore(candidate)
+        elif original != candidate:
             said = ("kernel.py was not the champion's: it stays as it is, a candidate",)
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         row = reporting.row(attempt, report, key_digest(attempt.key))
-        recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
+        recorded = ledger.record(attempt, row, candidate, new_branch_commit=True)
     except BaseException:
         ledger.recover()
         raise

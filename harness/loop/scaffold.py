@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from harness.constants import names, rewrite
 from harness.errors import RatchetError
-from harness.loop.settings import names, rewrite
 
 # Templates lie beside the operators that they compute.
 OPERATORS = Path(__file__).parents[1] / "operators"

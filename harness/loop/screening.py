@@ -25,6 +25,7 @@ import msgspec
 
 from harness import contest as contests
 from harness import limits
+from harness.candidate import Candidate
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
@@ -42,7 +43,7 @@ _MOST_TRIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One kernel to screen; `checked` where a latency comes only with the checks (a CPU's).
+    """One candidate to screen; `checked` where a latency comes only with the checks (a CPU's).
 
     `prepare` is the text of the contest's prepare.py. `key`: who would answer under another one refuses.
     """
@@ -50,7 +51,7 @@ class Request:
     directory: str
     prepare: bytes
     chip: str
-    kernel: bytes
+    candidate: Candidate
     on: str | None
     checked: bool
     policy: Policy
@@ -107,8 +108,8 @@ def why_no_latency(evidence: Evidence) -> tuple[str, str]:
     return "no-latency", "; ".join(reasons) or "no latency was taken"
 
 
-Ask = Callable[[], bytes | None]
-Tell = Callable[[bytes, Evidence], None]
+Ask = Callable[[], Candidate | None]
+Tell = Callable[[Candidate, Evidence], None]
 
 
 def screen(
@@ -144,8 +145,8 @@ class _Queue:
         self._change = threading.Condition()
         self._open: list[Place] = []
         self._begun = 0
-        self._lost: list[bytes] = []
-        self._tries: Counter[bytes] = Counter()
+        self._lost: list[Candidate] = []
+        self._tries: Counter[Candidate] = Counter()
         self._numbers = itertools.count()
         self._under_way = 0
         self._is_asked_out = self._is_over = False
@@ -161,11 +162,11 @@ class _Queue:
         while not self._is_over:
             if not place.is_ready():
                 continue
-            kernel = self._next()
-            if kernel is None:
+            candidate = self._next()
+            if candidate is None:
                 break
-            answer = place.answer(self._request(kernel))
-            if not self._took(kernel, answer):
+            answer = place.answer(self._request(candidate))
+            if not self._took(candidate, answer):
                 assert answer is not None
                 self._give_up(place, RatchetError(answer.error_kind, answer.error))
                 return
@@ -181,14 +182,14 @@ class _Queue:
         with ThreadPoolExecutor(max_workers=max(1, len(left))) as ending:
             list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
-    def _next(self) -> bytes | None:
-        """The next kernel, None at the end; it waits for those under way, which may have to be screened again."""
+    def _next(self) -> Candidate | None:
+        """The next candidate, None at the end; it waits for those under way, which may have to be screened again."""
         with self._change:
             while not self._is_over:
-                kernel = self._lost.pop() if self._lost else None if self._is_asked_out else self._ask()
-                if kernel is not None:
+                candidate = self._lost.pop() if self._lost else None if self._is_asked_out else self._ask()
+                if candidate is not None:
                     self._under_way += 1
-                    return kernel
+                    return candidate
                 self._is_asked_out = True
                 if not self._under_way:
                     self._is_over = True
@@ -197,21 +198,21 @@ class _Queue:
                 self._change.wait()
             return None
 
-    def _took(self, kernel: bytes, answer: Answer | None) -> bool:
-        """Hands the evidence on, or puts the kernel back; False where the place cannot work."""
+    def _took(self, candidate: Candidate, answer: Answer | None) -> bool:
+        """Hands the evidence on, or puts the candidate back; False where the place cannot work."""
         with self._change:
             self._under_way -= 1
             self._change.notify_all()
             if self._is_over:
                 return True
             if answer is not None and answer.evidence is not None:
-                self._tell(kernel, answer.evidence)
+                self._tell(candidate, answer.evidence)
                 return True
-            self._tries[kernel] += answer is None
-            if self._tries[kernel] < _MOST_TRIES:
-                self._lost.append(kernel)
+            self._tries[candidate] += answer is None
+            if self._tries[candidate] < _MOST_TRIES:
+                self._lost.append(candidate)
             else:
-                self._tell(kernel, self._without_answer())
+                self._tell(candidate, self._without_answer())
             return answer is None
 
     def _give_up(self, place: Place, error: RatchetError) -> None:
@@ -228,10 +229,11 @@ class _Queue:
                 self._open.remove(place)
         place.close(is_interrupted=False)
 
-    def _request(self, kernel: bytes) -> Request:
+    def _request(self, candidate: Candidate) -> Request:
         return Request(
-            directory=str(self._contest.directory), prepare=self._prepare, chip=self._contest.chip.name, kernel=kernel,
-            on=self._on, checked=self._on == "cpu", policy=self._policy, work=f"{self._work}/{next(self._numbers):03d}",
+            directory=str(self._contest.directory), prepare=self._prepare, chip=self._contest.chip.name,
+            candidate=candidate, on=self._on, checked=self._on == "cpu", policy=self._policy,
+            work=f"{self._work}/{next(self._numbers):03d}",
             key=self._key,
         )  # fmt: skip
 
@@ -321,7 +323,7 @@ def _answer(request: Request) -> Answer:
         here = contest.key("simulated")
         if here != request.key:
             raise RatchetError("other-key", f"it screens under {key_difference(request.key, here)}")
-        whole = evaluating.request(contest, request.kernel, request.work, on=request.on)
+        whole = evaluating.request(contest, request.candidate, request.work, on=request.on)
         evidence = evaluating.evaluate(replace(whole, policy=request.policy, checked=request.checked))
     except RatchetError as error:
         return Answer(evidence=None, error_kind=error.kind, error=str(error))

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.advice.kernel_changes import kinds_of_change
+from harness.candidate import Candidate
+from harness.constants import Settings
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.loop.settings import tunable
-from harness.loop.untried_advice import Settings, untried
+from harness.loop.untried_advice import untried
 from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.report_words import source_label
@@ -31,18 +32,18 @@ SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighted:
-    """What the search state is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
+    """What the search state is made from: all rows, oldest first, and each candidate that is looked into, by attempt.
 
-    `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one), `screened`
-    the settings that sweeps have screened, each with the attempt that the sweep led to.
+    `candidate` is the one in the working tree, `report` the champion's (or the last attempt's before there is one),
+    `screened` the settings that sweeps have screened, each with the attempt that the sweep led to.
     """
 
     contest: str
     problem: Statement
     chip: Chip
     rows: Sequence[Row]
-    kernels: Mapping[int, bytes]
-    kernel: bytes
+    candidates: Mapping[int, Candidate]
+    candidate: Candidate
     champion: Row | None
     is_present_key: bool
     report: Report | None
@@ -58,8 +59,8 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
     tried = _tried(seen)[-(limit or len(seen.rows)) :]
     since = since_win(seen.rows)
-    champion = seen.kernels.get(seen.champion.number, seen.kernel) if seen.champion else seen.kernel
-    hints, left_out = untried(seen.report.hints if seen.report else (), champion, seen.kernels, seen.screened)
+    champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
+    hints, left_out = untried(seen.report.hints if seen.report else (), champion, seen.candidates, seen.screened)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
@@ -70,7 +71,7 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
         advice=_advice(standing, floor, since, tried, plateau),
         hints=hints,
         kinds=_by_kind(tried),
-        constants=_constants(seen.kernel, tried),
+        constants=_constants(seen.candidate, tried),
         tried=tried,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
     )
@@ -208,12 +209,12 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
             if row.is_on_branch is not False:
                 champion = row.number if row.outcome == "accept" else None
             continue
-        kernel = seen.kernels.get(row.number)
+        candidate = seen.candidates.get(row.number)
         kinds = constants_then = None
-        if kernel is not None:
-            constants_then = tunable(kernel)
-            before = seen.kernels.get(champion) if champion is not None else None
-            kinds = _kinds(before, kernel) if before is not None else None
+        if candidate is not None:
+            constants_then = candidate.tunable
+            before = seen.candidates.get(champion) if champion is not None else None
+            kinds = kinds_of_change(before.source, candidate.source) if before is not None else None
         if champion is None:
             kinds = ()
         found.append(
@@ -236,10 +237,6 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
     return tuple(found)
 
 
-def _kinds(before: bytes, after: bytes) -> tuple[str, ...]:
-    return kinds_of_change(before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
-
-
 def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
     """Grouped by kind, in the order in which the kinds were first tried; an attempt of two kinds is in both."""
     groups: dict[str, list[Tried]] = {}
@@ -257,12 +254,12 @@ def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
     )
 
 
-def _constants(kernel: bytes, tried: Sequence[Tried]) -> tuple[Constant, ...]:
+def _constants(candidate: Candidate, tried: Sequence[Tried]) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
     for one in tried:
         for name, value in one.constants or ():
             had.setdefault(name, {})[value] = None
-    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in tunable(kernel))
+    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in candidate.tunable)
 
 
 def _advice(

@@ -1,6 +1,5 @@
 """Where one stands in a contest: champion, key, kernel.py, and whether the log is pushed."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 from harness.amounts import quantity
@@ -89,13 +88,12 @@ def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
 
 def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> str:
     """What kernel.py in the working tree is, in words."""
-    data = contest.kernel()
+    candidate = contest.candidate()
     champion = ledger.champion()
     if champion is None:
         return "no champion yet: the first attempt is the baseline"
-    if data == ledger.champion_kernel():
+    if candidate == ledger.champion_candidate():
         return f"the champion's (attempt {champion.number})"
-    digest = hashlib.sha256(data).hexdigest()
-    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == digest), None)
+    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == candidate.sha256), None)
     changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
     return f"that of attempt {known}" if known else f"changed: a candidate{changed}"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
@@ -29,7 +30,6 @@ from harness.loop.screening import Places
 from harness.loop.search import Search, Standing
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
-from harness.loop.settings import rewritten
 from harness.records import Evidence, Key, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import change
 
@@ -71,9 +71,9 @@ def sweep(
         for sentence in ledger.recover():
             say(sentence)
         preconditions.refuse_unfit(ledger.repository, contest)
-        original = contest.kernel()
+        original = contest.candidate()
         # Before anything is screened, so that a name that is none costs nothing.
-        rewritten(original, tuple((name, values[0]) for name, values in parameters))
+        original.set(tuple((name, values[0]) for name, values in parameters))
         search = begin()
         watch = guard.begin(ledger, contest)
         found: _Found | RatchetError
@@ -153,7 +153,7 @@ class _Found:
 def _screened(
     contest: Contest,
     ledger: Ledger,
-    original: bytes,
+    original: Candidate,
     search: Search,
     options: Options,
     policy: Policy,
@@ -171,22 +171,22 @@ def _screened(
     # On a device two times of different hours say nothing about each other.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
     champion_row = title if is_comparable else None
-    # In the order in which they were asked for; different settings are different texts.
-    asked: dict[bytes, tuple[Setting, ...]] = {}
-    found: dict[bytes, Screened] = {}
+    # In the order in which they were asked for; different settings are different candidates.
+    asked: dict[Candidate, tuple[Setting, ...]] = {}
+    found: dict[Candidate, Screened] = {}
     standing = Standing(search.total)
 
-    def ask() -> bytes | None:
+    def ask() -> Candidate | None:
         settings = search.ask()
         if settings is None:
             return None
-        kernel = rewritten(original, settings)
-        asked[kernel] = settings
-        return kernel
+        candidate = original.set(settings)
+        asked[candidate] = settings
+        return candidate
 
-    def tell(kernel: bytes, evidence: Evidence) -> None:
-        settings = asked[kernel]
-        found[kernel] = one = _as_value(settings, evidence, rows, key, champion_row)
+    def tell(candidate: Candidate, evidence: Evidence) -> None:
+        settings = asked[candidate]
+        found[candidate] = one = _as_value(settings, evidence, rows, key, champion_row)
         if one.failure_kind in MAY_PASS_NEXT_TIME:
             search.forget(settings)
         else:
@@ -199,7 +199,7 @@ def _screened(
     # A device is timed by one at a time.
     screening.screen(contest, ask, tell, policy, on=on, places=places if source == "simulated" else screening.local(1))
     progress("screening", "done", time.monotonic() - began)
-    return _Found(source=source, champion=champion_row, screened=tuple(found[kernel] for kernel in asked))
+    return _Found(source=source, champion=champion_row, screened=tuple(found[candidate] for candidate in asked))
 
 
 def _as_value(

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.verdict import roofline
-from harness.loop.evaluate import evaluate, request, sha256
+from harness.loop.evaluate import evaluate, request
 from harness.records import Evidence
 
 
@@ -23,27 +24,28 @@ class TextJudge:
                 "no-simulator", f"expected a contest of a TPU, whose kernels are simulated, got {contest.chip.name}"
             )
         self._contest, self._folder, self._progress = contest, folder, progress
-        self._found: dict[tuple[bytes, bool], Evidence] = {}
+        self._found: dict[tuple[Candidate, bool], Evidence] = {}
 
     def evidence(
         self,
         name: str,
-        kernel: bytes,
+        candidate: Candidate,
         *,
         checked: bool = True,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """That on one text, which is called `name`; `checked` and `is_slower` as for `evaluate`."""
-        found = self._found.get((kernel, checked))
+        """That on one candidate, which is called `name`; `checked` and `is_slower` as for `evaluate`."""
+        found = self._found.get((candidate, checked))
         if found is None:
-            asked = replace(request(self._contest, kernel, self.work(name, kernel), on="simulated"), checked=checked)
+            work = self.work(name, candidate)
+            asked = replace(request(self._contest, candidate, work, on="simulated"), checked=checked)
             listener = Listener(progress=named(f"{name}:", self._progress), is_slower=is_slower)
-            found = self._found[kernel, checked] = evaluate(asked, listener)
+            found = self._found[candidate, checked] = evaluate(asked, listener)
         return found
 
-    def work(self, name: str, kernel: bytes) -> str:
-        """The folder of `profile_data` that holds what was found out about the text of that name."""
-        return f"{self._folder}/{name.replace(' ', '-')}-{sha256(kernel)[:8]}"
+    def work(self, name: str, candidate: Candidate) -> str:
+        """The folder of `profile_data` that holds what was found out about the candidate of that name."""
+        return f"{self._folder}/{name.replace(' ', '-')}-{candidate.sha256[:8]}"
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:

@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge import simulate
 from harness.judge.evaluate.evaluation import evaluate
@@ -15,29 +16,29 @@ class _Traced(Exception):
     """It traces, and nothing more was asked."""
 
 
-def trace_failure(contest: Contest, kernel: bytes, progress: Progress) -> Failure | None:
-    """Why `kernel` does not trace for this contest, None where it does. Raises RatchetError as `evaluate` does."""
+def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) -> Failure | None:
+    """Why `candidate` does not trace for this contest, None where it does. Raises RatchetError as `evaluate` does."""
 
     def enough(trace: Trace) -> None:
         raise _Traced
 
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
-            asked = replace(_request(Path(folder), contest, kernel), checked=False)
+            asked = replace(_request(Path(folder), contest, candidate), checked=False)
             return evaluate(asked, Listener(progress=progress, after_trace=enough)).failure
         except _Traced:
             return None
 
 
-def evidence(contest: Contest, kernel: bytes, progress: Progress) -> Evidence:
-    """All that is found out about `kernel` but what the contest's own shape would show. Raises as `evaluate` does."""
+def evidence(contest: Contest, candidate: Candidate, progress: Progress) -> Evidence:
+    """All that is found out about `candidate` but for the contest's own shape. Raises as `evaluate` does."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         listener = Listener(progress=progress, is_slower=lambda evidence: True)
-        return evaluate(_request(Path(folder), contest, kernel), listener)
+        return evaluate(_request(Path(folder), contest, candidate), listener)
 
 
-def _request(folder: Path, contest: Contest, kernel: bytes) -> Request:
+def _request(folder: Path, contest: Contest, candidate: Candidate) -> Request:
     return Request(
-        directory=folder, kernel=kernel, problem=contest.problem, chip=contest.chip,
+        directory=folder, candidate=candidate, problem=contest.problem, chip=contest.chip,
         work=folder / "profile_data" / "new", simulate=simulate.run, on="simulated",
     )  # fmt: skip

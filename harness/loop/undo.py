@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, diff, git
 from harness.loop import preconditions
-from harness.loop.evaluate import sha256
 from harness.records import Champion, Policy, Verdict
 
 
@@ -25,21 +25,21 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
     ledger = Ledger.open(directory)
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()
-        kernel = ledger.kernel(number)
+        candidate = ledger.candidate(number)
         if not force and not _is_saved(ledger):
             raise RatchetError(
                 "unsaved-kernel",
                 f"{ledger.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
                 "Try it as an experiment first, commit it, or say --force",
             )
-        lost = () if force else ledger.would_lose(kernel)
+        lost = () if force else ledger.would_lose(candidate)
         if lost:
             raise RatchetError(
                 "unsaved-kernel",
                 f"{', '.join(lost)} beside kernel.py would be overwritten, and no attempt and no commit has what it "
                 "holds. Commit it, or say --force",
             )
-        ledger.restore_kernel(kernel)
+        ledger.restore(candidate)
         left_out = _left_out(ledger, number)
     return (*messages, f"kernel.py is now that of attempt {number}", *left_out)
 
@@ -71,10 +71,10 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             raise RatchetError(
                 "nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch"
             )
-        original = ledger.kernel_here()
-        if original != ledger.champion_kernel():
+        original = ledger.candidate_here()
+        if original != ledger.champion_candidate():
             raise _not_the_champions(ledger, original, champion.number)
-        kernel = ledger.kernel(before.number)
+        candidate = ledger.candidate(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
         report = reporting.report(before.evidence, chip(before.evidence.chip))
@@ -99,14 +99,14 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             settings=(),
             sweep=None,
             revocation=None,
-            diff=diff.unified(original, kernel),
+            diff=diff.unified(original.text, candidate.text),
             kind="undo",
         )
         ledger.begin(original, f"undo of attempt {champion.number}")
         try:
-            ledger.restore_kernel(kernel)
+            ledger.restore(candidate)
             row = reporting.row(attempt, report, key_digest(attempt.key))
-            recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
+            recorded = ledger.record(attempt, row, candidate, new_branch_commit=True)
         except BaseException:
             ledger.recover()
             raise
@@ -119,10 +119,10 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     )
 
 
-def _not_the_champions(ledger: Ledger, text: bytes, champion: int) -> RatchetError:
-    """Why `text` in the working tree cannot be overwritten by an undo, and what to do first."""
+def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> RatchetError:
+    """Why `candidate` in the working tree cannot be overwritten by an undo, and what to do first."""
     expected = f"expected the champion's text (attempt {champion}) in {ledger.kernel_path}"
-    same = [row.number for row in ledger.rows()[0] if row.kernel_sha256 == sha256(text)]
+    same = [row.number for row in ledger.rows()[0] if row.kernel_sha256 == candidate.sha256]
     if same:
         return RatchetError(
             "unsaved-kernel",
@@ -145,7 +145,7 @@ def _is_saved(ledger: Ledger) -> bool:
     path = ledger.kernel_path
     if not path.exists():
         return True
-    data = ledger.kernel_here()
-    if data == ledger.kernel_at_head():
+    candidate = ledger.candidate_here()
+    if candidate == ledger.candidate_at_head():
         return True
-    return sha256(data) in {row.kernel_sha256 for row in ledger.rows()[0]}
+    return candidate.sha256 in {row.kernel_sha256 for row in ledger.rows()[0]}

@@ -4,25 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.advice.kernel_changes import kinds_of_change
-from harness.loop.settings import tunable
+from harness.candidate import Candidate
+from harness.constants import Settings
 from harness.records import Edit, Hint
 
-Settings = tuple[tuple[str, str], ...]
 Known = dict[frozenset[tuple[str, str]], str]
 
 
 def untried(
-    hints: Sequence[Hint], kernel: bytes, kernels: Mapping[int, bytes], screened: Sequence[tuple[int, Settings]]
+    hints: Sequence[Hint],
+    candidate: Candidate,
+    others: Mapping[int, Candidate],
+    screened: Sequence[tuple[int, Settings]],
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints on `kernel` without those whose every edit was tried in it, and a sentence on each of those.
+    """The hints on `candidate` without those whose every edit was tried in it, and a sentence on each of those.
 
-    `kernels` are those of the attempts. `screened` are the settings that sweeps tried, each with the attempt that
+    `others` are those of the attempts. `screened` are the settings that sweeps tried, each with the attempt that
     came of the sweep.
     """
-    known = _known(kernel, kernels, screened)
+    known = _known(candidate, others, screened)
     left, said = [], []
     for hint in hints:
-        by = {edit: _by(edit, kernel, known) for edit in hint.edits}
+        by = {edit: _by(edit, candidate, known) for edit in hint.edits}
         who = ", ".join(dict.fromkeys(filter(None, by.values())))
         if by and all(by.values()):
             said.append(f"advice left out, tried by {who}: {hint.suggestion}")
@@ -33,16 +36,16 @@ def untried(
     return tuple(left), tuple(said)
 
 
-def _by(edit: Edit, kernel: bytes, known: Known) -> str:
+def _by(edit: Edit, candidate: Candidate, known: Known) -> str:
     """Who tried the edit, with all other constants as they are; where several may make it, each of them."""
-    present = dict(tunable(kernel))
+    present = dict(candidate.tunable)
     who = [known.get(frozenset({**present, name: str(edit.new)}.items()), "") for name in edit.constants]
     return ", ".join(dict.fromkeys(who)) if all(who) else ""
 
 
-def _known(kernel: bytes, kernels: Mapping[int, bytes], screened: Sequence[tuple[int, Settings]]) -> Known:
+def _known(candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]) -> Known:
     """Who tried which constants in a kernel that is else the same."""
-    alike = {number: dict(tunable(other)) for number, other in kernels.items() if _is_alike(kernel, other)}
+    alike = {number: dict(other.tunable) for number, other in others.items() if _is_alike(candidate, other)}
     found: Known = {}
     for number, settings in screened:
         if number in alike:
@@ -50,6 +53,5 @@ def _known(kernel: bytes, kernels: Mapping[int, bytes], screened: Sequence[tuple
     return found | {frozenset(own.items()): f"attempt {number}" for number, own in alike.items()}
 
 
-def _is_alike(kernel: bytes, other: bytes) -> bool:
-    kinds = kinds_of_change(kernel.decode("utf-8", "replace"), other.decode("utf-8", "replace"))
-    return set(kinds) <= {"constants", "claims"}
+def _is_alike(candidate: Candidate, other: Candidate) -> bool:
+    return set(kinds_of_change(candidate.source, other.source)) <= {"constants", "claims"}

@@ -9,8 +9,6 @@ from typing import Literal, TextIO, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from harness import candidate_text
-
 DEFAULT_WIDTH = 100
 # What no table needs.
 _UNBOUNDED = 10_000
@@ -71,12 +69,6 @@ def harmless(text: str, colour: bool = False) -> str:
 # The lines of each source file by its name, as far as they are known.
 Files: TypeAlias = Mapping[str, Sequence[str]]
 NO_FILES: Files = {}
-
-
-def source_lines(kernel: str) -> dict[str, list[str]]:
-    """The lines of each file in the text of a candidate."""
-    files = candidate_text.files_of(kernel.encode("utf-8", "replace"))
-    return {name: data.decode("utf-8", "replace").splitlines() for name, data in files.items()}
 
 
 def cut(text: str, width: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from git import Git, GitCommandError
 
+from harness.constants import rewrite
 from harness.errors import RatchetError, UsageError
 from harness.loop import scaffold, settings
 from harness.records.selftest import Planted, Refusal
@@ -89,7 +90,7 @@ def _patched(path: Path) -> bytes:
                 raise RatchetError("bad-candidate", f"{path} does not fit {base}: {error.stderr}") from error
         source = kernel.read_bytes()
     for constant, value in map(settings.parse, constants):
-        source = settings.rewrite(source, constant, value, str(base))
+        source = rewrite(source, constant, value, str(base))
     return f'"""{text}\n"""\n'.encode() + source.partition(b'"""\n')[2]
 
 

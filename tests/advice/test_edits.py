@@ -12,6 +12,7 @@ from harness import contest as contests
 from harness.advice import diagnose
 from harness.advice.edits import Tried, is_made_by
 from harness.advice.report import report
+from harness.candidate import Candidate
 from harness.loop import edits
 from harness.loop.evaluate import evaluate, request
 from harness.records import Edit, Policy
@@ -72,7 +73,7 @@ def test_an_edit_is_made_where_the_program_has_that_block() -> None:
 def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) -> None:
     """BQ 128 -> 512 brings nearly half; the constants are found by what they make of the blocks."""
     contest = contests.load(committed_contest(tmp_path / "contest"))
-    kernel = contest.kernel().replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n"
+    kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
     base = evaluate(replace(request(contest, kernel, "judge"), checked=False))
     asked = (QUERIES, replace(KEYS, size=128, new=512))
     found = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, taken: None)

@@ -10,6 +10,7 @@ from loop_fixtures import git, ratchet
 
 from harness import cli
 from harness.advice.comparison import Side, compare
+from harness.candidate import Candidate
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.records.comparison import Comparison, LinePair
@@ -17,10 +18,10 @@ from harness.records.comparison import Comparison, LinePair
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 
 
-def side(number: int, kernel: bytes | None = None) -> Side:
+def side(number: int, text: bytes | None = None) -> Side:
     ledger = Ledger.open(RMSNORM)
-    kernel = ledger.kernel(number) if kernel is None else kernel
-    return Side(name=str(number), kernel=kernel, evidence=ledger.attempt(number).evidence)
+    candidate = ledger.candidate(number) if text is None else Candidate(text=text)
+    return Side(name=str(number), candidate=candidate, evidence=ledger.attempt(number).evidence)
 
 
 def line_of(found: Comparison, text: str) -> LinePair:
@@ -49,7 +50,7 @@ def test_a_line_is_held_against_its_like_wherever_it_stands() -> None:
     moved = line_of(found, "y_ref[...] =")
     assert (moved.before_line, moved.after_line) == (28, 29)
     before = side(4)
-    shifted = compare(before, side(4, b"# one more line\n" * 3 + before.kernel), "").programs[0]
+    shifted = compare(before, side(4, b"# one more line\n" * 3 + before.candidate.text), "").programs[0]
     # The text moved down, the record did not: what has no like in the record costs nothing there.
     assert all(
         line.before_line is None or line.before_line + 3 == line.after_line for line in shifted.lines if line.file
@@ -68,7 +69,7 @@ def test_a_line_that_one_text_lacks_is_new_or_gone() -> None:
 def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
     """Lines put before it and an indentation do not move its cycles to another line's text."""
     before = side(4)
-    lines = before.kernel.decode().splitlines()
+    lines = before.candidate.source.splitlines()
     numbers = {line.before_line for line in compare(before, before, "").programs[0].lines if line.file}
     at = next(number for number in sorted(filter(None, numbers)) if "y_ref[...] =" in lines[number - 1])
     rest = f"    {lines[at - 1]}".replace("y_ref[...]", "y_ref[some, :]")

@@ -15,8 +15,8 @@ from memory_examples import memory_run
 
 from harness.cli import place_of_verb
 from harness.cli.verbs import EVERY, EXPERIMENT
+from harness.constants import rewrite
 from harness.loop import scaffold
-from harness.loop.settings import rewrite
 
 BLOCKS = tuple(blocks())
 COMMANDS = tuple(command for block in BLOCKS for command in block)

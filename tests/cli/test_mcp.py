@@ -30,6 +30,7 @@ from mcp_types import CallToolResult, TextContent
 from schedule_examples import NEWEST, unpack
 
 from harness.advice import dump_directory
+from harness.candidate import Candidate
 from harness.cli import main, reading_process
 from harness.cli.answer_size import LARGEST
 from harness.errors import RatchetError
@@ -288,8 +289,8 @@ def test_reading_tools_change_nothing(names: set[str], contest: Path) -> None:
     journal = contest / ".git" / "ratchet"
     ledger = Ledger.open(contest)
     with ledger.lock():
-        ledger.begin(b"# the original\n", "attempt 5")
-        ledger.restore_kernel(b"# judged at present\n")
+        ledger.begin(Candidate(text=b"# the original\n"), "attempt 5")
+        ledger.restore(Candidate(text=b"# judged at present\n"))
     try:
         before = tree(contest)
         talk(contest, conversation)

@@ -9,12 +9,11 @@ import pytest
 from breakdown_examples import breakdown
 from evidence_examples import V5E, evidence, simulation
 
-from harness import candidate_text
 from harness.advice.report import report
 from harness.advice.source_names import named_lines
+from harness.candidate import Candidate
 from harness.cli.ledger import with_packages
 from harness.records import Evidence, SourceFile
-from harness.render.layout import source_lines
 from harness.render.lines import listing
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
@@ -32,7 +31,7 @@ def judged(name: str, sha256: str | None = None) -> Evidence:
 
 
 def test_the_file_that_was_judged_is_shown() -> None:
-    shown = with_packages(KERNEL, judged(NAME))
+    shown = with_packages(Candidate(text=KERNEL.encode()), judged(NAME))
     assert shown["kernel.py"] == KERNEL.splitlines()
     assert shown["flash_attention.py"] == (HOME / NAME).read_text().splitlines()
 
@@ -41,7 +40,7 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     wrapper = "from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention\n"
     found = judged(NAMESAKE)
     run = named_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
-    files, text = with_packages(wrapper, found), (HOME / NAMESAKE).read_text().splitlines()
+    files, text = with_packages(Candidate(text=wrapper.encode()), found), (HOME / NAMESAKE).read_text().splitlines()
     assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
     assert run is not None
     assert run.breakdown is not None
@@ -55,16 +54,21 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
 
 
 def test_another_one_is_not() -> None:
-    assert with_packages(KERNEL, judged(NAME, "0" * 64)) == source_lines(KERNEL)
+    assert (
+        with_packages(Candidate(text=KERNEL.encode()), judged(NAME, "0" * 64)) == Candidate(text=KERNEL.encode()).lines
+    )
 
 
 @pytest.mark.parametrize("kind", [".txt", ".py"])
 def test_nothing_outside_of_packages_is_read_for_a_record(tmp_path: Path, kind: str) -> None:
     (tmp_path / f"secret{kind}").write_text("secret\n")
     up = "../" * len(HOME.parts)
-    assert with_packages(KERNEL, judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}")) == source_lines(KERNEL)
+    assert (
+        with_packages(Candidate(text=KERNEL.encode()), judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}"))
+        == Candidate(text=KERNEL.encode()).lines
+    )
 
 
 def test_a_helper_of_that_name_stays_what_it_is() -> None:
-    own = candidate_text.text_of({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"}).decode()
-    assert with_packages(own, judged(NAME)) == source_lines(own)
+    own = Candidate.of_files({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"})
+    assert with_packages(own, judged(NAME)) == own.lines

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 from planted import CHANGING, MEDIUM, NAIVE, POLICY, SMALL, V5E, naive
 
+from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import simulate
@@ -37,7 +38,7 @@ def evaluated(
     return evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=problem,
             chip=on_chip,
             policy=policy,
@@ -243,7 +244,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
         evaluation.evaluate(
             Request(
                 directory=contest,
-                kernel=NAIVE.encode(),
+                candidate=Candidate(text=NAIVE.encode()),
                 problem=SMALL,
                 chip=V5E,
                 policy=POLICY,

@@ -138,7 +138,7 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     assert judge | operators <= covered
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
-        "errors", "units", "chips", "hardware", "files", "candidate_text", "records", "hlo", "dumps",
+        "errors", "units", "chips", "hardware", "files", "constants", "candidate", "records", "hlo", "dumps",
         "operators", "prepare", "judge", "judge.sandbox", "judge.simulate", "judge.evaluate", "judge.verdict",
         "judge.key",
     }  # fmt: skip

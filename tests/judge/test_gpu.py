@@ -14,6 +14,8 @@ from jax.profiler import ProfileData
 from loop_fixtures import PROJECT, git, identify, ratchet
 from planted import POLICY, ROOT
 
+from harness.candidate import Candidate
+from harness.constants import rewrite
 from harness.contest import load
 from harness.errors import RatchetError, UsageError
 from harness.hardware import GPUS, chip, chip_of_device
@@ -30,7 +32,6 @@ from harness.judge.sandbox import environment, profiling
 from harness.judge.sandbox.messages import Rejected
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
-from harness.loop.settings import rewrite
 from harness.records import Evidence
 
 # jax 0.12 says so whenever such a kernel is lowered.
@@ -86,7 +87,7 @@ def evaluated(contest: Path, source: str, work: str) -> Evidence:
     return evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=source.encode(),
+            candidate=Candidate(text=source.encode()),
             problem=load(contest).problem,
             chip=H100,
             policy=POLICY,

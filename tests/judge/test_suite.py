@@ -6,6 +6,7 @@ import pytest
 from planted import POLICY, ROOT, V5E, naive
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
@@ -44,7 +45,7 @@ def judged(
     found = evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=suite,
             chip=V5E,
             policy=POLICY,
@@ -194,7 +195,7 @@ def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, go
     evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=naive().encode(),
+            candidate=Candidate(text=naive().encode()),
             problem=SUITE,
             chip=V5E,
             policy=POLICY,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ledger_fixtures import NAIVE, candidate, git, new_repository, numbers, plain_clone, ready, run_attempt
 
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 
@@ -24,10 +25,10 @@ def ledger(contest: Path) -> Ledger:
 
 def record_while(ledger: Ledger, kernel: bytes, meanwhile: Any) -> Any:
     with ledger.lock():
-        ledger.begin(kernel, "a test")
+        ledger.begin(Candidate(text=kernel), "a test")
         made, of, _ = ready(ledger)
         meanwhile()
-        return ledger.record(made, of, kernel, new_branch_commit=True, guarded=("harness",))
+        return ledger.record(made, of, Candidate(text=kernel), new_branch_commit=True, guarded=("harness",))
 
 
 def test_an_ordinary_commit_meanwhile_is_built_upon(ledger: Ledger, contest: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger
     assert caught.value.kind == "branch-moved"
     assert git(contest, "log", "-1", "--format=%s").strip() == "meddle"
     assert numbers(ledger) == [1, 2]
-    assert ledger.kernel(2) == kernel
+    assert ledger.candidate(2).text == kernel
     assert (contest / "experiments" / "0002-idea-2.json").exists()
     with ledger.lock():
         assert ledger.recover() == ()
@@ -93,7 +94,7 @@ def test_a_branch_that_is_no_longer_there_refuses_the_accept(
     with pytest.raises(RatchetError, match=words):
         record_while(ledger, kernel, meanwhile)
     assert numbers(ledger) == [1, 2]
-    assert ledger.kernel(2) == kernel
+    assert ledger.candidate(2).text == kernel
 
 
 def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
@@ -102,7 +103,7 @@ def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
     faster = candidate(contest, 512)
     run_attempt(ledger)
     git(contest, "checkout", "-q", "main")
-    assert ledger.champion_kernel() == NAIVE
+    assert ledger.champion_candidate().text == NAIVE
     found, _ = ledger.rows()
     assert found[1].commit == git(contest, "rev-parse", "other").strip()
     (contest / "README").write_text("meanwhile\n")
@@ -111,7 +112,7 @@ def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
     champion = ledger.champion()
     assert champion is not None
     assert champion.number == 2
-    assert ledger.champion_kernel() == faster
+    assert ledger.champion_candidate().text == faster
     assert not ledger.kernel_changed_since(champion)
 
 
@@ -132,7 +133,7 @@ def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> 
     champion = shallow.champion()
     assert champion is not None
     assert champion.number == 3
-    assert shallow.champion_kernel() == faster
+    assert shallow.champion_candidate().text == faster
     assert shallow.champion_commit() is None
     candidate(shallow.kernel_path.parent, 64)
     run_attempt(shallow, "reject")
@@ -180,19 +181,19 @@ def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> No
     candidate(contest, 512)
     run_attempt(ledger)
     with ledger.lock():
-        ledger.begin(ledger.kernel_path.read_bytes(), "undo")
-        ledger.restore_kernel(ledger.kernel(1))
+        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), "undo")
+        ledger.restore(ledger.candidate(1))
         made, of, kernel = ready(ledger, kind="undo", hypothesis="undo attempt 2")
         ledger.record(made, of, kernel, new_branch_commit=True)
     assert "Ratchet-Undoes: 2" in git(contest, "log", "-1", "--format=%b")
     champion = ledger.champion()
     assert champion is not None
     assert champion.number == 1
-    assert ledger.champion_kernel() == NAIVE == (contest / "kernel.py").read_bytes()
+    assert ledger.champion_candidate().text == NAIVE == (contest / "kernel.py").read_bytes()
     clone = plain_clone(contest, contest.parent / "clone", "--depth=1")
     champion = clone.champion()
     assert champion is not None
     assert champion.number == 1
     candidate(contest, 2048)
     run_attempt(ledger)
-    assert ledger.champion_kernel() == NAIVE.replace(b"128", b"2048")
+    assert ledger.champion_candidate().text == NAIVE.replace(b"128", b"2048")

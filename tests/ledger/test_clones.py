@@ -45,7 +45,7 @@ def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: 
     assert [codec.encode_row(one) for one in ours] == [codec.encode_row(one) for one in theirs]
     assert [one.commit for one in theirs] == [ours[0].commit, ours[1].commit, "", ours[3].commit]
     assert numbers(clone, 2) == [3, 4]
-    assert [clone.kernel(number) for number in (1, 2, 3, 4)] == [ledger.kernel(number) for number in (1, 2, 3, 4)]
+    assert [clone.candidate(number) for number in (1, 2, 3, 4)] == [ledger.candidate(number) for number in (1, 2, 3, 4)]
     assert clone.attempt(3) == ledger.attempt(3)
     assert clone.champion() == ledger.champion()
     candidate(clone.root, 64)
@@ -57,7 +57,7 @@ def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: 
         "attempt 4: accept: idea 4",
     ]
     assert len([one for one in commits if git(clone.root, "ls-tree", one, "attempt.json")]) == 2
-    assert git(clone.root, "show", f"{commits[1]}:kernel.py").encode() == ledger.kernel(4)
+    assert git(clone.root, "show", f"{commits[1]}:kernel.py").encode() == ledger.candidate(4).text
 
 
 def test_a_clone_with_the_log_has_everything(ledger: Ledger, contest: Path) -> None:
@@ -78,11 +78,11 @@ def test_a_clone_that_cannot_rebuild_a_loser_says_so(ledger: Ledger, contest: Pa
     path = clone.experiments_directory / "0003-idea-3.json"
     path.write_bytes(path.read_bytes().replace(b"+BQ = 64", b"+BQ = 65"))
     with pytest.raises(RatchetError, match="git fetch") as caught:
-        clone.kernel(3)
+        clone.candidate(3)
     assert caught.value.kind == "no-kernel"
     path.write_bytes(path.read_bytes().replace(b"-BQ = 512", b"-BQ = 77"))
     with pytest.raises(RatchetError, match="does not fit"):
-        clone.kernel(3)
+        clone.candidate(3)
 
 
 def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: Path) -> None:
@@ -114,7 +114,7 @@ def test_worktrees_share_the_log(ledger: Ledger, contest: Path) -> None:
     run_attempt(tree)
     assert numbers(ledger) == [1, 2]
     assert ledger.next_number() == 3
-    assert ledger.champion_kernel() == NAIVE
+    assert ledger.champion_candidate().text == NAIVE
     candidate(contest, 64)
     run_attempt(ledger, "reject")
     assert numbers(tree) == [1, 2, 3]

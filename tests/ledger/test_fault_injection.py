@@ -71,7 +71,7 @@ class Case:
         if recorded:
             assert git(contest, "rev-parse", f"{LOG}^").strip() == self.tips[1], where
             assert ledger.attempt(2).verdict.outcome == outcome
-            assert ledger.kernel(2) == SETTING
+            assert ledger.candidate(2).text == SETTING
         else:
             assert log == self.tips[1], where
         if accepted:

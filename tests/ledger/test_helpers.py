@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import git, new_repository
 
-from harness import candidate_text
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 
@@ -31,8 +31,8 @@ def begun(folder: Path) -> None:
     """What an attempt with other constants has done when it is killed."""
     ledger = Ledger.open(folder)
     with ledger.lock():
-        ledger.begin(ledger.kernel_here(), "attempt 1")
-        ledger.restore_kernel(candidate_text.text_of(NEW))
+        ledger.begin(ledger.candidate_here(), "attempt 1")
+        ledger.restore(Candidate.of_files(NEW))
     assert here(folder) == NEW
 
 
@@ -62,16 +62,16 @@ def test_a_helper_that_was_edited_since_stays(folder: Path) -> None:
 
 def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
     ledger = Ledger.open(folder)
-    assert ledger.kernel_at_head() == candidate_text.text_of(OLD) == ledger.kernel_here()
+    assert ledger.candidate_at_head() == Candidate.of_files(OLD) == ledger.candidate_here()
     (folder / "deep.py").write_bytes(b"Q = 9\n")
-    assert ledger.kernel_at_head() == candidate_text.text_of(OLD)
-    assert ledger.would_lose(candidate_text.text_of(OLD)) == ()
+    assert ledger.candidate_at_head() == Candidate.of_files(OLD)
+    assert ledger.would_lose(Candidate.of_files(OLD)) == ()
     # Once nothing imports it, its text is nobody's candidate.
     (folder / "tiles.py").write_bytes(b"BQ = 128\n")
-    assert ledger.would_lose(candidate_text.text_of(OLD)) == ("deep.py",)
+    assert ledger.would_lose(Candidate.of_files(OLD)) == ("deep.py",)
 
 
 def test_a_line_that_only_a_text_of_several_files_has_is_refused(folder: Path) -> None:
     (folder / "tiles.py").write_bytes(b"BQ = 1\n# ---- beside kernel.py: deep.py ----\nQ = 7\n")
     with pytest.raises(RatchetError, match=r"in tiles\.py"):
-        Ledger.open(folder).kernel_here()
+        Ledger.open(folder).candidate_here()

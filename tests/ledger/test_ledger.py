@@ -18,6 +18,7 @@ from ledger_fixtures import (
     without_ours,
 )
 
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.ledger.paths import contest_name
@@ -82,12 +83,12 @@ def test_an_empty_ledger(ledger: Ledger) -> None:
     assert ledger.champion() is None
     assert ledger.champion_commit() is None
     assert ledger.next_number() == 1
-    for question in (lambda: ledger.attempt(1), lambda: ledger.kernel(1)):
+    for question in (lambda: ledger.attempt(1), lambda: ledger.candidate(1)):
         with pytest.raises(RatchetError) as caught:
             question()
         assert caught.value.kind == "unknown-attempt"
     with pytest.raises(RatchetError, match="has been accepted"):
-        ledger.champion_kernel()
+        ledger.champion_candidate()
 
 
 def test_an_accept_is_a_commit_of_kernel_and_record(ledger: Ledger, contest: Path) -> None:
@@ -114,7 +115,7 @@ def test_an_accept_is_a_commit_of_kernel_and_record(ledger: Ledger, contest: Pat
     champion = ledger.champion()
     assert champion is not None
     assert (champion.number, champion.key) == (2, OWN_KEY)
-    assert ledger.champion_kernel() == kernel
+    assert ledger.champion_candidate().text == kernel
     assert ledger.champion_commit() == done.branch_commit
 
 
@@ -131,8 +132,8 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
     assert [one.outcome for one in found] == ["accept", "accept", "reject", "accept"]
     assert found[2].commit == commits[1]
     assert found[3].commit == git(contest, "rev-parse", "HEAD").strip()
-    assert ledger.kernel(3) == NAIVE.replace(b"128", b"64")
-    assert ledger.kernel(1) == NAIVE
+    assert ledger.candidate(3).text == NAIVE.replace(b"128", b"64")
+    assert ledger.candidate(1).text == NAIVE
     assert numbers(ledger, 2) == [3, 4]
     assert numbers(ledger, 0) == []
     assert ledger.next_number() == 5
@@ -221,12 +222,12 @@ def test_another_kernel_staged_meanwhile_stays_staged(ledger: Ledger, contest: P
     run_attempt(ledger)
     kernel = candidate(contest, 512)
     with ledger.lock():
-        ledger.begin(kernel, "a test")
+        ledger.begin(Candidate(text=kernel), "a test")
         made, of, _ = ready(ledger)
         candidate(contest, 999)
         git(contest, "add", "kernel.py")
         staged = git(contest, "ls-files", "-s", "kernel.py")
-        done = ledger.record(made, of, kernel, new_branch_commit=True)
+        done = ledger.record(made, of, Candidate(text=kernel), new_branch_commit=True)
     assert git(contest, "ls-files", "-s", "kernel.py") == staged
     assert (contest / "kernel.py").read_bytes() == NAIVE.replace(b"128", b"999")
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel
@@ -237,13 +238,13 @@ def test_a_kernel_edited_meanwhile_is_left_alone(ledger: Ledger, contest: Path) 
     run_attempt(ledger)
     kernel = candidate(contest, 64)
     with ledger.lock():
-        ledger.begin(kernel, "a test")
+        ledger.begin(Candidate(text=kernel), "a test")
         made, of, _ = ready(ledger, "reject")
         edited = candidate(contest, 65)
-        done = ledger.record(made, of, kernel, new_branch_commit=False)
+        done = ledger.record(made, of, Candidate(text=kernel), new_branch_commit=False)
     assert (contest / "kernel.py").read_bytes() == edited
     assert "edited while" in done.messages[0]
-    assert ledger.kernel(2) == kernel
+    assert ledger.candidate(2).text == kernel
 
 
 def test_the_executable_bit_is_kept(ledger: Ledger, contest: Path) -> None:
@@ -272,7 +273,7 @@ def test_windows_line_endings_survive(ledger: Ledger, contest: Path) -> None:
     (contest / "kernel.py").write_bytes(windows.replace(b"128", b"64"))
     run_attempt(ledger, "reject")
     assert (contest / "kernel.py").read_bytes() == windows
-    assert ledger.kernel(2) == windows.replace(b"128", b"64")
+    assert ledger.candidate(2).text == windows.replace(b"128", b"64")
     champion = ledger.champion()
     assert champion is not None
     assert not ledger.kernel_changed_since(champion)
@@ -297,7 +298,7 @@ def test_a_symbolic_link_is_refused(ledger: Ledger, contest: Path) -> None:
     (contest / "kernel.py").rename(contest / "real.py")
     (contest / "kernel.py").symlink_to("real.py")
     with ledger.lock(), pytest.raises(RatchetError) as caught:
-        ledger.begin(NAIVE, "a test")
+        ledger.begin(Candidate(text=NAIVE), "a test")
     assert caught.value.kind == "not-a-file"
 
 
@@ -327,4 +328,4 @@ def test_commit_hooks_do_not_run_and_a_reference_hook_may_refuse(ledger: Ledger,
     with ledger.lock():
         ledger.recover()
     assert numbers(ledger) == [1, 2]
-    assert ledger.champion_kernel() == NAIVE.replace(b"128", b"512")
+    assert ledger.champion_candidate().text == NAIVE.replace(b"128", b"512")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import git, identify
 
-from harness.candidate_text import text_of
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger, merge
 from harness.ledger.bare_source import bare
@@ -23,6 +23,16 @@ def ledger(tmp_path: Path) -> Ledger:
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "a kernel")
     return Ledger.open(tmp_path)
+
+
+def without(ledger: Ledger, text: bytes, before: bytes, after: bytes) -> bytes | None:
+    candidates = (Candidate(text=each) for each in (text, before, after))
+    merged = merge.without(ledger.repository, *candidates)
+    return None if merged is None else merged.text
+
+
+def files(contents: dict[str, bytes]) -> bytes:
+    return Candidate.of_files(contents).text
 
 
 def edited(text: bytes, *edits: tuple[bytes, bytes]) -> bytes:
@@ -49,8 +59,8 @@ def test_a_change_goes_and_a_later_one_stays(
 ) -> None:
     after = edited(BASE, *change)
     champion = edited(after, *later)
-    assert merge.without(ledger.repository, champion, BASE, after) == edited(BASE, *later)
-    assert merge.without(ledger.repository, champion, after, champion) == after
+    assert without(ledger, champion, BASE, after) == edited(BASE, *later)
+    assert without(ledger, champion, after, champion) == after
 
 
 @pytest.mark.parametrize(
@@ -66,25 +76,25 @@ def test_the_same_lines_changed_since_are_a_conflict(
     change: tuple[bytes, bytes], later: tuple[bytes, bytes], ledger: Ledger
 ) -> None:
     after = edited(BASE, change)
-    assert merge.without(ledger.repository, edited(after, later), BASE, after) is None
+    assert without(ledger, edited(after, later), BASE, after) is None
 
 
 def test_a_change_that_was_taken_back_changes_nothing(ledger: Ledger) -> None:
     after = edited(BASE, (b"A = 1", b"A = 8"))
     champion = edited(BASE, (b"return A", b"return B"))
-    assert merge.without(ledger.repository, champion, BASE, after) == champion
+    assert without(ledger, champion, BASE, after) == champion
 
 
 def test_texts_without_a_last_line_end_and_with_carriage_returns(ledger: Ledger) -> None:
     for base in (BASE.rstrip(b"\n"), BASE.replace(b"\n", b"\r\n")):
         after, later = edited(base, (b"A = 1", b"A = 8")), ((b"B = 2", b"B = 9"), (b"return A", b"return B"))
-        assert merge.without(ledger.repository, edited(after, *later), base, after) == edited(base, *later)
+        assert without(ledger, edited(after, *later), base, after) == edited(base, *later)
 
 
 def test_headings_that_look_like_a_conflict_are_text(ledger: Ledger) -> None:
     base = b"<<<<<<< mine\n=======\n" + BASE + b">>>>>>> new\n"
     after, later = edited(base, (b"A = 1", b"A = 8")), (b"B = 2", b"B = 9")
-    assert merge.without(ledger.repository, edited(after, later), base, after) == edited(base, later)
+    assert without(ledger, edited(after, later), base, after) == edited(base, later)
 
 
 def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
@@ -92,9 +102,9 @@ def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
     champion = edited(
         after, (b"A = 8  # eight\n", b"# Rows.\nA = 8  # as many\n"), (b"Eight.", b"Rows."), (b"B = 2", b"B = 9")
     )
-    assert merge.without(ledger.repository, champion, BASE, after) == b"A = 1\nB = 9\ndef f():\n    return A\n"
+    assert without(ledger, champion, BASE, after) == b"A = 1\nB = 9\ndef f():\n    return A\n"
     # The program itself is another at these lines.
-    assert merge.without(ledger.repository, edited(champion, (b"A = 8", b"A = 7")), BASE, after) is None
+    assert without(ledger, edited(champion, (b"A = 8", b"A = 7")), BASE, after) is None
 
 
 @pytest.mark.parametrize(
@@ -130,19 +140,19 @@ def test_other_line_ends_tie_no_change(ledger: Ledger) -> None:
     after = edited(BASE, (b"A = 1", b"A = 8"), (b"return A", b"# why\n    return A"))
     champion = edited(after, (b"B = 2", b"B = 9"))
     for end in (b"\r\n", b"\r"):
-        found = merge.without(ledger.repository, champion.replace(b"\n", end), BASE, after)
+        found = without(ledger, champion.replace(b"\n", end), BASE, after)
         assert found == bare(edited(BASE, (b"B = 2", b"B = 9")))
 
 
 def test_helpers_are_merged_each_by_itself(ledger: Ledger) -> None:
-    one = text_of({"kernel.py": BASE, "one.py": b"X = 1\n"})
-    two = text_of({"kernel.py": BASE, "one.py": b"X = 1\n", "two.py": b"Y = 1\n"})
-    assert merge.without(ledger.repository, two, BASE, one) == text_of({"kernel.py": BASE, "two.py": b"Y = 1\n"})
-    assert merge.without(ledger.repository, two, one, two) == one
-    changed = text_of({"kernel.py": BASE, "one.py": b"X = 2\n"})
-    assert merge.without(ledger.repository, changed, BASE, one) is None
+    one = files({"kernel.py": BASE, "one.py": b"X = 1\n"})
+    two = files({"kernel.py": BASE, "one.py": b"X = 1\n", "two.py": b"Y = 1\n"})
+    assert without(ledger, two, BASE, one) == files({"kernel.py": BASE, "two.py": b"Y = 1\n"})
+    assert without(ledger, two, one, two) == one
+    changed = files({"kernel.py": BASE, "one.py": b"X = 2\n"})
+    assert without(ledger, changed, BASE, one) is None
 
 
 def test_what_is_no_text_is_refused_with_gits_words(ledger: Ledger) -> None:
     with pytest.raises(RatchetError, match="merge-file"):
-        merge.without(ledger.repository, BASE + b"\0mine", BASE, BASE + b"\0old")
+        without(ledger, BASE + b"\0mine", BASE, BASE + b"\0old")

@@ -54,8 +54,8 @@ def view(ledger: Ledger) -> list[Any]:
     champion = ledger.champion()
     return [
         rows, skipped, ledger.next_number(), champion and champion.number, [ledger.attempt(row.number) for row in rows],
-        [ledger.kernel(row.number) for row in rows],
-        [(held.row, held.attempt, held.kernel, held.complaint) for held in whole(ledger.place, rows)],
+        [ledger.candidate(row.number) for row in rows],
+        [(held.row, held.attempt, held.candidate, held.complaint) for held in whole(ledger.place, rows)],
     ]  # fmt: skip
 
 

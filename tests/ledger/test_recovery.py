@@ -15,6 +15,7 @@ from ledger_fixtures import NAIVE, SETTING, candidate, git, identify, new_reposi
 from loop_fixtures import ratchet
 
 from harness import files
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger, codec
 from harness.ledger.fsck import audit
@@ -85,17 +86,17 @@ def test_giving_up_puts_the_users_kernel_back(contest: Path) -> None:
     mine = candidate(contest, 300)
     before = users_state(contest)
     with ledger.lock():
-        ledger.begin(mine, "attempt 2")
-        ledger.restore_kernel(SETTING)
+        ledger.begin(Candidate(text=mine), "attempt 2")
+        ledger.restore(Candidate(text=SETTING))
         ledger.abandon()
         assert ledger.recover() == ()
     assert users_state(contest) == before
     with ledger.lock():
-        ledger.begin(mine, "attempt 2")
+        ledger.begin(Candidate(text=mine), "attempt 2")
         with pytest.raises(RatchetError) as caught:
-            ledger.begin(mine, "attempt 2")
+            ledger.begin(Candidate(text=mine), "attempt 2")
         assert caught.value.kind == "unfinished"
-        ledger.restore_kernel(SETTING)
+        ledger.restore(Candidate(text=SETTING))
         # The same process that gives up says why itself.
         assert ledger.recover() == ()
     assert users_state(contest) == before
@@ -134,7 +135,7 @@ def test_a_commit_between_kill_and_recovery(server: Server, contest: Path) -> No
     (sentence,) = recovered(contest)
     assert "on refs/heads/main" in sentence
     assert git(contest, "log", "-2", "--format=%s").split("\n")[:2] == ["idea 2", "the user goes on"]
-    assert ledger.champion_kernel() == SETTING
+    assert ledger.champion_candidate().text == SETTING
 
 
 def test_another_branch_between_kill_and_recovery(server: Server, contest: Path) -> None:
@@ -145,7 +146,7 @@ def test_another_branch_between_kill_and_recovery(server: Server, contest: Path)
     assert "refs/heads/other was checked out" in sentence
     assert git(contest, "rev-parse", "main") == git(contest, "rev-parse", "other")
     assert [one.number for one in ledger.rows()[0]] == [1, 2]
-    assert ledger.kernel(2) == SETTING
+    assert ledger.candidate(2).text == SETTING
 
 
 def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
@@ -167,7 +168,7 @@ def test_a_holder_that_has_not_named_itself(contest: Path) -> None:
 
 def test_the_ledger_is_not_written_without_its_lock(contest: Path) -> None:
     ledger = Ledger.open(contest)
-    for writes in (ledger.recover, ledger.abandon, lambda: ledger.begin(NAIVE, "x")):
+    for writes in (ledger.recover, ledger.abandon, lambda: ledger.begin(Candidate(text=NAIVE), "x")):
         with pytest.raises(RuntimeError, match="lock"):
             writes()
 
@@ -193,7 +194,7 @@ def test_a_branch_that_never_holds_still_ends_in_words(server: Server, contest: 
     assert "moved 5 times" in answer["events"][-1][-1]
     recovered(contest)
     assert [one.number for one in Ledger.open(contest).rows()[0]] == [1, 2]
-    assert Ledger.open(contest).champion_kernel() == SETTING
+    assert Ledger.open(contest).champion_candidate().text == SETTING
 
 
 def test_objects_that_were_collected_between_kill_and_recovery(server: Server, contest: Path) -> None:

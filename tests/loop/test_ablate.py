@@ -12,6 +12,7 @@ from loop_fixtures import git, identify
 
 from harness import cli
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger
@@ -71,7 +72,7 @@ def history(top: Path, *steps: Sequence[Edit], reworded: bool = False) -> Path:
 def text_without(folder: Path, *numbers: int) -> str | None:
     made = changes.accepts(Ledger.open(folder))
     text = made.without([piece for piece in made.asked if piece.attempt in numbers])
-    return None if text is None else text.decode()
+    return None if text is None else text.source
 
 
 def names(found: Sequence[changes.Piece] | None) -> list[str] | None:
@@ -89,7 +90,7 @@ def test_independent_changes_go_one_at_a_time_also_from_lines_side_by_side(tmp_p
     champion = (folder / "kernel.py").read_text(encoding="utf-8")
     for number, edit in ((2, FEWER_STEPS), (3, LARGER_BLOCKS), (4, OTHER_WORDS)):
         assert text_without(folder, number) == champion.replace(edit[1], edit[0])
-    assert text_without(folder, 2, 3, 4) == Ledger.open(folder).kernel(1).decode()
+    assert text_without(folder, 2, 3, 4) == Ledger.open(folder).candidate(1).source
     assert text_without(folder) == champion
 
 
@@ -127,7 +128,7 @@ def test_what_a_merged_branch_accepted_and_the_champion_was_not_made_of_is_none_
     path.write_text(before.replace(*LARGER_BLOCKS), encoding="utf-8")
     run_attempt(Ledger.open(folder))
     git(tmp_path, "merge", "--quiet", "--strategy", "ours", "-m", "merge", "side")
-    assert Ledger.open(folder).champion_kernel().decode() == before.replace(*LARGER_BLOCKS)
+    assert Ledger.open(folder).champion_candidate().source == before.replace(*LARGER_BLOCKS)
     made = changes.accepts(Ledger.open(folder))
     assert names(made.asked) == ["attempt 2", "attempt 4"]
     assert text_without(folder, 4) == before
@@ -140,12 +141,17 @@ def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
     assert [piece.title for piece in made.asked] == ["BM = 512", "BK = 512", "@pl.when(pl.program_id(2) == 0)"]
     champion = (folder / "kernel.py").read_text(encoding="utf-8")
     rows, _, clear = made.asked
-    assert made.without([rows]) == champion.replace("BM = 512", "BM = 128").encode()
-    assert made.without([rows, clear]) == champion.replace("BM = 512", "BM = 128").replace(*reverse(CLEAR)).encode()
+
+    def without(taken: Sequence[changes.Piece]) -> str | None:
+        candidate = made.without(taken)
+        return None if candidate is None else candidate.source
+
+    assert without([rows]) == champion.replace("BM = 512", "BM = 128")
+    assert without([rows, clear]) == champion.replace("BM = 512", "BM = 128").replace(*reverse(CLEAR))
     # What touched the line of the second one since has to go with it.
     assert made.without([made.asked[1]]) is None
     assert names(made.after(clear)) == ["attempt 3"]
-    assert made.without([made.asked[1], *made.later]) == champion.replace("BK = 256", "BK = 128").encode()
+    assert without([made.asked[1], *made.later]) == champion.replace("BK = 256", "BK = 128")
     with pytest.raises(RatchetError, match=r"\(2, 3\), got 1") as refused:
         changes.hunks(Ledger.open(folder), 1)
     assert refused.value.kind == "not-accepted"
@@ -171,8 +177,8 @@ def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
     assert made.last_for_itself == made.asked[2]
     before = made.before_last()
     assert before.last_for_itself is None
-    assert (before.asked, before.text) == (made.asked[:2], made.asked[1].after)
-    assert before.without(made.asked[:1]) == made.asked[1].after.replace(b"BK = 512", b"BK = 128")
+    assert (before.asked, before.candidate) == (made.asked[:2], made.asked[1].after)
+    assert before.without(made.asked[:1]) == made.asked[1].after.set((("BK", "128"),))
     hunks = changes.hunks(made.ledger, 2)
     assert hunks.last_for_itself is not None
     assert changes.hunks(made.ledger, 4).last_for_itself is None
@@ -188,7 +194,8 @@ def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None
 
 
 def test_the_fewest_that_have_to_go_too_are_found() -> None:
-    every = [changes.Piece(name=str(at), attempt=at, title="", before=b"", after=b"") for at in range(6)]
+    empty = Candidate(text=b"")
+    every = [changes.Piece(name=str(at), attempt=at, title="", before=empty, after=empty) for at in range(6)]
     first, rest = every[0], every[1:]
 
     def found(*needed: int) -> list[str] | None:

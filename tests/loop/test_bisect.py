@@ -164,7 +164,7 @@ def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, caps
     folder = recorded(tmp_path)
     ledger = Ledger.open(folder)
     for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):
-        ledger.kernel_path.write_bytes(ledger.kernel(number))
+        ledger.kernel_path.write_bytes(ledger.candidate(number).text)
         git(folder, "commit", "--quiet", "--all", "--allow-empty", "-m", name)
     assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -184,7 +184,7 @@ def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> 
 def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: Path) -> None:
     folder = recorded(tmp_path, KEY)
     ledger = Ledger.open(folder)
-    assert bisect.Records(ledger, contests.load(folder)).evidence("it", ledger.kernel(1), lambda _: True) is None
+    assert bisect.Records(ledger, contests.load(folder)).evidence("it", ledger.candidate(1), lambda _: True) is None
     known = taken_apart()
     assert bisect._answers("time", known, with_lines=True)
     assert not bisect._answers("time", replace(known, simulation=None), with_lines=True)

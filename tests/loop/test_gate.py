@@ -85,7 +85,9 @@ def test_helpers_are_part_of_a_kernel_and_links_are_not(repository: Path) -> Non
     (folder / "blocks.py").unlink()
     (folder / "blocks.py").symlink_to("/etc/hostname")
     git(repository, "commit", "--quiet", "--all", "-m", "a link")
-    assert b"hostname" not in (gating.kernel_at(change.repository, "HEAD", "kernels/matmul") or b"")
+    candidate = gating.candidate_at(change.repository, "HEAD", "kernels/matmul")
+    assert candidate is not None
+    assert b"hostname" not in candidate.text
 
 
 def test_what_has_been_merged_into_the_base_since_is_no_part_of_the_change(repository: Path) -> None:
@@ -174,7 +176,7 @@ def test_commits_that_are_not_there(repository: Path) -> None:
 
 def side(number: int) -> Side:
     ledger = Ledger.open(RMSNORM)
-    return Side(name=str(number), kernel=ledger.kernel(number), evidence=ledger.attempt(number).evidence)
+    return Side(name=str(number), candidate=ledger.candidate(number), evidence=ledger.attempt(number).evidence)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from loop_fixtures import PROJECT, ratchet
 
 from harness import cli
 from harness import contest as contests
+from harness.constants import constants
 from harness.errors import RatchetError
 from harness.loop import existing, scaffold
-from harness.loop.settings import constants
 
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
 

@@ -6,6 +6,7 @@ from evidence_examples import V5E
 from rule_examples import good, rowwise, spilling, with_parts, with_run
 
 from harness.advice.report import report
+from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
 from harness.records import Evidence, SourceFile
 
@@ -32,7 +33,7 @@ def test_its_constants_are_what_to_try() -> None:
     before = report(given, V5E)
     kinds = [hint.kind for hint in before.hints]
     assert kinds.count("body") > 1
-    told = for_kernel(before, given, WRAPPER).hints
+    told = for_kernel(before, given, Candidate(text=WRAPPER)).hints
     first, *others = [hint for hint, kind in zip(told, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
@@ -46,7 +47,7 @@ def test_its_constants_are_what_to_try() -> None:
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:
     given = package(spilling(0.8e-3, 120_000))
     found = report(given, V5E)
-    assert for_kernel(found, given, OWN) == found
-    assert for_kernel(found, given, b"X = None\n") == found
+    assert for_kernel(found, given, Candidate(text=OWN)) == found
+    assert for_kernel(found, given, Candidate(text=b"X = None\n")) == found
     alone = report(good(), V5E)
-    assert for_kernel(alone, good(), WRAPPER) == alone
+    assert for_kernel(alone, good(), Candidate(text=WRAPPER)) == alone

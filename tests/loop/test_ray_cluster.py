@@ -18,13 +18,13 @@ from loop_fixtures import PROJECT, committed_contest
 from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, listening, named, nodes
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.cli import main
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.verdict.roofline import latency_seconds
 from harness.loop import ray_cluster, screening
 from harness.loop.screening import Places
-from harness.loop.settings import constants, rewritten
 from harness.records import Evidence, Policy
 
 SHAPES = [{"name": "tiny", "heads": 1, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True}]
@@ -42,13 +42,13 @@ def cluster() -> Iterator[Nodes]:
         yield found
 
 
-def kernels(contest: Contest) -> list[bytes]:
+def kernels(contest: Contest) -> list[Candidate]:
     sizes = [str(128 << place) for place in range(4)]
-    text = contest.kernel()
-    return [rewritten(text, (("BQ", one), ("BKV", other))) for one in sizes for other in sizes]
+    text = contest.candidate()
+    return [text.set((("BQ", one), ("BKV", other))) for one in sizes for other in sizes]
 
 
-def screened(contest: Contest, texts: list[bytes], places: Places) -> list[tuple[bytes, Evidence]]:
+def screened(contest: Contest, texts: list[Candidate], places: Places) -> list[tuple[Candidate, Evidence]]:
     left, told = list(reversed(texts)), []
     screening.screen(
         contest, lambda: left.pop() if left else None, lambda kernel, evidence: told.append((kernel, evidence)),
@@ -57,11 +57,11 @@ def screened(contest: Contest, texts: list[bytes], places: Places) -> list[tuple
     return told
 
 
-def latencies(told: list[tuple[bytes, Evidence]]) -> dict[tuple[tuple[str, str], ...], object]:
+def latencies(told: list[tuple[Candidate, Evidence]]) -> dict[tuple[tuple[str, str], ...], object]:
     """The latency of each setting, or why it has none."""
     assert len(told) == len(dict(told)), "each is told of once"
     return {
-        tuple(one for one in constants(kernel) if one[0] in ("BQ", "BKV")): latency_seconds(evidence)
+        tuple(one for one in kernel.constants if one[0] in ("BQ", "BKV")): latency_seconds(evidence)
         or screening.why_no_latency(evidence)
         for kernel, evidence in told
     }

@@ -70,7 +70,7 @@ def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Pat
     said = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
     assert {"Ratchet-Attempt: 5", "Ratchet-Revokes: 4", "Ratchet-Holder: 2"} <= set(said)
     assert champion_number(ledger) == 2
-    assert (contest / "kernel.py").read_bytes() == ledger.champion_kernel() == kernel_of(512)
+    assert (contest / "kernel.py").read_bytes() == ledger.champion_candidate().text == kernel_of(512)
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
     assert git(contest, "status", "--porcelain") == ""
     held = ledger.attempt(5)
@@ -78,8 +78,8 @@ def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Pat
     assert held.revocation.revoked == (4,)
     assert held.champion_evidence is not None
     assert held.champion_evidence.failure == WRONG
-    assert ledger.kernel(5) == kernel_of(512)
-    assert ledger.kernel(4) == kernel_of(1024), "what lost its title is one checkout away"
+    assert ledger.candidate(5).text == kernel_of(512)
+    assert ledger.candidate(4).text == kernel_of(1024), "what lost its title is one checkout away"
     assert audit(ledger).findings == ()
     candidate(contest, 2048)
     run_attempt(ledger)
@@ -114,7 +114,7 @@ def test_where_nobody_passes_there_is_no_champion_and_the_next_is_a_baseline(led
     assert (row.revokes, row.holder) == ((4, 2, 1), None)
     assert audit(ledger).findings == ()
     with pytest.raises(RatchetError, match="has been accepted"):
-        ledger.champion_kernel()
+        ledger.champion_candidate()
     candidate(contest, 3)
     run_attempt(ledger, "failed")
     assert (contest / "kernel.py").read_bytes() == kernel_of(3), "there is no champion to put back"
@@ -134,7 +134,7 @@ def test_a_plain_clone_knows_who_lost_the_title(
     assert champion_number(clone) == holder
     assert numbers(clone) == [1, 2, 3, 4, 5]
     if holder:
-        assert clone.champion_kernel() == NAIVE == clone.kernel(5)
+        assert clone.champion_candidate().text == NAIVE == clone.candidate(5).text
     assert champions._filed(clone.place, set())[0].number == 1 if holder else champions._filed(clone.place, set()) == []
     assert audit(clone).findings == ()
 

@@ -16,12 +16,12 @@ import pytest
 from loop_fixtures import committed_contest
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
 from harness.loop import screening
 from harness.loop.screening import Answer, Place, Places, Process, Request
-from harness.loop.settings import rewritten
 from harness.records import Evidence, Key, Policy
 
 
@@ -40,7 +40,7 @@ class Scripted:
         return True
 
     def answer(self, request: Request) -> Answer | None:
-        return self._does(request.kernel)
+        return self._does(request.candidate.text)
 
     def close(self, *, is_interrupted: bool) -> None:
         self.is_closed = True
@@ -53,7 +53,7 @@ def _found(contest: Contest) -> Evidence:
 
 def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], count: int) -> list[tuple[bytes, str]]:
     """What is told of kernels 0 to count, and that all places are closed at the end."""
-    left = [str(number).encode() for number in reversed(range(count))]
+    left = [Candidate(text=str(number).encode()) for number in reversed(range(count))]
     told: list[tuple[bytes, str]] = []
     places: list[Scripted] = []
 
@@ -61,8 +61,8 @@ def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], 
         places.append(Scripted(contest, scripts[len(places)]))
         return places[-1]
 
-    def tell(kernel: bytes, evidence: Evidence) -> None:
-        told.append((kernel, evidence.failure.kind if evidence.failure else ""))
+    def tell(kernel: Candidate, evidence: Evidence) -> None:
+        told.append((kernel.text, evidence.failure.kind if evidence.failure else ""))
 
     try:
         screening.screen(
@@ -129,7 +129,7 @@ def test_what_the_search_raises_ends_every_place(contest: Contest) -> None:
         waits.wait(5)
         return Answer(evidence=_found(contest))
 
-    def tell(kernel: bytes, evidence: Evidence) -> None:
+    def tell(kernel: Candidate, evidence: Evidence) -> None:
         raise AssertionError("nothing is told after the end")
 
     threading.Timer(0.3, waits.set).start()
@@ -152,13 +152,13 @@ def test_places_are_ended_together(contest: Contest) -> None:
         begun.wait()
         return Answer(evidence=_found(contest))
 
-    def tell(kernel: bytes, evidence: Evidence) -> None:
+    def tell(kernel: Candidate, evidence: Evidence) -> None:
         raise KeyboardInterrupt
 
     begun = threading.Barrier(3, timeout=60)
     places = Places(count=3, open=lambda: Slow(contest, works))
     with pytest.raises(KeyboardInterrupt):
-        screening.screen(contest, lambda: contest.kernel(), tell, Policy(), on="simulated", places=places)
+        screening.screen(contest, lambda: contest.candidate(), tell, Policy(), on="simulated", places=places)
     assert not ending.broken
 
 
@@ -166,8 +166,8 @@ def request(contest: Contest, key: str = "") -> Request:
     own = contest.key("simulated")
     other = type(own)(**{name: getattr(own, name) for name in own.__slots__} | ({"libtpu": key} if key else {}))
     return Request(
-        directory=str(contest.directory), prepare=b"", chip=contest.chip.name, kernel=contest.kernel(), on="simulated",
-        checked=False, policy=Policy(), work="sweep/000", key=other,
+        directory=str(contest.directory), prepare=b"", chip=contest.chip.name, candidate=contest.candidate(),
+        on="simulated", checked=False, policy=Policy(), work="sweep/000", key=other,
     )  # fmt: skip
 
 
@@ -197,7 +197,8 @@ def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
     assert process.stdout is not None
     # What it answers says that it listens.
     nowhere = Request(
-        directory=str(tmp_path), prepare=b"", chip="v5e", kernel=b"", on=None, checked=False, policy=Policy(), work="a",
+        directory=str(tmp_path), prepare=b"", chip="v5e", candidate=Candidate(text=b""), on=None,
+        checked=False, policy=Policy(), work="a",
         key=Key(judge="", problem="", chip="", source="simulated", jax="", jaxlib="", libtpu="", machine=""),
     )  # fmt: skip
     process.stdin.write(msgspec.json.encode(nowhere) + b"\n")
@@ -252,8 +253,8 @@ def test_a_process_that_was_killed_is_begun_again(contest: Contest) -> None:
 @pytest.mark.slow
 def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    text = contest.kernel()
-    left = [rewritten(text, (("BQ", str(bq)), ("BKV", str(bkv)))) for bq in (128, 256, 512) for bkv in (128, 256)]
+    text = contest.candidate()
+    left = [text.set((("BQ", str(bq)), ("BKV", str(bkv)))) for bq in (128, 256, 512) for bkv in (128, 256)]
     wanted, told = set(left), []
     processes: list[Process] = []
 

@@ -7,6 +7,7 @@ import pytest
 from evidence_examples import V5E
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
+from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict.roofline import impossibilities
 from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, title_moves
@@ -90,7 +91,7 @@ def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_ti
     ]
     body = kernel(BQ=256).replace(b"return q @ k @ v", b"return (q @ k) @ v * 1.0")
     kernels = {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: body}
-    found = search_state(seen(rows, kernels, champion=2, kernel=kernel(BQ=256)))
+    found = search_state(seen(rows, kernels, champion=2, candidate=Candidate(text=kernel(BQ=256))))
     assert [one.kinds for one in found.tried] == [(), ("constants",), ("constants",), ("body",), None]
     constants = next(kind for kind in found.kinds if kind.kind == "constants")
     assert (constants.attempts, constants.accepted, constants.best_time_ratio) == ((2, 3), 1, 0.5)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.constants import constants, refuse_text, rewrite
 from harness.errors import RatchetError, UsageError
-from harness.loop.settings import constants, parse, refuse_text, rewrite
+from harness.loop.settings import parse
 
 SOURCE = '''"""Ünïcode docstring."""\r
 BQ = 128  # rows of a query block

@@ -274,10 +274,10 @@ def test_a_study_is_of_one_kernel_whatever_its_constants_are(tmp_path: Path) -> 
     contest, kernel = contests.load(folder), folder / "kernel.py"
     grid = space(["BQ=128,256", "BKV=256,512"])
     name = tune.study_name(contest, grid)
-    assert tune.as_it_stands(kernel.read_bytes(), grid) == (("BQ", "128"), ("BKV", "256"))
+    assert tune.as_it_stands(contest.candidate(), grid) == (("BQ", "128"), ("BKV", "256"))
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
     assert tune.study_name(contest, grid) == name
-    assert tune.as_it_stands(kernel.read_bytes(), space(["BQ=128,512"])) is None
+    assert tune.as_it_stands(contest.candidate(), space(["BQ=128,512"])) is None
     assert tune.study_name(contest, space(["BQ=128,256"])) != name
     kernel.write_text(kernel.read_text() + "\nMORE = 1\n")
     assert tune.study_name(contest, grid) != name

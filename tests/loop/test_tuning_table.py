@@ -18,7 +18,6 @@ from harness.cli.table_page import page_of
 from harness.errors import RatchetError, UsageError
 from harness.loop import screening, search_space, trace_text
 from harness.loop.search import Study, WholeGrid
-from harness.loop.settings import rewritten
 from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Filling
 from harness.loop.tuning_table.kernels import KERNELS
@@ -248,10 +247,8 @@ def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
     parameters = fill.parameters(tuned, shape, "v6e", tmp_path)
     (folder,) = (tmp_path / "work").iterdir()
     contest = contests.load(folder)
-    assert (
-        trace_text.trace_failure(contest, rewritten(contest.kernel(), tuned.fallback(parameters)), lambda *_: None)
-        is None
-    )
+    candidate = contest.candidate().set(tuned.fallback(parameters))
+    assert trace_text.trace_failure(contest, candidate, lambda *_: None) is None
     grid = tuned.space(parameters)
     allowed = search_space.allowed(grid, tuned.conditions)
     assert WholeGrid(grid, allowed).ask() is not None

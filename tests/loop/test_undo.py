@@ -38,7 +38,7 @@ def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None
     checkout(folder, 3, force=False)
     said = undo(contests.load(folder), Policy())
     assert any("./ratchet.sh checkout 3, then the experiment with --again" in one for one in said)
-    assert ledger.kernel_path.read_bytes() == ledger.kernel(2)
+    assert ledger.kernel_path.read_bytes() == ledger.candidate(2).text
 
 
 def test_a_change_of_ones_own_is_not_lost_by_what_is_named(ledger: Ledger) -> None:
@@ -49,4 +49,4 @@ def test_a_change_of_ones_own_is_not_lost_by_what_is_named(ledger: Ledger) -> No
     assert "got that of the last commit: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(folder, 3, force=False)
     undo(contests.load(folder), Policy())
-    assert ledger.kernel_path.read_bytes() == ledger.kernel(2)
+    assert ledger.kernel_path.read_bytes() == ledger.candidate(2).text

@@ -15,6 +15,8 @@ import pytest
 from loop_fixtures import PROJECT, git, identify, ratchet
 
 from harness import contest as contests
+from harness.candidate import Candidate
+from harness.constants import constants
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate.evaluation import evaluate
@@ -23,7 +25,6 @@ from harness.judge.evaluate.trace.imports import flags
 from harness.judge.sandbox.messages import Rejected
 from harness.judge.simulate import run
 from harness.loop import scaffold
-from harness.loop.settings import constants
 from harness.operators import Defined, Problem, complaints, defined, require_conforming
 from harness.operators.probes import Part
 from harness.records import ExpectedCount, Policy, Work
@@ -254,7 +255,7 @@ def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtyp
         evaluate(
             Request(
                 directory=tmp_path,
-                kernel=b"",
+                candidate=Candidate(text=b""),
                 problem=of_dtype(dtype),
                 chip=chip("v5e"),
                 policy=Policy(),

@@ -39,7 +39,7 @@ def path(ledger: Ledger) -> Path:
 
 def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
     before, after = (
-        Side(name=str(number), kernel=ledger.kernel(number), evidence=ledger.attempt(number).evidence)
+        Side(name=str(number), candidate=ledger.candidate(number), evidence=ledger.attempt(number).evidence)
         for number in numbers
     )
     return compare(before, after, "")

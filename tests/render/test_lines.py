@@ -14,11 +14,11 @@ from rich.cells import cell_len
 
 from harness.advice import report as reporting
 from harness.advice.cycle_shares import cycle_shares
+from harness.candidate import Candidate
 from harness.cli import main
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import CycleBreakdown, Part, Verdict
-from harness.render.layout import source_lines
 from harness.render.lines import listing, narrowest
 
 KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
@@ -28,7 +28,9 @@ RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
 def listed(
     found: CycleBreakdown | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False
 ) -> list[str]:
-    return listing(RUN, found or breakdown(), source_lines(kernel), "kernel.py", width, colour=colour).splitlines()
+    return listing(
+        RUN, found or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py", width, colour=colour
+    ).splitlines()
 
 
 def cycles_of(line: str) -> int:
@@ -78,7 +80,7 @@ def test_colour_is_a_second_signal_only() -> None:
     plain, coloured = "\n".join(listed()), "\n".join(listed(colour=True))
     assert "\x1b[31m    3 " in coloured
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    assert narrowest(source_lines(KERNEL)) > 80
+    assert narrowest(Candidate(text=KERNEL.encode()).lines) > 80
 
 
 def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:

@@ -13,6 +13,7 @@ from report_examples import HOSTILE, HOSTILE_KERNEL, SEARCH, storied
 from rule_examples import rowwise
 
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.cli import main
 from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
@@ -244,7 +245,7 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
     here, there = (whole(one.place, one.rows()[0]) for one in (original, clone))
     assert [held.row.number for held in there] == [1, 2, 3, 4]
     # The rejected kernel is in no commit there: it is made from its diff.
-    assert [held.kernel for held in there] == [held.kernel for held in here]
+    assert [held.candidate for held in there] == [held.candidate for held in here]
     assert all(held.attempt == original.attempt(held.row.number) for held in there)
 
 
@@ -290,9 +291,9 @@ def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> No
     entry = Entry(id="4", row=replace(row_of(odd), score=float("inf")), attempt=odd)
     assert groups((entry,))[0].entries == (entry,)
     with ledger.lock():
-        ledger.begin(ledger.kernel_path.read_bytes(), "a test")
+        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), "a test")
         number = replace(odd, number=5)
-        ledger.record(number, replace(row_of(number), score=float("inf")), ledger.kernel_path.read_bytes(), False)
+        ledger.record(number, replace(row_of(number), score=float("inf")), Candidate.in_folder(contest), False)
     assert main(["report", "-C", str(contest)]) == 0
     page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
     assert overview(page)["rows"][-1]["values"]["score"] is None

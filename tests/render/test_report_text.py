@@ -12,11 +12,12 @@ from rule_examples import rowwise, with_parts
 from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, taken_apart
 
 from harness.advice.report import report
+from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.records import Policy, Status
 from harness.render import layout, report_sections
-from harness.render.layout import source_lines, wants_colour
+from harness.render.layout import wants_colour
 from harness.render.progress import Progress
 from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.status_text import status_text
@@ -48,10 +49,11 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
     candidate, found = judged(taken_apart())
-    lines = report_text(candidate, found, None, View(files=source_lines(kernel), width=100)).splitlines()
+    files = Candidate(text=kernel.encode()).lines
+    lines = report_text(candidate, found, None, View(files=files, width=100)).splitlines()
     glance, lines = (
         lines,
-        report_text(candidate, found, None, View(files=source_lines(kernel), full=True, width=100)).splitlines(),
+        report_text(candidate, found, None, View(files=files, full=True, width=100)).splitlines(),
     )
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]

@@ -15,13 +15,13 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from harness.advice.report import report
+from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
 from harness.render import hints, lines, review
-from harness.render.layout import source_lines
 from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
@@ -47,7 +47,7 @@ def baseline() -> str:
 
 def with_lines(full: bool) -> str:
     attempt, found = judged(taken_apart())
-    return report_text(attempt, found, None, View(files=source_lines(SOURCE), full=full, width=100))
+    return report_text(attempt, found, None, View(files=Candidate(text=SOURCE.encode()).lines, full=full, width=100))
 
 
 def show() -> str:
@@ -144,7 +144,11 @@ SCREENS: dict[str, Callable[[], str]] = {
     ),
     "next": next_step,
     "lines": lambda: lines.listing(
-        taken_apart().simulation, breakdown(), source_lines(SOURCE), "kernel.py", 100  # type: ignore[arg-type]
+        taken_apart().simulation,  # type: ignore[arg-type]
+        breakdown(),
+        Candidate(text=SOURCE.encode()).lines,
+        "kernel.py",
+        100,
     ),
     "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
     "sweep": swept,

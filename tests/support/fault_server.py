@@ -16,6 +16,7 @@ from typing import Any
 
 from ledger_fixtures import SETTING, git, note, ready, revocation
 
+from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop import revoke as revoking
@@ -30,9 +31,9 @@ def attempt(contest: Path, outcome: str) -> None:
     with ledger.lock():
         ledger.recover()
         number = ledger.next_number()
-        ledger.begin(ledger.kernel_path.read_bytes(), f"attempt {number}")
+        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), f"attempt {number}")
         try:
-            ledger.restore_kernel(SETTING)
+            ledger.restore(Candidate(text=SETTING))
             made, row, kernel = ready(ledger, outcome)
             ledger.record(made, row, kernel, new_branch_commit=outcome == "accept")
         except BaseException:

@@ -10,6 +10,7 @@ from typing import Any
 from evidence_examples import KEY, V5E, evidence, resimulated, statement
 
 from harness.advice import report as reporting
+from harness.candidate import Candidate
 from harness.judge.key import key_digest, problem_digest
 from harness.judge.verdict import decision, roofline
 from harness.ledger import Ledger, diff
@@ -111,12 +112,12 @@ def candidate(contest: Path, bq: int) -> bytes:
     return data
 
 
-def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Attempt, Row, bytes]:
+def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Attempt, Row, Candidate]:
     """The attempt that judging kernel.py as it lies there comes to: evidence of that outcome, and the verdict on it."""
-    kernel = ledger.kernel_path.read_bytes()
+    kernel = ledger.candidate_here()
     number = ledger.next_number()
     champion = ledger.champion()
-    old = ledger.champion_kernel() if champion else b""
+    old = ledger.champion_candidate().text if champion else b""
     theirs = champion.evidence if champion else None
     found = changes.pop("evidence", None) or _of_outcome(outcome, theirs)
     against = (
@@ -129,7 +130,7 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
     )  # fmt: skip
     made = attempt(
         number,
-        kernel,
+        kernel.text,
         old,
         contest=ledger.name,
         judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
@@ -159,7 +160,7 @@ def _of_outcome(outcome: str, champion: Evidence | None) -> Evidence:
 def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Recorded:
     """One whole attempt with kernel.py as it lies there: lock, begin, record."""
     with ledger.lock():
-        ledger.begin(ledger.kernel_path.read_bytes(), "a test")
+        ledger.begin(ledger.candidate_here(), "a test")
         made, of, kernel = ready(ledger, outcome, **changes)
         return ledger.record(made, of, kernel, new_branch_commit=outcome == "accept")
 
@@ -167,7 +168,7 @@ def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Reco
 WRONG = Failure(stage="correctness", kind="wrong-result", message="the worst error is 2.1 times the tolerance")
 
 
-def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any) -> tuple[Attempt, Row, bytes]:
+def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any) -> tuple[Attempt, Row, Candidate]:
     """The record of a revoke: the champion and the accepted attempts `failing` fail, `holder` passes (None: nobody)."""
     champion = ledger.champion()
     assert champion is not None
@@ -176,15 +177,15 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
         Rejudged(attempt=number, kernel_sha256=ledger.attempt(number).kernel_sha256, failure=WRONG)
         for number in (champion.number, *failing)
     ]
-    kernel, verdict = ledger.champion_kernel(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
+    kernel, verdict = ledger.champion_candidate(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
     if holder is not None:
-        kernel = ledger.kernel(holder)
-        tried.append(Rejudged(attempt=holder, kernel_sha256=hashlib.sha256(kernel).hexdigest()))
+        kernel = ledger.candidate(holder)
+        tried.append(Rejudged(attempt=holder, kernel_sha256=kernel.sha256))
         verdict = Verdict(outcome="accept", reasons=("another holds the title",))
     made = attempt(
         ledger.next_number(),
-        kernel,
-        ledger.champion_kernel(),
+        kernel.text,
+        ledger.champion_candidate().text,
         contest=ledger.name,
         hypothesis=f"revoke attempt {champion.number}: wrong on sinks",
         judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),

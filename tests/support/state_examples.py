@@ -6,6 +6,7 @@ from typing import Any
 from evidence_examples import KEY, V5E, evidence
 
 from harness.advice.report import report
+from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.loop.search_state import Sighted
 from harness.records import Outcome, Row
@@ -35,7 +36,8 @@ def kernel(**values: int) -> bytes:
 
 def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
     made = Sighted(
-        contest="root", problem=STATEMENT, chip=V5E, rows=rows, kernels=kernels, kernel=KERNEL,
+        contest="root", problem=STATEMENT, chip=V5E, rows=rows,
+        candidates={number: Candidate(text=text) for number, text in kernels.items()}, candidate=Candidate(text=KERNEL),
         champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
         report=report(evidence(), V5E),
     )  # fmt: skip

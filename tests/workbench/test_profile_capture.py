@@ -13,6 +13,7 @@ from loop_fixtures import PROJECT, ratchet
 from xprof.convert import _pywrap_profiler_plugin
 
 from harness import contest as contests
+from harness.candidate import Candidate
 from harness.cli import main
 from harness.cli.profile import session_label
 from harness.errors import RatchetError
@@ -36,7 +37,7 @@ def kernel(folder: Path) -> Kernel:
     """kernel.py of the contest in `folder`, to be run on the CPU."""
     contest = contests.load(folder)
     return Kernel(
-        contest=folder, text=contest.kernel_path.read_bytes(), problem=contest.member(None).problem,
+        contest=folder, candidate=contest.candidate(), problem=contest.member(None).problem,
         chip=contest.chip, source="measured cpu", policy=Policy(),
     )  # fmt: skip
 
@@ -167,8 +168,8 @@ def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> 
         )
         for number, digest in enumerate((ours, ours, other), 1)
     )  # fmt: skip
-    assert session_label(b"ours", rows, "profile") == "0002-profile"
-    assert session_label(b"new", rows, "profile") == "kernel-profile"
+    assert session_label(Candidate(text=b"ours"), rows, "profile") == "0002-profile"
+    assert session_label(Candidate(text=b"new"), rows, "profile") == "kernel-profile"
 
 
 @pytest.mark.parametrize(

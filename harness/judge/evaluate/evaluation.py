@@ -1,14 +1,14 @@
 """From a kernel.py to its evidence: everything there is to find out, in children of which nothing is left behind."""
 
 import errno
-import hashlib
 import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import harness
-from harness import candidate_text, operators
+from harness import operators
+from harness.candidate import Candidate
 from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
@@ -85,7 +85,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
                 found = evaluations[0].run()
             else:
                 # What finds the dumps of an attempt looks here first.
-                stamp(work, request.kernel)
+                stamp(work, request.candidate)
                 evaluations = [
                     Evaluation(plan, children, Listener(progress=named(plan.member.name, listener.progress)))
                     for plan in plans
@@ -155,21 +155,17 @@ def _keep(plan: Plan, state: State) -> None:
     programs.keep(state.program_keys[0], plan.work, compiled, found.simulation)
 
 
-def is_of(work: Path, kernel: bytes) -> bool:
-    """Whether what `evaluate` left in `work` was made from these bytes of a kernel.py."""
+def is_of(work: Path, candidate: Candidate) -> bool:
+    """Whether what `evaluate` left in `work` was made from this candidate."""
     try:
-        return (work / _STAMP).read_text(encoding="utf-8") == _digest(kernel)
+        return (work / _STAMP).read_text(encoding="utf-8") == candidate.sha256
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def stamp(work: Path, kernel: bytes) -> None:
-    """Says in `work` of which kernel.py its files are."""
-    (work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
-
-
-def _digest(kernel: bytes) -> str:
-    return hashlib.sha256(kernel).hexdigest()
+def stamp(work: Path, candidate: Candidate) -> None:
+    """Says in `work` of which candidate its files are."""
+    (work / _STAMP).write_text(candidate.sha256, encoding="utf-8")
 
 
 def prepare(plan: Plan) -> None:
@@ -178,7 +174,7 @@ def prepare(plan: Plan) -> None:
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
         path.mkdir(parents=True)
-    for name, data in candidate_text.files_of(plan.request.kernel).items():
+    for name, data in plan.request.candidate.files.items():
         (plan.directory_of("candidate") / name).write_bytes(data)
-    stamp(plan.work, plan.request.kernel)
+    stamp(plan.work, plan.request.candidate)
     plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.candidate import Candidate
 from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.sandbox import environment
@@ -31,7 +32,7 @@ def _any_trace(trace: Trace) -> None:
 class Request:
     """One evaluation that is asked for.
 
-    `directory` is the contest's folder, `kernel` the text of the candidate, `work` the folder for programs, dumps and
+    `directory` is the contest's folder, `work` the folder for programs, dumps and
     texts. `simulate(dump_directory, chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the
     source of the latency (None: a device of the chip where there is one).
 
@@ -42,7 +43,7 @@ class Request:
     """
 
     directory: Path
-    kernel: bytes
+    candidate: Candidate
     problem: Problem | Suite
     chip: Chip
     work: Path

@@ -1,6 +1,5 @@
 """Every record of an accept has the commit on a branch that accepted it, and the champion has a log that says so."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 from harness.judge.key import key_difference
@@ -58,7 +57,7 @@ def _squashing_commit(place: Place, known: Known, filed: Sequence[Known]) -> str
         for folder in (place.experiments, place.packed)
         for path in git.paths_changed_in(place.repository, commit, folder)
     }
-    kernel = history.text_at(place, commit)
+    candidate = history.candidate_at(place, commit)
     later = {
         one.attempt.kernel_sha256
         for one in filed
@@ -66,7 +65,7 @@ def _squashing_commit(place: Place, known: Known, filed: Sequence[Known]) -> str
         and one.attempt.verdict.outcome == "accept"
         and (one.path in brought or (one.is_packed and place.packed in brought))
     }
-    return commit if kernel is not None and hashlib.sha256(kernel).hexdigest() in later else None
+    return commit if candidate is not None and candidate.sha256 in later else None
 
 
 def _bringing_commit(place: Place, known: Known) -> str | None:

@@ -138,7 +138,7 @@ def kernels(
         if known.row.number in have:
             continue
         try:
-            hashed += hashlib.sha256(history.kernel(place, known.row.number)).hexdigest() == known.attempt.kernel_sha256
+            hashed += history.candidate(place, known.row.number).sha256 == known.attempt.kernel_sha256
         except RatchetError as error:
             notes.append(f"{known.where}: {error}")
     return hashed
@@ -154,8 +154,9 @@ def branch(
         where = f"commit {one.commit[:12]} (accept of attempt {one.number})"
         names = (f"{one.commit}:{place.kernel}",)
         kernel = read(place, names)[0]
-        whole = hashlib.sha256(history.text_at(place, one.commit) or b"").hexdigest()
-        if not whole.startswith(one.kernel_digits) and not _is_kernel(place, kernel, names[0], one.kernel_digits):
+        candidate = history.candidate_at(place, one.commit)
+        is_accepted = candidate is not None and candidate.sha256.startswith(one.kernel_digits)
+        if not is_accepted and not _is_kernel(place, kernel, names[0], one.kernel_digits):
             yield finding(
                 "branch-kernel",
                 where,

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import candidate_text, files
 from harness import contest as contests
+from harness import files
 from harness.amounts import quantity
+from harness.candidate import KERNEL, Candidate
+from harness.constants import constants, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Listener, Progress, named
@@ -22,7 +24,6 @@ from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
-from harness.loop.settings import constants, names, rewrite, rewritten
 from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Row, add_row, rows_in
@@ -44,7 +45,7 @@ class Tuned:
 
     name: str
     prepare: bytes
-    kernel: Callable[[Statement], bytes]
+    candidate: Callable[[Statement], Candidate]
     space: Callable[[Parameters], Grid]
     conditions: tuple[str, ...]
     fallback: Callable[[Parameters], Settings]
@@ -86,7 +87,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         return Tuned(
             name=name,
             prepare=prepare,
-            kernel=lambda statement: next(existing.variants(target, statement, ())).kernel,
+            candidate=lambda statement: next(existing.variants(target, statement, ())).candidate,
             space=space,
             conditions=(*kernel.conditions, *conditions),
             fallback=kernel.fallback,
@@ -99,17 +100,17 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         raise UsageError("unknown-kernel", f"expected --kernel {known}, or the folder of a contest; got {name!r}")
     if grid is None:
         raise UsageError("bad-grid", "expected --set NAME=VALUES: which constants of the contest's kernel.py to tune")
-    text = candidate_text.in_folder(folder)
-    rewritten(text, tuple((constant, values[0]) for constant, values in grid))
-    standing = dict(constants(text))
+    candidate = Candidate.in_folder(folder)
+    candidate.set(tuple((constant, values[0]) for constant, values in grid))
+    standing = dict(candidate.constants)
     return Tuned(
         name=folder.resolve().name,
         prepare=(folder / "prepare.py").read_bytes(),
-        kernel=lambda statement: text,
+        candidate=lambda statement: candidate,
         space=lambda parameters: grid,
         conditions=conditions,
         fallback=lambda parameters: tuple((constant, standing[constant]) for constant, _ in grid),
-        digest=_digest(judge_digest((folder / "prepare.py").read_bytes()), text),
+        digest=_digest(judge_digest((folder / "prepare.py").read_bytes()), candidate.text),
     )
 
 
@@ -187,12 +188,12 @@ def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
         place.mkdir(parents=True, exist_ok=True)
         (place / ".gitignore").write_bytes(scaffold.IGNORED)
         (place / "prepare.py").write_bytes(prepare)
-        (place / candidate_text.KERNEL).touch()
+        (place / KERNEL).touch()
     try:
         contest = contests.load(place)
     except RatchetError as error:
         raise UsageError("bad-shapes", f"{shape.name}: {error}") from error
-    for name, text in candidate_text.files_of(kernel.kernel(contest.problem.statement())).items():
+    for name, text in kernel.candidate(contest.problem.statement()).files.items():
         (place / name).write_bytes(text)
     return contest
 
@@ -253,7 +254,7 @@ def _screened(
     """What the settings that were tried came to, in the order asked, the fallback's always among them; and the times of
     a search that this one goes on with.
     """
-    text = contest.kernel()
+    original = contest.candidate()
     is_in_grid = _is_in(fallback, grid, allowed)
     study = Study(
         grid, method="tpe", trials=how.trials, deadline=float("inf"), seed=how.seed,
@@ -262,12 +263,12 @@ def _screened(
     )  # fmt: skip
     # Where the search does not ask for it, as it is outside of the grid or known, it is tried at the end.
     beside = [fallback]
-    asked: dict[bytes, Settings] = {}
+    asked: dict[Candidate, Settings] = {}
     found: dict[Settings, Evidence] = {}
     # The fallback comes on top where the search does not ask for it.
     standing = Standing(study.total + (not is_in_grid))
 
-    def ask() -> bytes | None:
+    def ask() -> Candidate | None:
         settings = study.ask()
         if settings == fallback:
             beside.clear()
@@ -275,12 +276,12 @@ def _screened(
             settings = beside.pop() if beside else None
         if settings is None:
             return None
-        one = rewritten(text, settings)
-        asked[one] = settings
-        return one
+        candidate = original.set(settings)
+        asked[candidate] = settings
+        return candidate
 
-    def tell(one: bytes, evidence: Evidence) -> None:
-        settings = asked[one]
+    def tell(candidate: Candidate, evidence: Evidence) -> None:
+        settings = asked[candidate]
         found[settings] = evidence
         if study.is_asked(settings):
             if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
@@ -306,11 +307,8 @@ def _judged(
     """The fastest with their evidence, one after the other until one passes every check."""
     found: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
-        kernel = rewritten(contest.kernel(), settings)
-
-        evidence = evaluate(
-            request(contest, kernel, "best", on="simulated"), Listener(progress=named(f"{where}:", progress))
-        )
+        asked = request(contest, contest.candidate().set(settings), "best", on="simulated")
+        evidence = evaluate(asked, Listener(progress=named(f"{where}:", progress)))
         found.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from harness.candidate import Candidate
 from harness.hardware import Chip
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.confinement import Confinement
@@ -27,7 +28,7 @@ class Kernel:
     """What is to be captured: a function of a kernel.py for a problem and a chip, and where it is to run."""
 
     contest: Path
-    text: bytes
+    candidate: Candidate
     problem: Problem
     chip: Chip
     source: Source

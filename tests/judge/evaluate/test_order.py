@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from planted import POLICY, V5E, naive
 
+from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
@@ -49,7 +50,7 @@ def judged(
     return evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=MEDIUM,
             chip=V5E,
             policy=POLICY,

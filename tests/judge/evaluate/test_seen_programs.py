@@ -12,6 +12,7 @@ from hostile import attack
 from planted import POLICY, V5E, naive
 
 from harness import files
+from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
@@ -42,7 +43,7 @@ def judged(
     found = evaluation.evaluate(
         Request(
             directory=contest,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=MEDIUM,
             chip=V5E,
             policy=policy,

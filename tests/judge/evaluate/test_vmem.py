@@ -11,6 +11,7 @@ import vmem_cases
 from planted import POLICY, V5E
 from vmem_cases import CASES, STEPS, Call
 
+from harness.candidate import Candidate
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
@@ -87,7 +88,7 @@ def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
     evidence = evaluation.evaluate(
         Request(
             directory=tmp_path,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=Attention(sequence=16384, head_dim=128),
             chip=V5E,
             policy=POLICY,

@@ -12,6 +12,7 @@ from hostile import attack, is_alive
 from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
 
 import harness
+from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Request
@@ -336,7 +337,7 @@ def evaluated(tmp_path: Path, kernel: str) -> Failure:
     found = evaluation.evaluate(
         Request(
             directory=tmp_path,
-            kernel=kernel.encode(),
+            candidate=Candidate(text=kernel.encode()),
             problem=SMALL,
             chip=V5E,
             policy=POLICY,

@@ -15,6 +15,7 @@ from hostile import Source, attack, is_alive
 from planted import NAIVE, POLICY, SMALL, V5E
 
 import harness
+from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Request
@@ -190,7 +191,7 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
     evaluation.evaluate(
         Request(
             directory=tmp_path,
-            kernel=NAIVE.encode(),
+            candidate=Candidate(text=NAIVE.encode()),
             problem=SMALL,
             chip=V5E,
             policy=POLICY,

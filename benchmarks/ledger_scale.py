@@ -18,7 +18,7 @@ KERNEL = b"BQ = 128\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # As long as the counters, checks and reasons of a real record.
 PADDING_BYTES = 16_000
 ACCEPTED_EVERY = 10
-QUESTION = "import sys; from pathlib import Path; from harness.ledger import Ledger; "
+QUESTION = "import sys; from pathlib import Path; from harness.ledger import Ledger, history; "
 
 
 def attempt(number: int) -> Attempt:
@@ -127,11 +127,11 @@ def main() -> None:
         print(f"{attempts} attempts, every {ACCEPTED_EVERY}th accepted; seconds with process start")
         for where, folder in (("log and experiments/", full), ("plain clone", clone)):
             for title, expression in (
-                ("rows(limit=50)", "len(ledger.rows(50)[0])"),
-                ("rows()", "len(ledger.rows()[0])"),
+                ("rows(limit=50)", "len(history.rows(ledger.place, 50)[0])"),
+                ("rows()", "len(history.rows(ledger.place)[0])"),
                 ("champion()", "ledger.champion().number"),
                 ("next_number()", "ledger.next_number()"),
-                ("attempt(7)", "ledger.attempt(7).number"),
+                ("attempt(7)", "history.attempt(ledger.place, 7).number"),
             ):
                 seconds, printed = ask(folder, expression)
                 print(f"{where:22} {title:16} {seconds:6.2f} s   -> {printed}")

@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ def title(kernel: Path) -> Title:
     ledger = Ledger.open(kernel.parent)
     champion = ledger.champion()
     words = ""
-    lost = [row for row in ledger.rows()[0] if row.is_on_branch is not False and row.revokes]
+    lost = [row for row in history.rows(ledger.place)[0] if row.is_on_branch is not False and row.revokes]
     if lost:
-        revocation = ledger.attempt(lost[-1].number).revocation
+        revocation = history.attempt(ledger.place, lost[-1].number).revocation
         failure = revocation.tried[0].failure if revocation else None
         why = f"{failure.kind}: {failure.message}" if failure else "it fails"
         holder = f"attempt {champion.number} holds the title" if champion else "no champion"

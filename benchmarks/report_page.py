@@ -26,7 +26,7 @@ from harness.advice import report as reporting
 from harness.cli import main as ratchet
 from harness.hardware import chip
 from harness.judge.key import key_digest
-from harness.ledger import Ledger, codec, diff, messages
+from harness.ledger import Ledger, codec, diff, history, messages
 from harness.records import Attempt, Champion, Row, Verdict
 
 LOADS = 5
@@ -43,10 +43,10 @@ _TELL = """new MutationObserver(() => {
 def seed(directory: Path) -> tuple[Attempt, bytes]:
     """The newest attempt with a simulated run, and its kernel."""
     ledger = Ledger.open(directory)
-    for row in reversed(ledger.rows()[0]):
-        found = ledger.attempt(row.number)
+    for row in reversed(history.rows(ledger.place)[0]):
+        found = history.attempt(ledger.place, row.number)
         if found.evidence.simulation is not None and found.evidence.simulation.seconds is not None:
-            return found, ledger.candidate(row.number).text
+            return found, history.candidate(ledger.place, row.number).text
     raise SystemExit(f"no attempt in {directory} has a simulated run")
 
 

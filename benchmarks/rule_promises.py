@@ -21,7 +21,7 @@ from harness.advice import diagnose
 from harness.advice import report as reporting
 from harness.advice.rules import RULES, Finding, Rule, hint
 from harness.hardware import chip
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.records import Attempt, Edit, Evidence, Row
 from harness.units import percent
 
@@ -108,14 +108,14 @@ def promises(folders: Sequence[Path]) -> Promises:
 def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
     """Each experiment with a time, its champion's evidence, and the rows before it. Suites have many times."""
     ledger = Ledger.open(folder)
-    rows, _ = ledger.rows()
+    rows, _ = history.rows(ledger.place)
     for row in rows:
         if row.kind != "experiment" or row.time_ratio is None:
             continue
-        attempt = ledger.attempt(row.number)
+        attempt = history.attempt(ledger.place, row.number)
         if attempt.champion is None:
             continue
-        champion = ledger.attempt(attempt.champion.attempt).evidence
+        champion = history.attempt(ledger.place, attempt.champion.attempt).evidence
         if not champion.members and champion.failure is None:
             yield attempt, champion, tuple(other for other in rows if other.number < row.number)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from harness import contest as contests
 from harness.cli.arguments import command, directory
 from harness.cli.verb import Outcome
-from harness.ledger import Ledger
+from harness.ledger import history
+from harness.ledger.paths import place_of
 from harness.loop import attack as attacking
 from harness.loop import draw_text
 from harness.records.attack import Attack, Found
@@ -16,7 +17,9 @@ from harness.records.attack import Attack, Found
 def attack(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
     member = contest.member(given.member)
-    candidate = contest.candidate() if given.number is None else Ledger.open(contest.directory).candidate(given.number)
+    candidate = (
+        contest.candidate() if given.number is None else history.candidate(place_of(contest.directory), given.number)
+    )
 
     def tell(tried: int, found: Found) -> None:
         if not (given.quiet or given.json):

@@ -14,7 +14,7 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Listener
 from harness.judge.key import key_difference
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.ledger.diff import unified
 from harness.loop.evaluate import evaluate, request
@@ -69,6 +69,8 @@ def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[Side
         if attempt is None:
             raise RatchetError("no-champion", f"there is no champion yet: {command(BASELINE, given)} makes the first")
     else:
-        attempt = ledger.attempt(int(what))
+        attempt = history.attempt(ledger.place, int(what))
     title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"
-    return Side(name=title, candidate=ledger.candidate(attempt.number), evidence=attempt.evidence), attempt.key
+    return Side(
+        name=title, candidate=history.candidate(ledger.place, attempt.number), evidence=attempt.evidence
+    ), attempt.key

@@ -110,11 +110,12 @@ def _give_completer(action: argparse.Action) -> None:
 
 def _attempts(parsed_args: Namespace, **_: object) -> dict[str, str]:
     """The newest attempts of the contest, each with its outcome and hypothesis."""
-    from harness.ledger import Ledger
+    from harness.ledger import history
+    from harness.ledger.paths import place_of
     from harness.render.layout import clean
 
     try:
-        rows, _skipped = Ledger.open(directory(parsed_args.directory)).rows(_ATTEMPTS)
+        rows, _skipped = history.rows(place_of(directory(parsed_args.directory)), _ATTEMPTS)
     except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
         return {}
     return {str(row.number): clean(f"{row.outcome}: {row.hypothesis}") for row in rows}

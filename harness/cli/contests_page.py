@@ -14,7 +14,7 @@ from harness.amounts import quantity
 from harness.cli.arguments import directory
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, history
 from harness.loop.scaffold import OPERATORS
 from harness.render.contests import ContestRow, Peer, contest_row
 from harness.render.page import Story, page
@@ -70,8 +70,8 @@ def contests(
     for place in contest_folders(repository, folder):
         try:
             ledger = Ledger.open(git.root(repository) / place)
-            if not ledger.rows(1)[0]:
-                if _is_contest(ledger.kernel_path.parent):
+            if not history.rows(ledger.place, 1)[0]:
+                if _is_contest(ledger.place.kernel_path.parent):
                     untried.append(place or ".")
                 continue
             story = story_of(ledger, page_folder)
@@ -79,10 +79,10 @@ def contests(
             notes.append(f"{place or '.'} is left out: {error}")
             continue
         # No contest's name ends so.
-        name = f"{ledger.name}.html" if f"{ledger.name}.html" != taken else f"{ledger.name}+.html"
+        name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != taken else f"{ledger.place.name}+.html"
         keep(story, name)
         peer = known.get(place or ".")
-        rows.append(contest_row(ledger.name, place, quote(name), story.entries, story.champion, peer))
+        rows.append(contest_row(ledger.place.name, place, quote(name), story.entries, story.champion, peer))
         notes += [f"{place or '.'}: {note}" for note in story.notes]
     if not rows:
         raise RatchetError("no-attempts", f"expected contests with attempts in {folder} or below it, found none")

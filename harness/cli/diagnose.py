@@ -20,8 +20,9 @@ from harness.cli.ledger import known_candidate
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
+from harness.ledger.paths import place_of
 from harness.loop import edits
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
@@ -117,7 +118,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
         name, own, candidate = "kernel.py", contest.chip, contest.candidate()
     else:
         ledger = Ledger.open(folder)
-        evidence = ledger.attempt(number).evidence
+        evidence = history.attempt(ledger.place, number).evidence
         name, own, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
     evidence = evidence_of(evidence, member)
     if member:
@@ -155,7 +156,7 @@ def _tried(
     except RatchetError:
         # An attempt's record is read where its contest is no more.
         return (), f"{without}the contest cannot be loaded"
-    if number is not None and Ledger.open(folder).attempt(number).key.timed != contest.key("simulated").timed:
+    if number is not None and history.attempt(place_of(folder), number).key.timed != contest.key("simulated").timed:
         return (), f"{without}attempt {number} was judged under another key"
     if given.only_reads:
         return (), f"{without}this only reads"
@@ -181,7 +182,7 @@ def _of_edits(tried: Sequence[Tried], why: str) -> tuple[str, ...]:
 def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
     """The attempts before `number`, all of them for kernel.py as it stands; none where there is no ledger yet."""
     try:
-        rows, _ = Ledger.open(folder).rows()
+        rows, _ = history.rows(place_of(folder))
     except RatchetError:
         return ()
     return tuple(row for row in rows if number is None or row.number < number)

@@ -19,7 +19,8 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import key_digest
 from harness.judge.verdict import decision as judging
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
+from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache, expected, rescale
 from harness.loop.champion_evaluation import champion_fails
@@ -102,7 +103,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
-        recorded = Ledger.open(contest.directory).candidate(attempt.number)
+        recorded = history.candidate(place_of(contest.directory), attempt.number)
         return report_text.report_text(
             attempt,
             for_kernel(report, attempt.evidence, recorded),
@@ -138,7 +139,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
     words = [hypotheses.on_hypothesis(attempt.hypothesis)]
     ledger = Ledger.open(contest.directory)
     try:
-        old, new = (ledger.candidate(number) for number in (attempt.champion.attempt, attempt.number))
+        old, new = (history.candidate(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
     except RatchetError:
         # A plain clone has not every kernel, and these are only words.
         old = new = Candidate(text=b"")

@@ -13,7 +13,7 @@ from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.ledger import table
+from harness.ledger import history, table
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
 from harness.loop.package_kernel import for_kernel
@@ -27,12 +27,12 @@ from harness.render.results import scaled_words
 
 def show(given: Namespace) -> Outcome:
     ledger = settled(given)
-    newest = ledger.rows(1)[0]
+    newest = history.rows(ledger.place, 1)[0]
     if given.number is None and not newest:
         raise RatchetError("no-attempts", f"no attempts yet: {command(BASELINE, given.directory)} makes the first")
     number = newest[-1].number if given.number is None else given.number
     try:
-        attempt = ledger.attempt(number)
+        attempt = history.attempt(ledger.place, number)
     except RatchetError as error:
         if error.kind != "unknown-attempt":
             raise

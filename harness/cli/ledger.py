@@ -13,7 +13,8 @@ from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger, bulk_read, table
+from harness.ledger import Ledger, bulk_read, history, table
+from harness.ledger.paths import place_of
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
 from harness.records import Evidence, Note, Row, ScaledRow
@@ -128,7 +129,7 @@ def with_packages(candidate: Candidate, evidence: Evidence) -> Files:
 def known_candidate(ledger: Ledger, number: int) -> Candidate:
     """The candidate of an attempt, an empty one where only its record and diff are known here."""
     try:
-        return ledger.candidate(number)
+        return history.candidate(ledger.place, number)
     except RatchetError:
         return Candidate(text=b"")
 
@@ -136,7 +137,7 @@ def known_candidate(ledger: Ledger, number: int) -> Candidate:
 def rows_of(contest: Path) -> tuple[Row, ...]:
     """The attempts of the contest in a folder; none where it has no ledger."""
     try:
-        return Ledger.open(contest).rows()[0]
+        return history.rows(place_of(contest))[0]
     except RatchetError:
         return ()
 

@@ -22,7 +22,8 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.hlo.evaluation import Values
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
+from harness.ledger.paths import place_of
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
 from harness.render.layout import terminal_width
@@ -47,7 +48,7 @@ def lines(given: Namespace) -> Outcome:
     else:
         ledger = Ledger.open(directory(given.directory))
         title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)
-        evidence = ledger.attempt(given.number).evidence
+        evidence = history.attempt(ledger.place, given.number).evidence
         back = command(f"checkout {given.number}", given.directory)
         again = f". Records stay as they were made; to see its lines: {back}, then {command('lines', given.directory)}"
     evidence = evidence_of(evidence, given.member)
@@ -128,7 +129,7 @@ def subject(given: Namespace, chip_name: str | None) -> Subject:
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
-        evidence = evidence_of(Ledger.open(folder).attempt(int(what)).evidence, member)
+        evidence = evidence_of(history.attempt(place_of(folder), int(what)).evidence, member)
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
         return Subject(
             name=_named(f"{int(what):04d}", member), dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem

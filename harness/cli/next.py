@@ -14,7 +14,7 @@ from harness.constants import Settings
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.ledger import Ledger, table
+from harness.ledger import Ledger, history, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
 from harness.records import Row
@@ -43,11 +43,11 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
         if (candidate := _candidate(ledger, row.number)) is not None
     }
     standing = search_state.title_row(rows, champion.number if champion else None)
-    last = champion or (ledger.attempt(rows[-1].number) if rows else None)
+    last = champion or (history.attempt(ledger.place, rows[-1].number) if rows else None)
     given_by = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
     if given_by is not None and given_by.is_on_branch is not False:
         # The revoke that gave it the title judged it last.
-        last = ledger.attempt(given_by.number)
+        last = history.attempt(ledger.place, given_by.number)
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
@@ -59,7 +59,7 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     return search_state.Sighted(
-        contest=ledger.name,
+        contest=ledger.place.name,
         problem=last.evidence.problem if last else contest.problem.statement(),
         chip=chip(last.evidence.chip) if last else contest.chip,
         rows=rows,
@@ -78,7 +78,7 @@ def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings]
     found: list[tuple[int, Settings]] = []
     for row in rows:
         with suppress(RatchetError):
-            sweep = ledger.attempt(row.number).sweep
+            sweep = history.attempt(ledger.place, row.number).sweep
             found += [(row.number, one.settings) for one in sweep.screened] if sweep else []
     return tuple(found)
 
@@ -86,6 +86,6 @@ def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings]
 def _candidate(ledger: Ledger, number: int) -> Candidate | None:
     """None where only the record is known here, as in a clone without the log."""
     try:
-        return ledger.candidate(number)
+        return history.candidate(ledger.place, number)
     except RatchetError:
         return None

@@ -69,7 +69,8 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
 
 def session_label(candidate: Candidate, rows: tuple[Row, ...], what: str) -> str:
     """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
-    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == candidate.sha256), None)
+    sha256 = candidate.sha256
+    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
     return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
 
 

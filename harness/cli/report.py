@@ -63,8 +63,8 @@ def _story(ledger: Ledger, page_folder: Path) -> Story:
     again = command("rescale --all", None)
     notes = (*scaled.skipped, *unknown_words(scaled.rows, again))
     return Story(
-        contest=ledger.name,
-        branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
+        contest=ledger.place.name,
+        branch=(git.branch_or_none(ledger.place.repository) or "detached HEAD").removeprefix("refs/heads/"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         entries=found,
         champion=champion,

@@ -12,7 +12,7 @@ from harness.records import TITLE_MOVES, Attempt, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TitleHolder:
     """The champion: its attempt, the commit that accepted it (None: only files know), its kernel's blob."""
 
     attempt: Attempt
@@ -20,7 +20,7 @@ class Standing:
     blob: str | None
 
 
-def standing(place: Place) -> Standing | None:
+def holder(place: Place) -> TitleHolder | None:
     """The champion on this branch, or None before the first accept.
 
     It is the newest accept in HEAD's history that no undo and no revoke took the title from; where lines of
@@ -40,8 +40,8 @@ def standing(place: Place) -> Standing | None:
             if blob == head_blob != pairs[0][1] and not git.is_ancestor(place.repository, one.commit, newest.commit)
         )
         one, blob = next(beside, pairs[0])
-        return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
-    return _standing_by_files(place, head_blob, undone)
+        return TitleHolder(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
+    return _holder_by_files(place, head_blob, undone)
 
 
 def before(place: Place, number: int) -> Attempt | None:
@@ -85,15 +85,16 @@ def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
     return attempt(place, one.number)
 
 
-def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) -> Standing | None:
+def _holder_by_files(place: Place, head_blob: str | None, undone: set[int]) -> TitleHolder | None:
     if head_blob is None:
         return None
     found = _filed(place, undone)
     head = candidate_at(place, "HEAD")
+    head_sha256 = None if head is None else head.sha256
     for one in found:
-        if head is not None and one.kernel_sha256 == head.sha256:
-            return Standing(attempt=one, commit=None, blob=head_blob)
-    return Standing(attempt=found[0], commit=None, blob=None) if found else None
+        if one.kernel_sha256 == head_sha256:
+            return TitleHolder(attempt=one, commit=None, blob=head_blob)
+    return TitleHolder(attempt=found[0], commit=None, blob=None) if found else None
 
 
 def _filed(place: Place, undone: set[int]) -> list[Attempt]:

@@ -38,7 +38,7 @@ class Accepted:
 # --- rows --------------------------------------------------------------------------------------
 
 
-def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The newest `limit` attempts (None: all), newest last, and what was skipped and why.
 
     The union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is the

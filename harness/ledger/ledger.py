@@ -1,11 +1,9 @@
-"""The ledger in git: reading attempts, and recording one so that nothing is lost whatever happens."""
+"""The ledger in git: who holds the title, and recording an attempt so that nothing is lost whatever happens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from git import Repo
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -22,7 +20,10 @@ from harness.records import Attempt, Note, Row
 
 @dataclass(slots=True)
 class Ledger:
-    """The attempts of one contest. Reading needs nothing; everything that writes needs `with ledger.lock():`."""
+    """The attempts of one contest. Everything that writes needs `with ledger.lock():`.
+
+    Attempts are read by the functions of `history`, `notes` and `bulk_read`, for its `place`.
+    """
 
     place: Place
     _is_locked: bool = field(default=False, init=False)
@@ -33,106 +34,39 @@ class Ledger:
         """The ledger of the contest in a folder. Raises RatchetError where there is no usable repository."""
         return cls(place=place_of(contest_directory))
 
-    # --- where it is ---
-
-    @property
-    def repository(self) -> Repo:
-        """The repository, for the questions of harness.ledger.git."""
-        return self.place.repository
-
-    @property
-    def root(self) -> Path:
-        """The top folder of the working tree."""
-        return self.place.root
-
-    @property
-    def directory(self) -> str:
-        """The contest's folder from the top, empty for the top itself."""
-        return self.place.directory
-
-    @property
-    def name(self) -> str:
-        """The contest's name, as refs and records have it."""
-        return self.place.name
-
-    @property
-    def log_ref(self) -> str:
-        """The ref of the append-only log."""
-        return self.place.log_ref
-
-    @property
-    def kernel_path(self) -> Path:
-        """kernel.py in the working tree."""
-        return self.place.kernel_path
-
-    @property
-    def experiments_directory(self) -> Path:
-        """The folder experiments/ in the working tree."""
-        return self.place.experiments_directory
-
     # --- reading ---
-
-    def rows(self, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-        """The newest `limit` attempts, newest last, from log and experiments/, and what was skipped and why."""
-        return history.rows(self.place, limit)
-
-    def notes(self) -> tuple[tuple[Note, ...], tuple[str, ...]]:
-        """What was found out about recorded kernels later, in the order in which it was, and what was skipped."""
-        return note_files.read(self.place)
-
-    def attempt(self, number: int) -> Attempt:
-        """The record of one attempt. Raises RatchetError `unknown-attempt` or one that says why it cannot be read."""
-        return history.attempt(self.place, number)
-
-    def candidate(self, number: int) -> Candidate:
-        """The candidate of an attempt as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
-        return history.candidate(self.place, number)
 
     def champion(self) -> Attempt | None:
         """The attempt whose kernel is the champion on this branch, or None before the first accept."""
-        standing = champions.standing(self.place)
-        return standing.attempt if standing else None
+        holder = champions.holder(self.place)
+        return holder.attempt if holder else None
 
     def champion_candidate(self) -> Candidate:
         """The champion's files, as a checkout writes them. Raises RatchetError `no-champion`."""
-        standing = champions.standing(self.place)
-        if standing is None:
-            raise RatchetError("no-champion", f"no attempt of contest {self.name} has been accepted on this branch yet")
-        if standing.blob is None:
-            return self.candidate(standing.attempt.number)
-        return history.candidate_at(self.place, standing.commit or "HEAD") or Candidate(text=b"")
+        holder = champions.holder(self.place)
+        if holder is None:
+            raise RatchetError(
+                "no-champion", f"no attempt of contest {self.place.name} has been accepted on this branch yet"
+            )
+        if holder.blob is None:
+            return history.candidate(self.place, holder.attempt.number)
+        return history.candidate_at(self.place, holder.commit or "HEAD") or Candidate(text=b"")
 
     def candidate_here(self) -> Candidate:
         """The candidate in the working tree. Raises OSError where there is no kernel.py."""
-        return Candidate.in_folder(self.kernel_path.parent)
-
-    def candidate_at_head(self) -> Candidate | None:
-        """The candidate that HEAD has, as a checkout writes it."""
-        return history.candidate_at(self.place, "HEAD")
-
-    def would_lose(self, candidate: Candidate) -> tuple[str, ...]:
-        """The helpers that writing `candidate` would overwrite although no commit and no candidate here has them."""
-        return recording.would_lose(self.place, candidate)
+        return Candidate.in_folder(self.place.kernel_path.parent)
 
     def champion_commit(self) -> str | None:
         """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
-        standing = champions.standing(self.place)
-        return standing.commit if standing else None
-
-    def champion_before(self, number: int) -> Attempt | None:
-        """The champion that accepted attempt `number` replaced, or None if it was the first."""
-        return champions.before(self.place, number)
-
-    def accepted_before(self, number: int) -> Iterator[Attempt]:
-        """Every accepted attempt before `number` on this branch that still stands, the newest first."""
-        return champions.all_before(self.place, number)
+        holder = champions.holder(self.place)
+        return holder.commit if holder else None
 
     def kernel_changed_since(self, champion: Attempt) -> bool:
         """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
-        standing = champions.standing(self.place)
-        if standing is None or standing.attempt.number != champion.number or standing.blob is None:
+        holder = champions.holder(self.place)
+        if holder is None or holder.attempt.number != champion.number or holder.blob is None:
             return True
-        return self.candidate_at_head() != self.champion_candidate()
+        return history.candidate_at(self.place, "HEAD") != self.champion_candidate()
 
     def is_unfinished(self) -> bool:
         """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
@@ -147,8 +81,8 @@ class Ledger:
     @contextmanager
     def lock(self, purpose: str = "an attempt") -> Iterator[None]:
         """Holds the repository for one attempt. Raises RatchetError `busy` at once if another process does."""
-        path = git.common_directory(self.repository) / "ratchet" / "lock"
-        with locking.held(path, f"{purpose}, contest {self.name}"):
+        path = git.common_directory(self.place.repository) / "ratchet" / "lock"
+        with locking.held(path, f"{purpose}, contest {self.place.name}"):
             self._is_locked = True
             try:
                 yield
@@ -162,13 +96,13 @@ class Ledger:
         `not-a-file` if kernel.py is a symbolic link, which git would record instead of its content.
         """
         self._require_lock()
-        if self.kernel_path.is_symlink():
+        if self.place.kernel_path.is_symlink():
             raise RatchetError(
-                "not-a-file", f"expected {self.kernel_path} to be a file, got a symbolic link: copy the file"
+                "not-a-file", f"expected {self.place.kernel_path} to be a file, got a symbolic link: copy the file"
             )
         if self._journal() is not None:
             raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
-        branch = git.branch_or_none(self.repository) or ""
+        branch = git.branch_or_none(self.place.repository) or ""
         self._note(Journal(purpose=purpose, branch=branch, original=original.text))
         self._has_begun = True
 
@@ -206,12 +140,12 @@ class Ledger:
         before the log moved leave everything as it was, later ones are finished by `recover`.
         """
         self._require_lock()
-        branch = git.branch_or_none(self.repository) or ""
+        branch = git.branch_or_none(self.place.repository) or ""
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
-        standing = None if new_branch_commit else champions.standing(self.place)
-        champion = (
-            write.write_blob(self.repository, self.champion_candidate().text, self.place.kernel) if standing else None
-        )
+        restore_blob = None
+        if not new_branch_commit and champions.holder(self.place):
+            champion = self.champion_candidate()
+            restore_blob = write.write_blob(self.place.repository, champion.text, self.place.kernel)
         prepared = recording.prepare(
             self.place,
             attempt,
@@ -220,7 +154,7 @@ class Ledger:
             accept=new_branch_commit,
             branch=begun.branch,
             guarded=guarded,
-            restore_blob=champion,
+            restore_blob=restore_blob,
         )
         decided = replace(begun, recording=prepared)
         self._note(decided)

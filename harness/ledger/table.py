@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal
 
+from harness.ledger import history
+from harness.ledger import notes as note_files
 from harness.ledger.ledger import Ledger
 from harness.ledger.scale import on_scale, scale_of
 from harness.records import Attempt, Key, Losses, Note, Recheck, Row, Scale, ScaledRow
@@ -71,8 +73,8 @@ class Wanted:
 
 def scaled(ledger: Ledger) -> ScaledTable:
     """The table of a ledger: every reader of times compares those of one scale, and takes them from here."""
-    rows, skipped = ledger.rows()
-    notes, unread = ledger.notes()
+    rows, skipped = history.rows(ledger.place)
+    notes, unread = note_files.read(ledger.place)
     champion = ledger.champion()
     scale = scale_of(rows, notes, champion.number if champion else None)
     found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)

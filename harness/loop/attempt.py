@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -19,10 +20,11 @@ from harness.judge.sandbox import warm
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
-from harness.ledger import Ledger, diff, git
-from harness.loop import guard, preconditions, rescale, resimulate, search_state
+from harness.ledger import Ledger, diff, git, history
+from harness.loop import guard, preconditions, rescale, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say, evaluate, may_pass_next_time
+from harness.loop.search_state import CHOSEN, since_win
 from harness.records import (
     Attempt,
     Champion,
@@ -79,11 +81,11 @@ def attempt_locked(
     """The same, for a caller that holds the lock of `ledger` already."""
     for sentence in ledger.recover():
         say(sentence)
-    preconditions.refuse_unfit(ledger.repository, contest)
+    preconditions.refuse_unfit(ledger.place.repository, contest)
     original = contest.candidate()
     refuse_no_python(original)
     candidate = original.set(options.settings)
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     for sentence in skipped:
         say(sentence)
     run = Run(
@@ -155,7 +157,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: Candidate,
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
-    head = git.head_commit(ledger.repository)
+    head = git.head_commit(ledger.place.repository)
     champion = ledger.champion()
     champion_candidate = ledger.champion_candidate() if champion else None
     adopts = champion is not None and options.rebaseline and ledger.kernel_changed_since(champion)
@@ -186,7 +188,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: Candidate,
         verdict = _with_drift(verdict, champion, report, run.key)
     result = Attempt(
         number=run.number,
-        contest=ledger.name,
+        contest=ledger.place.name,
         hypothesis=hypothesis,
         started=started,
         finished=_now(),
@@ -272,11 +274,26 @@ def _decided(
     theirs = facing.evidence if facing else None
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     own = run.options.sweep.looked_at if run.options.sweep else 1
-    looked_at = max(own, search_state.looked_at(run.ledger, run.rows, run.digest, fingerprint))
+    looked_at = max(own, _looked_at(run, fingerprint))
     verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, looked_at)
     return _Decided(
         candidate=candidate, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
     )
+
+
+def _looked_at(run: Run, fingerprint: str) -> int:
+    """How many programs the searches since the last win looked at that saw this one, under this key; 1 if none did.
+
+    If several did, the largest number. A record that cannot be read counts as one that says nothing.
+    """
+    counts = [1]
+    for row in since_win(run.rows):
+        if fingerprint and row.key_digest == run.digest and CHOSEN in row.hypothesis:
+            with suppress(RatchetError):
+                sweep = history.attempt(run.ledger.place, row.number).sweep
+                if sweep is not None and any(one.fingerprint == fingerprint for one in sweep.screened):
+                    counts.append(sweep.looked_at)
+    return max(counts)
 
 
 def _in_its_place(
@@ -352,7 +369,7 @@ def _words(failure: Failure) -> str:
 
 def _judge_paths(run: Run) -> tuple[str, ...]:
     """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
-    root = run.ledger.root
+    root = run.ledger.place.root
     return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 

@@ -17,7 +17,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import roofline
-from harness.ledger import Ledger, git
+from harness.ledger import Ledger, git, history
 from harness.ledger import lock as locking
 from harness.ledger.diff import unified
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, may_pass_next_time
@@ -49,12 +49,15 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
     """
     if first >= last:
         raise UsageError("usage", f"expected --from before --to, got attempts {first} and {last}")
-    titles = {row.number: row.hypothesis for row in ledger.rows()[0] if _is_of_branch(ledger, row)}
+    titles = {row.number: row.hypothesis for row in history.rows(ledger.place)[0] if _is_of_branch(ledger, row)}
     for number in {first, last} - titles.keys():
-        titles[number] = ledger.attempt(number).hypothesis
+        titles[number] = history.attempt(ledger.place, number).hypothesis
     numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
-        [Step(name=f"attempt {number}", title=titles[number], candidate=ledger.candidate(number)) for number in numbers]
+        [
+            Step(name=f"attempt {number}", title=titles[number], candidate=history.candidate(ledger.place, number))
+            for number in numbers
+        ]
     )
 
 
@@ -62,7 +65,7 @@ def _is_of_branch(ledger: Ledger, row: Row) -> bool:
     """Whether it was accepted in HEAD's history, or the history does not say (a shallow clone, a squashed branch)."""
     if row.outcome != "accept" or row.is_on_branch is False:
         return False
-    return row.is_on_branch is None or git.is_ancestor(ledger.repository, row.commit, "HEAD")
+    return row.is_on_branch is None or git.is_ancestor(ledger.place.repository, row.commit, "HEAD")
 
 
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
@@ -70,11 +73,11 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
 
     Raises UsageError, and RatchetError `nothing-to-find` where one of the two has no candidate.
     """
-    repository = ledger.repository
+    repository = ledger.place.repository
     old, new = (_commit(repository, name) for name in (first, last))
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
-    after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.directory)
+    after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.place.directory)
     # What was merged with the first, and not after it, says nothing about what followed it.
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     found = []
@@ -87,7 +90,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
             nearest = f"; the nearest between the two that has one is {found[place].name}" if found else ""
             raise RatchetError(
                 "nothing-to-find",
-                f"expected {option} to have {'/'.join(filter(None, (ledger.directory, KERNEL)))}, got "
+                f"expected {option} to have {'/'.join(filter(None, (ledger.place.directory, KERNEL)))}, got "
                 f"{name}, which has none that can be judged{nearest}",
             )
     return _distinct(found)
@@ -96,7 +99,7 @@ def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
     """The candidate that a commit has, None where there is none, or one that no attempt could record."""
     try:
-        return candidate_at(ledger.repository, commit, ledger.directory)
+        return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
         if error.kind != "reserved-line":
             raise
@@ -124,7 +127,7 @@ class Records:
         self._ledger = ledger
         self._numbers = {
             row.kernel_sha256: row.number
-            for row in ledger.rows()[0]
+            for row in history.rows(ledger.place)[0]
             if row.key is not None
             and row.key.counts_for(key)
             and row.kind in _JUDGED
@@ -138,7 +141,7 @@ class Records:
         if number is None:
             return None
         try:
-            found = self._ledger.attempt(number).evidence
+            found = history.attempt(self._ledger.place, number).evidence
         except RatchetError:
             return None
         if not answers(found):

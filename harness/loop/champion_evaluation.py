@@ -10,7 +10,8 @@ from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, Request, named
 from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
+from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import draw_text, resimulate
 from harness.loop.evaluate import CHAMPION, MAY_PASS_NEXT_TIME, Options, Say, evaluate, request
@@ -80,7 +81,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
 
 def _passes(run: Run, champion: Attempt) -> bool | None:
     """Whether notes say that the champion passes under this attempt's keys; None if they say nothing."""
-    notes, skipped = run.ledger.notes()
+    notes, skipped = note_files.read(run.ledger.place)
     for sentence in skipped:
         run.say(sentence)
     return outcome_of_checks(notes, champion.number, champion.kernel_sha256, run.key)
@@ -110,7 +111,7 @@ def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
         if row.number > champion.number and row.key_digest == run.digest:
             # One that cannot be read was named already when the rows were.
             with suppress(RatchetError):
-                yield row, run.ledger.attempt(row.number)
+                yield row, history.attempt(run.ledger.place, row.number)
 
 
 def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 
 # Enough for a median that one busy moment does not move.
 _ATTEMPTS = 5
@@ -35,14 +35,14 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
     # Only a guess hangs on it: what is wrong with the ledger is said by the attempt itself.
     with suppress(RatchetError):
         ledger = Ledger.open(contest.directory)
-        rows, _ = ledger.rows(4 * _ATTEMPTS)
+        rows, _ = history.rows(ledger.place, 4 * _ATTEMPTS)
         for row in reversed(rows):
             if len(totals) == _ATTEMPTS:
                 break
             if row.outcome == "failed":
                 continue
             with suppress(RatchetError):
-                evidence = ledger.attempt(row.number).evidence
+                evidence = history.attempt(ledger.place, row.number).evidence
                 stages = evidence.stages
                 if stages and not (wholly and evidence.unchecked):
                     totals.append(max(stage.start_seconds + stage.seconds for stage in stages))

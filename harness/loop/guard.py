@@ -66,17 +66,17 @@ def begin(ledger: Ledger, contest: Contest) -> Watch:
     judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
     packed = ledger.place.packed_path
     records = (
-        (ledger.experiments_directory, "*.json"),
-        *((ledger.experiments_directory, name) for name in notes.FILES),
+        (ledger.place.experiments_directory, "*.json"),
+        *((ledger.place.experiments_directory, name) for name in notes.FILES),
         (packed.parent, packed.name),
         (ledger.place.state_directory, "*.json"),
     )
-    return watch(ledger.repository, judge, records, ledger.log_ref)
+    return watch(ledger.place.repository, judge, records, ledger.place.log_ref)
 
 
 def wrote_notes(ledger: Ledger, before: Watch) -> None:
     """Takes the ledger's notes as they are now for untouched: the ratchet itself has written some."""
-    for path in (ledger.experiments_directory / name for name in notes.FILES):
+    for path in (ledger.place.experiments_directory / name for name in notes.FILES):
         if (found := _content(path)) is not None:
             before.contents[path] = found
 

@@ -6,7 +6,8 @@ from difflib import SequenceMatcher
 
 from harness.candidate import KERNEL, Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger, merge
+from harness.ledger import Ledger, history, merge
+from harness.ledger import champion as champions
 from harness.ledger.bare_source import bare
 from harness.records import Attempt
 
@@ -68,7 +69,9 @@ class Pieces:
         if known not in self._texts:
             merged = self.without(rest)
             self._texts[known] = (
-                None if merged is None else merge.without(self.ledger.repository, merged, first.before, first.after)
+                None
+                if merged is None
+                else merge.without(self.ledger.place.repository, merged, first.before, first.after)
             )
         return self._texts[known]
 
@@ -118,7 +121,7 @@ def accepts(ledger: Ledger) -> Pieces:
     Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
     """
     standing = _standing(ledger)
-    candidates = [ledger.candidate(one.number) for one in standing[:-1]] + [ledger.champion_candidate()]
+    candidates = [history.candidate(ledger.place, one.number) for one in standing[:-1]] + [ledger.champion_candidate()]
     asked = tuple(
         Piece(
             name=f"attempt {one.number}",
@@ -134,8 +137,8 @@ def accepts(ledger: Ledger) -> Pieces:
     if not asked:
         raise RatchetError(
             "nothing-to-ablate",
-            f"expected an accepted change since the baseline of contest {ledger.name} (attempt {standing[0].number}), "
-            "got none that changed kernel.py: ./ratchet.sh next says what to try",
+            f"expected an accepted change since the baseline of contest {ledger.place.name} "
+            f"(attempt {standing[0].number}), got none that changed kernel.py: ./ratchet.sh next says what to try",
         )
     first, last = standing[0].number, standing[-1].number
     return Pieces(ledger=ledger, attempt=None, champion=last, baseline=first, candidate=candidates[-1], asked=asked)
@@ -145,7 +148,7 @@ def hunks(ledger: Ledger, number: int) -> Pieces:
     """The hunks of the change that one of those attempts made. Raises RatchetError `not-accepted`,
     `unknown-attempt`, and as `accepts`.
     """
-    ledger.attempt(number)
+    history.attempt(ledger.place, number)
     made = accepts(ledger)
     piece = next((piece for piece in made.asked if piece.attempt == number), None)
     if piece is None:
@@ -153,7 +156,7 @@ def hunks(ledger: Ledger, number: int) -> Pieces:
         raise RatchetError(
             "not-accepted",
             f"expected an attempt that changed kernel.py and was accepted ({known}), got {number}: nothing of it is in "
-            f"the champion of contest {ledger.name}; ./ratchet.sh results has every verdict",
+            f"the champion of contest {ledger.place.name}; ./ratchet.sh results has every verdict",
         )
     return replace(made, attempt=number, asked=tuple(_hunks(piece)), later=made.after(piece), _texts={})
 
@@ -164,11 +167,11 @@ def _standing(ledger: Ledger) -> list[Attempt]:
     if champion is None:
         raise RatchetError(
             "no-champion",
-            f"expected accepted attempts, got none of contest {ledger.name} on this branch: "
+            f"expected accepted attempts, got none of contest {ledger.place.name} on this branch: "
             './ratchet.sh "experiment: baseline" makes the first',
         )
     standing = [champion]
-    for one in ledger.accepted_before(champion.number):
+    for one in champions.all_before(ledger.place, champion.number):
         replaced = standing[-1].champion
         # What a merged branch accepted, and the champion was not made of, has a number between and is passed over.
         if replaced is None or one.number <= replaced.attempt:

@@ -9,7 +9,7 @@ from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.loop import draw_text, resimulate
 from harness.loop.evaluate import CHAMPION, ON_SOURCE, evaluate, request
@@ -42,8 +42,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     Raises RatchetError as reading the attempt or its kernel does, or `busy`.
     """
     ledger = Ledger.open(contest.directory)
-    attempt = ledger.attempt(number)
-    candidate = ledger.candidate(number)
+    attempt = history.attempt(ledger.place, number)
+    candidate = history.candidate(ledger.place, number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
     policy, on = Policy(), ON_SOURCE[attempt.key.source]
@@ -128,9 +128,11 @@ def _opponent(
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None
     if attempt.key.counts_for(key):
-        return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
+        return attempt.champion_evidence or history.attempt(ledger.place, champion.attempt).evidence
 
-    asked = request(contest, ledger.candidate(champion.attempt), _champions_work(attempt), on="simulated")
+    asked = request(
+        contest, history.candidate(ledger.place, champion.attempt), _champions_work(attempt), on="simulated"
+    )
     return evaluate(replace(asked, programs=None), Listener(progress=named(CHAMPION, progress)))
 
 
@@ -145,7 +147,7 @@ def _defender(
     """The champion of then, for a simulated gain to be held against."""
     if opponent is None or attempt.champion is None:
         return None
-    candidate, work = ledger.candidate(attempt.champion.attempt), _champions_work(attempt)
+    candidate, work = history.candidate(ledger.place, attempt.champion.attempt), _champions_work(attempt)
 
     def again() -> None:
         asked = replace(request(contest, candidate, work, on="simulated"), checked=False, programs=None)

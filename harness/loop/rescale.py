@@ -18,7 +18,8 @@ from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import checks_digest, key_digest
 from harness.judge.verdict import roofline
-from harness.ledger import Ledger, scale
+from harness.ledger import Ledger, history, scale
+from harness.ledger import notes as note_files
 from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
 from harness.records import Evidence, Key, Note, Row
 
@@ -62,13 +63,13 @@ def rescale_locked(
     key = contest.key("simulated")
     todo = pending(ledger, contest, key, everything=everything, tries_again=tries_again)
     after = ledger.next_number() - 1
-    before = [note for note in ledger.notes()[0] if note.key_digest == key_digest(key)]
+    before = [note for note in note_files.read(ledger.place)[0] if note.key_digest == key_digest(key)]
     notes, skipped = [], []
     with _logged(ledger):
         for number, row in enumerate(todo, 1):
             named = f"attempt {row.number} ({number} of {len(todo)})"
             try:
-                candidate = ledger.candidate(row.number)
+                candidate = history.candidate(ledger.place, row.number)
             except RatchetError as error:
                 skipped.append(f"attempt {row.number} was not timed: {error}")
                 continue
@@ -90,9 +91,9 @@ def pending(
     ledger: Ledger, contest: Contest, key: Key, *, everything: bool = False, tries_again: bool = False
 ) -> tuple[Row, ...]:
     """The attempts to be timed under `key`, one for each kernel, the newest first."""
-    rows, _ = ledger.rows()
+    rows, _ = history.rows(ledger.place)
     own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
-    known = [note for note in ledger.notes()[0] if note.seconds is not None or not tries_again]
+    known = [note for note in note_files.read(ledger.place)[0] if note.seconds is not None or not tries_again]
     return tuple(scale.untimed(own, known, key_digest(key), only_accepted=not everything))
 
 

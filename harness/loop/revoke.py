@@ -16,7 +16,8 @@ from harness.judge.evaluate.request import Listener, Progress, named
 from harness.judge.key import key_difference, key_digest, problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
-from harness.ledger import Ledger, diff, git
+from harness.ledger import Ledger, diff, git, history
+from harness.ledger import champion as champions
 from harness.loop import guard, preconditions
 from harness.loop.draw_text import failing
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Say, evaluate, request
@@ -121,7 +122,7 @@ def revoke(
     with ledger.lock("revoke"):
         for sentence in ledger.recover():
             say(sentence)
-        preconditions.refuse_unfit(ledger.repository, contest)
+        preconditions.refuse_unfit(ledger.place.repository, contest)
         champion = ledger.champion()
         if champion is None:
             raise RatchetError(
@@ -136,7 +137,7 @@ def revoke(
                 f"(./ratchet.sh checkout {champion.number})",
             )
         candidate = ledger.champion_candidate()
-        rows, skipped = ledger.rows()
+        rows, skipped = history.rows(ledger.place)
         for sentence in skipped:
             say(sentence)
         known = (*draws, *_recorded_failures(ledger, champion, rows))
@@ -165,7 +166,7 @@ def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -
     for row in rows:
         is_same = row.number > champion.number and row.kernel_sha256 == champion.kernel_sha256
         if is_same and row.outcome == "failed":
-            yield from failing(ledger.attempt(row.number).evidence)
+            yield from failing(history.attempt(ledger.place, row.number).evidence)
 
 
 def _court(
@@ -178,7 +179,7 @@ def _court(
     force: bool,
 ) -> _Recheck:
     # `prepare.py` names one chip; the champion may be that of another.
-    contest = contests.load(ledger.kernel_path.parent, champion.evidence.chip)
+    contest = contests.load(ledger.place.kernel_path.parent, champion.evidence.chip)
     on = ON_SOURCE[champion.key.source]
     return _Recheck(
         ledger=ledger,
@@ -230,13 +231,13 @@ def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
 
 def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], say: Say) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
-    for before in recheck.ledger.accepted_before(champion.number):
+    for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
         if same is not None:
             tried.append(_same(before, same))
             continue
         try:
-            candidate = recheck.ledger.candidate(before.number)
+            candidate = history.candidate(recheck.ledger.place, before.number)
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
             tried.append(
@@ -319,11 +320,11 @@ def _attempt(
     own = () if holder is None else holder.verdict.reasons
     return Attempt(
         number=recheck.number,
-        contest=recheck.ledger.name,
+        contest=recheck.ledger.place.name,
         hypothesis=f"revoke attempt {champion.number}: {reason or _words(first.failure)}",
         started=started,
         finished=_now(),
-        judged_against=git.head_commit(recheck.ledger.repository),
+        judged_against=git.head_commit(recheck.ledger.place.repository),
         kernel_sha256=shown.candidate.sha256,
         key=recheck.key,
         policy=recheck.policy,

@@ -193,7 +193,7 @@ class Study:
         return self._random.choice(left) if left else None
 
 
-class Standing:
+class SearchProgress:
     """How far a search of `total` settings is, in words."""
 
     def __init__(self, total: int) -> None:

@@ -1,14 +1,11 @@
 """Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate
 from harness.constants import Settings
-from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
@@ -16,9 +13,6 @@ from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, W
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.report_words import source_label
 from harness.units import percent, seconds
-
-if TYPE_CHECKING:
-    from harness.ledger import Ledger
 
 # What the hypothesis of an attempt says whose settings a search chose.
 CHOSEN = "[best of "
@@ -99,21 +93,6 @@ def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     """
     last = max((row.number for row in rows if row.is_title or row.kind == "revoke"), default=0)
     return tuple(row for row in rows if row.number > last and row.kind not in TITLE_MOVES)
-
-
-def looked_at(ledger: "Ledger", rows: Sequence[Row], digest: str, fingerprint: str) -> int:
-    """How many programs the searches since the last win looked at that saw this one, under this key; 1 where none did.
-
-    Of several the largest. A record that cannot be read counts as one that says nothing.
-    """
-    counts = [1]
-    for row in since_win(rows):
-        if fingerprint and row.key_digest == digest and CHOSEN in row.hypothesis:
-            with suppress(RatchetError):
-                found = ledger.attempt(row.number).sweep
-                if found is not None and any(one.fingerprint == fingerprint for one in found.screened):
-                    counts.append(found.looked_at)
-    return max(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

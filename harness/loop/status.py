@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from harness.amounts import quantity
 from harness.contest import Contest
 from harness.judge.key import key_digest
-from harness.ledger import Ledger, git, scale
+from harness.ledger import Ledger, git, history, scale
+from harness.ledger import notes as note_files
 from harness.ledger.git.refs import ref_on_remotes
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, search_state
@@ -21,16 +22,16 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     messages = list(() if only_reads else ledger.recovered())
     if only_reads and ledger.is_unfinished():
         messages.append("an attempt is being judged, or did not end: `ratchet.sh status` finishes or undoes it then")
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     messages += skipped
     # A GPU has no simulator.
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
-    pushed = ref_on_remotes(ledger.repository, ledger.log_ref)
-    local = git.commit_of(ledger.repository, ledger.log_ref)
+    pushed = ref_on_remotes(ledger.place.repository, ledger.place.log_ref)
+    local = git.commit_of(ledger.place.repository, ledger.place.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
     standing = search_state.title_row(rows, champion.number if champion else None)
-    notes, unread = ledger.notes()
+    notes, unread = note_files.read(ledger.place)
     messages += unread
     messages += _on_keys(contest, rows, notes, standing, key)
     if champion and ledger.kernel_changed_since(champion):
@@ -39,8 +40,8 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
         )
     messages += _lost_titles(rows)
     return Status(
-        contest=ledger.name,
-        branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
+        contest=ledger.place.name,
+        branch=(git.branch_or_none(ledger.place.repository) or "detached HEAD").removeprefix("refs/heads/"),
         champion=standing,
         next_number=ledger.next_number(),
         key=key,
@@ -94,6 +95,7 @@ def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> st
         return "no champion yet: the first attempt is the baseline"
     if candidate == ledger.champion_candidate():
         return f"the champion's (attempt {champion.number})"
-    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == candidate.sha256), None)
+    sha256 = candidate.sha256
+    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
     changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
     return f"that of attempt {known}" if known else f"changed: a candidate{changed}"

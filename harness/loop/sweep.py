@@ -27,7 +27,7 @@ from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say
 from harness.loop.screening import Places
-from harness.loop.search import Search, Standing
+from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
 from harness.records import Evidence, Key, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
@@ -70,7 +70,7 @@ def sweep(
     with ledger.lock("sweep"):
         for sentence in ledger.recover():
             say(sentence)
-        preconditions.refuse_unfit(ledger.repository, contest)
+        preconditions.refuse_unfit(ledger.place.repository, contest)
         original = contest.candidate()
         # Before anything is screened, so that a name that is none costs nothing.
         original.set(tuple((name, values[0]) for name, values in parameters))
@@ -174,7 +174,7 @@ def _screened(
     # In the order in which they were asked for; different settings are different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
     found: dict[Candidate, Screened] = {}
-    standing = Standing(search.total)
+    search_progress = SearchProgress(search.total)
 
     def ask() -> Candidate | None:
         settings = search.ask()
@@ -191,7 +191,7 @@ def _screened(
             search.forget(settings)
         else:
             search.tell(settings, one.seconds)
-        state = standing.after(roofline.latency_seconds(evidence), screening.why_no_latency(evidence)[0])
+        state = search_progress.after(roofline.latency_seconds(evidence), screening.why_no_latency(evidence)[0])
         progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
 
     began = time.monotonic()

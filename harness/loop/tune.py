@@ -19,9 +19,8 @@ def study_name(contest: Contest, grid: Grid) -> str:
     candidate = contest.candidate().set(tuple((name, values[0]) for name, values in grid))
     key = key_digest(contest.key("simulated"))
     once = "" if contest.chip.platform == "tpu" else str(time.time_ns())
-    return hashlib.sha256(b"\0".join((candidate.text, key.encode(), repr(grid).encode(), once.encode()))).hexdigest()[
-        :16
-    ]
+    parts = (candidate.text, key.encode(), repr(grid).encode(), once.encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:

@@ -11,7 +11,8 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
-from harness.ledger import Ledger, diff, git
+from harness.ledger import Ledger, diff, git, history, recording
+from harness.ledger import champion as champions
 from harness.loop import preconditions
 from harness.records import Champion, Policy, Verdict
 
@@ -25,14 +26,14 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
     ledger = Ledger.open(directory)
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()
-        candidate = ledger.candidate(number)
+        candidate = history.candidate(ledger.place, number)
         if not force and not _is_saved(ledger):
             raise RatchetError(
                 "unsaved-kernel",
-                f"{ledger.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
+                f"{ledger.place.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
                 "Try it as an experiment first, commit it, or say --force",
             )
-        lost = () if force else ledger.would_lose(candidate)
+        lost = () if force else recording.would_lose(ledger.place, candidate)
         if lost:
             raise RatchetError(
                 "unsaved-kernel",
@@ -47,7 +48,7 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
 def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
     """What was not asked about that kernel when it was judged, in a sentence; nothing where it was judged wholly."""
     with suppress(RatchetError):
-        missing = len(ledger.attempt(number).evidence.unchecked)
+        missing = len(history.attempt(ledger.place, number).evidence.unchecked)
         if missing:
             return (
                 f"it was rejected for its time and {missing} of its checks were not run: whether it is right at the "
@@ -64,9 +65,9 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     ledger = Ledger.open(contest.directory)
     with ledger.lock("undo"):
         messages = ledger.recover()
-        preconditions.refuse_unfit(ledger.repository, contest)
+        preconditions.refuse_unfit(ledger.place.repository, contest)
         champion = ledger.champion()
-        before = ledger.champion_before(champion.number) if champion else None
+        before = champions.before(ledger.place, champion.number) if champion else None
         if champion is None or before is None:
             raise RatchetError(
                 "nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch"
@@ -74,7 +75,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
         original = ledger.candidate_here()
         if original != ledger.champion_candidate():
             raise _not_the_champions(ledger, original, champion.number)
-        candidate = ledger.candidate(before.number)
+        candidate = history.candidate(ledger.place, before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
         report = reporting.report(before.evidence, chip(before.evidence.chip))
@@ -84,7 +85,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             hypothesis=f"undo attempt {champion.number}: {champion.hypothesis}",
             started=now,
             finished=now,
-            judged_against=git.head_commit(ledger.repository),
+            judged_against=git.head_commit(ledger.place.repository),
             policy=policy,
             verdict=Verdict(outcome="accept", reasons=(reason,)),
             champion=Champion(
@@ -121,8 +122,9 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
 
 def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> RatchetError:
     """Why `candidate` in the working tree cannot be overwritten by an undo, and what to do first."""
-    expected = f"expected the champion's text (attempt {champion}) in {ledger.kernel_path}"
-    same = [row.number for row in ledger.rows()[0] if row.kernel_sha256 == candidate.sha256]
+    expected = f"expected the champion's text (attempt {champion}) in {ledger.place.kernel_path}"
+    sha256 = candidate.sha256
+    same = [row.number for row in history.rows(ledger.place)[0] if row.kernel_sha256 == sha256]
     if same:
         return RatchetError(
             "unsaved-kernel",
@@ -142,10 +144,10 @@ def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> R
 
 def _is_saved(ledger: Ledger) -> bool:
     """True if the bytes of kernel.py are those of HEAD or of some attempt."""
-    path = ledger.kernel_path
+    path = ledger.place.kernel_path
     if not path.exists():
         return True
     candidate = ledger.candidate_here()
-    if candidate == ledger.candidate_at_head():
+    if candidate == history.candidate_at(ledger.place, "HEAD"):
         return True
-    return candidate.sha256 in {row.kernel_sha256 for row in ledger.rows()[0]}
+    return candidate.sha256 in {row.kernel_sha256 for row in history.rows(ledger.place)[0]}

@@ -540,13 +540,13 @@ def test_programs_of_one_head_and_of_sixteen_are_run_once() -> None:
 def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "user"))
     four_attempts(ledger)
-    assert titles.title(ledger.kernel_path) == titles.Title(holds=True)
+    assert titles.title(ledger.place.kernel_path) == titles.Title(holds=True)
     run_revoke(ledger, 2)
-    found = titles.title(ledger.kernel_path)
+    found = titles.title(ledger.place.kernel_path)
     assert found.holds
     assert found.words.startswith("revoked: attempt 4 fails (wrong-result: ")
     run_revoke(ledger, None, 1)
-    assert not titles.title(ledger.kernel_path).holds
+    assert not titles.title(ledger.place.kernel_path).holds
 
 
 @pytest.mark.slow

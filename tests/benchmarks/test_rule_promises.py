@@ -5,7 +5,8 @@ import rule_promises
 from rule_promises import PAGE, PROJECT, contests, listed, page, promises
 
 from harness.advice.rules import RULES
-from harness.ledger import Ledger
+from harness.ledger import history
+from harness.ledger.paths import place_of
 
 
 def test_the_pairs_of_one_ledger() -> None:
@@ -31,7 +32,7 @@ def test_the_list_names_rules_and_attempts_that_exist() -> None:
     names = {rule.name for rule in RULES}
     for (contest, number), rules in listed().items():
         assert names.issuperset(rules)
-        assert Ledger.open(PROJECT / contest).attempt(number).number == number
+        assert history.attempt(place_of(PROJECT / contest), number).number == number
 
 
 @pytest.mark.slow

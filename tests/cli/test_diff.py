@@ -11,7 +11,7 @@ from loop_fixtures import git, ratchet
 from harness import cli
 from harness.advice.comparison import Side, compare
 from harness.candidate import Candidate
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.records.comparison import Comparison, LinePair
 
@@ -20,8 +20,8 @@ RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 
 def side(number: int, text: bytes | None = None) -> Side:
     ledger = Ledger.open(RMSNORM)
-    candidate = ledger.candidate(number) if text is None else Candidate(text=text)
-    return Side(name=str(number), candidate=candidate, evidence=ledger.attempt(number).evidence)
+    candidate = history.candidate(ledger.place, number) if text is None else Candidate(text=text)
+    return Side(name=str(number), candidate=candidate, evidence=history.attempt(ledger.place, number).evidence)
 
 
 def line_of(found: Comparison, text: str) -> LinePair:

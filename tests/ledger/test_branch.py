@@ -8,7 +8,7 @@ from ledger_fixtures import NAIVE, candidate, git, new_repository, numbers, plai
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 
 LOG = "refs/ratchet/root/log"
 
@@ -62,11 +62,11 @@ def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger
     assert caught.value.kind == "branch-moved"
     assert git(contest, "log", "-1", "--format=%s").strip() == "meddle"
     assert numbers(ledger) == [1, 2]
-    assert ledger.candidate(2).text == kernel
+    assert history.candidate(ledger.place, 2).text == kernel
     assert (contest / "experiments" / "0002-idea-2.json").exists()
     with ledger.lock():
         assert ledger.recover() == ()
-    found, _ = ledger.rows()
+    found, _ = history.rows(ledger.place)
     assert found[1].commit == git(contest, "rev-parse", LOG).strip()
     champion = ledger.champion()
     assert champion is not None
@@ -94,7 +94,7 @@ def test_a_branch_that_is_no_longer_there_refuses_the_accept(
     with pytest.raises(RatchetError, match=words):
         record_while(ledger, kernel, meanwhile)
     assert numbers(ledger) == [1, 2]
-    assert ledger.candidate(2).text == kernel
+    assert history.candidate(ledger.place, 2).text == kernel
 
 
 def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     git(contest, "checkout", "-q", "main")
     assert ledger.champion_candidate().text == NAIVE
-    found, _ = ledger.rows()
+    found, _ = history.rows(ledger.place)
     assert found[1].commit == git(contest, "rev-parse", "other").strip()
     (contest / "README").write_text("meanwhile\n")
     git(contest, "commit", "-qam", "on main")
@@ -128,23 +128,23 @@ def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> 
     git(contest, "commit", "-qm", "all at once")
     git(contest, "branch", "-qD", "other")
     git(contest, "update-ref", "-d", LOG)
-    assert ledger.kernel_changed_since(ledger.attempt(1))
+    assert ledger.kernel_changed_since(history.attempt(ledger.place, 1))
     shallow = plain_clone(contest, contest.parent / "shallow", "--depth=1")
     champion = shallow.champion()
     assert champion is not None
     assert champion.number == 3
     assert shallow.champion_candidate().text == faster
     assert shallow.champion_commit() is None
-    candidate(shallow.kernel_path.parent, 64)
+    candidate(shallow.place.kernel_path.parent, 64)
     run_attempt(shallow, "reject")
-    assert shallow.kernel_path.read_bytes() == faster
+    assert shallow.place.kernel_path.read_bytes() == faster
     assert numbers(shallow) == [1, 2, 3, 4]
 
 
 def test_an_amended_accept_is_found_where_it_is_now(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     git(contest, "commit", "-q", "--amend", "--only", "-m", git(contest, "log", "-1", "--format=reworded%n%n%b"))
-    found, _ = ledger.rows()
+    found, _ = history.rows(ledger.place)
     assert found[0].commit == git(contest, "rev-parse", "HEAD").strip() == ledger.champion_commit()
 
 
@@ -181,8 +181,8 @@ def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> No
     candidate(contest, 512)
     run_attempt(ledger)
     with ledger.lock():
-        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), "undo")
-        ledger.restore(ledger.candidate(1))
+        ledger.begin(Candidate(text=ledger.place.kernel_path.read_bytes()), "undo")
+        ledger.restore(history.candidate(ledger.place, 1))
         made, of, kernel = ready(ledger, kind="undo", hypothesis="undo attempt 2")
         ledger.record(made, of, kernel, new_branch_commit=True)
     assert "Ratchet-Undoes: 2" in git(contest, "log", "-1", "--format=%b")

@@ -21,7 +21,7 @@ from ledger_fixtures import (
 )
 
 from harness.errors import RatchetError
-from harness.ledger import Ledger, codec, experiments
+from harness.ledger import Ledger, codec, experiments, history
 from harness.records import Row
 
 LOG = "refs/ratchet/root/log"
@@ -40,24 +40,26 @@ def ledger(contest: Path) -> Ledger:
 def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: Path) -> None:
     four_attempts(ledger)
     clone = plain_clone(contest, contest.parent / "clone")
-    assert git(clone.root, "for-each-ref", "refs/ratchet") == ""
-    ours, theirs = ledger.rows()[0], clone.rows()[0]
+    assert git(clone.place.root, "for-each-ref", "refs/ratchet") == ""
+    ours, theirs = history.rows(ledger.place)[0], history.rows(clone.place)[0]
     assert [codec.encode_row(one) for one in ours] == [codec.encode_row(one) for one in theirs]
     assert [one.commit for one in theirs] == [ours[0].commit, ours[1].commit, "", ours[3].commit]
     assert numbers(clone, 2) == [3, 4]
-    assert [clone.candidate(number) for number in (1, 2, 3, 4)] == [ledger.candidate(number) for number in (1, 2, 3, 4)]
-    assert clone.attempt(3) == ledger.attempt(3)
+    assert [history.candidate(clone.place, number) for number in (1, 2, 3, 4)] == [
+        history.candidate(ledger.place, number) for number in (1, 2, 3, 4)
+    ]
+    assert history.attempt(clone.place, 3) == history.attempt(ledger.place, 3)
     assert clone.champion() == ledger.champion()
-    candidate(clone.root, 64)
+    candidate(clone.place.root, 64)
     run_attempt(clone, "reject")
     assert numbers(clone) == [1, 2, 3, 4, 5]
-    commits = git(clone.root, "rev-list", "--first-parent", clone.log_ref).split()
-    assert git(clone.root, "log", "--first-parent", "--format=%s", clone.log_ref).split("\n")[:2] == [
+    commits = git(clone.place.root, "rev-list", "--first-parent", clone.place.log_ref).split()
+    assert git(clone.place.root, "log", "--first-parent", "--format=%s", clone.place.log_ref).split("\n")[:2] == [
         "attempt 5: reject: idea 5",
         "attempt 4: accept: idea 4",
     ]
-    assert len([one for one in commits if git(clone.root, "ls-tree", one, "attempt.json")]) == 2
-    assert git(clone.root, "show", f"{commits[1]}:kernel.py").encode() == ledger.candidate(4).text
+    assert len([one for one in commits if git(clone.place.root, "ls-tree", one, "attempt.json")]) == 2
+    assert git(clone.place.root, "show", f"{commits[1]}:kernel.py").encode() == history.candidate(ledger.place, 4).text
 
 
 def test_a_clone_with_the_log_has_everything(ledger: Ledger, contest: Path) -> None:
@@ -66,23 +68,23 @@ def test_a_clone_with_the_log_has_everything(ledger: Ledger, contest: Path) -> N
     run_attempt(ledger, "reject")
     clone = plain_clone(contest, contest.parent / "clone")
     assert numbers(clone) == [1, 2, 3, 4]
-    git(clone.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
-    assert clone.rows() == ledger.rows()
-    shutil.rmtree(clone.root / "experiments")
-    assert clone.rows() == ledger.rows()
+    git(clone.place.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
+    assert history.rows(clone.place) == history.rows(ledger.place)
+    shutil.rmtree(clone.place.root / "experiments")
+    assert history.rows(clone.place) == history.rows(ledger.place)
 
 
 def test_a_clone_that_cannot_rebuild_a_loser_says_so(ledger: Ledger, contest: Path) -> None:
     four_attempts(ledger)
     clone = plain_clone(contest, contest.parent / "clone")
-    path = clone.experiments_directory / "0003-idea-3.json"
+    path = clone.place.experiments_directory / "0003-idea-3.json"
     path.write_bytes(path.read_bytes().replace(b"+BQ = 64", b"+BQ = 65"))
     with pytest.raises(RatchetError, match="git fetch") as caught:
-        clone.candidate(3)
+        history.candidate(clone.place, 3)
     assert caught.value.kind == "no-kernel"
     path.write_bytes(path.read_bytes().replace(b"-BQ = 512", b"-BQ = 77"))
     with pytest.raises(RatchetError, match="does not fit"):
-        clone.candidate(3)
+        history.candidate(clone.place, 3)
 
 
 def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: Path) -> None:
@@ -90,14 +92,14 @@ def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: 
     clone = plain_clone(contest, contest.parent / "clone")
     candidate(contest, 512)
     run_attempt(ledger, hypothesis="ours")
-    candidate(clone.root, 64)
+    candidate(clone.place.root, 64)
     run_attempt(clone, "reject", hypothesis="theirs")
-    git(clone.root, "pull", "-q", "--ff-only")
-    found, notes = clone.rows()
+    git(clone.place.root, "pull", "-q", "--ff-only")
+    found, notes = history.rows(clone.place)
     assert [(one.number, one.hypothesis) for one in found] == [(1, "idea 1"), (2, "theirs"), (2, "ours")]
     assert [one.commit for one in found[1:]] == [
-        git(clone.root, "rev-parse", clone.log_ref).strip(),
-        git(clone.root, "rev-parse", "HEAD").strip(),
+        git(clone.place.root, "rev-parse", clone.place.log_ref).strip(),
+        git(clone.place.root, "rev-parse", "HEAD").strip(),
     ]
     assert "attempt 2 exists more than once" in notes[0]
     champion = clone.champion()
@@ -110,7 +112,7 @@ def test_worktrees_share_the_log(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     git(contest, "worktree", "add", "-q", str(contest.parent / "tree"), "-b", "other")
     tree = Ledger.open(contest.parent / "tree")
-    candidate(tree.root, 512)
+    candidate(tree.place.root, 512)
     run_attempt(tree)
     assert numbers(ledger) == [1, 2]
     assert ledger.next_number() == 3
@@ -126,7 +128,7 @@ def test_worktrees_share_the_log(ledger: Ledger, contest: Path) -> None:
 def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> None:
     four_attempts(ledger)
     clone = plain_clone(contest, contest.parent / "clone")
-    folder = clone.experiments_directory
+    folder = clone.place.experiments_directory
     good = (folder / "0003-idea-3.json").read_bytes()
     (folder / "0005-cut.json").write_bytes(good[:-20])
     newer = good.replace(b'"schema": %d' % codec.SCHEMA, b'"schema": %d' % (codec.SCHEMA + 1), 1)
@@ -135,17 +137,17 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     (folder / "2026-foreign.json").write_text('{"hello": 1}')
     (folder / "0008-folder.json").mkdir()
     (folder / "0001-idea-1.json").write_text("spoiled")
-    found, notes = clone.rows()
+    found, notes = history.rows(clone.place)
     assert [one.number for one in found] == [1, 2, 3, 4]
     for name in ("0005-cut", "0006-newer", "0007-moved", "2026-foreign", "0008-folder", "0001-idea-1"):
         assert any(f"experiments/{name}.json" in note for note in notes), name
-    assert clone.attempt(1) == ledger.attempt(1)
+    assert history.attempt(clone.place, 1) == history.attempt(ledger.place, 1)
     with pytest.raises(RatchetError, match=f"schema {codec.SCHEMA + 1}") as caught:
-        clone.attempt(6)
+        history.attempt(clone.place, 6)
     assert caught.value.kind == "newer-record"
     # A foreign file does not make the numbers jump; one that is ours but spoiled keeps its number.
     assert clone.next_number() == 9
-    found, _ = clone.rows(2)
+    found, _ = history.rows(clone.place, 2)
     assert [one.number for one in found] == [3, 4]
 
 
@@ -153,12 +155,12 @@ def test_a_strange_commit_in_the_log_is_named_and_skipped(ledger: Ledger, contes
     run_attempt(ledger)
     strange = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "Ratchet-Row: {nonsense").strip()
     git(contest, "update-ref", LOG, strange)
-    found, notes = ledger.rows()
+    found, notes = history.rows(ledger.place)
     assert [one.number for one in found] == [1]
     assert strange[:12] in notes[0]
     candidate(contest, 64)
     run_attempt(ledger, "reject")
-    assert [one.number for one in ledger.rows()[0]] == [1, 2]
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
 
 
 def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -> None:
@@ -167,7 +169,7 @@ def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -
     done = run_attempt(ledger)
     assert (contest / "experiments" / "0001-idea-1.json").read_text() == "[]"
     assert "is there already" in done.messages[0]
-    assert [one.number for one in ledger.rows()[0]] == [1]
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1]
 
 
 def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -> None:
@@ -183,9 +185,9 @@ def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -
     for hypothesis in hypotheses:
         candidate(contest, len(hypothesis) + 1000)
         run_attempt(ledger, hypothesis=hypothesis)
-    assert [one.hypothesis for one in ledger.rows()[0]] == hypotheses
+    assert [one.hypothesis for one in history.rows(ledger.place)[0]] == hypotheses
     clone = plain_clone(contest, contest.parent / "clone")
-    assert [one.hypothesis for one in clone.rows()[0]] == hypotheses
+    assert [one.hypothesis for one in history.rows(clone.place)[0]] == hypotheses
     assert all(len(line) <= 72 for line in git(contest, "log", "--format=%s").split("\n"))
 
 

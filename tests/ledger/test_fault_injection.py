@@ -13,8 +13,10 @@ import pytest
 from fault_fixtures import Server
 from ledger_fixtures import NAIVE, SETTING, candidate, git, mess, new_repository, run_attempt, users_state, without_ours
 
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
+from harness.ledger import notes as note_files
 from harness.ledger.fsck import audit
+from harness.ledger.paths import place_of
 
 MINE = NAIVE.replace(b"BQ = 128", b"BQ = 300")
 LOG = "refs/ratchet/root/log"
@@ -62,7 +64,7 @@ class Case:
         contest, ledger = self.contest, Ledger.open(self.contest)
         found = audit(ledger)
         assert found.findings == (), (where, found.findings)
-        rows, skipped = ledger.rows()
+        rows, skipped = history.rows(ledger.place)
         assert skipped == (), where
         numbers = [row.number for row in rows]
         assert numbers in ([1], [1, 2]), where
@@ -70,8 +72,8 @@ class Case:
         head, log = git(contest, "rev-parse", "HEAD", LOG).split()
         if recorded:
             assert git(contest, "rev-parse", f"{LOG}^").strip() == self.tips[1], where
-            assert ledger.attempt(2).verdict.outcome == outcome
-            assert ledger.candidate(2).text == SETTING
+            assert history.attempt(ledger.place, 2).verdict.outcome == outcome
+            assert history.candidate(ledger.place, 2).text == SETTING
         else:
             assert log == self.tips[1], where
         if accepted:
@@ -137,14 +139,14 @@ def test_killed_at_every_write_of_a_rescale(server: Server, copies: Iterator[Cas
         case, where = next(copies), (at, events[at - 1])
         assert server.obey(case.contest, "notes", "kill", at)["status"] == -9, where
         case.recover()
-        notes, skipped = Ledger.open(case.contest).notes()
+        notes, skipped = note_files.read(place_of(case.contest))
         assert skipped == (), where
         kept.add(len(notes))
         # No attempt is recorded or lost, and nothing of the user's is touched.
         assert case.check("accept", where) is False
         # The next run goes on from there: each note once, in the file and in the log.
         assert server.obey(case.contest, "notes")["status"] == 0, where
-        assert [note.seconds for note in Ledger.open(case.contest).notes()[0]] == [2e-3, 1e-3], where
+        assert [note.seconds for note in note_files.read(place_of(case.contest))[0]] == [2e-3, 1e-3], where
         logged = git(case.contest, "log", "--format=%B", "--first-parent", LOG)
         assert sum(int(line.rpartition(" ")[2]) for line in logged.splitlines() if "Ratchet-Notes: " in line) == 2
         assert audit(Ledger.open(case.contest)).findings == (), where
@@ -269,7 +271,7 @@ def test_two_ratchets_race_and_are_killed(server: Server, copies: Iterator[Case]
             for contest in (case.contest, tree):
                 found = audit(Ledger.open(contest))
                 assert [one for one in found.findings if one.kind != "missing-file"] == []
-        rows, _ = Ledger.open(case.contest).rows()
+        rows, _ = history.rows(place_of(case.contest))
         assert [row.number for row in rows] == list(range(1, len(rows) + 1))
         assert len(rows) > 2
     finally:

@@ -35,6 +35,7 @@ from harness.ledger.fsck import audit, replayed
 from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
+from harness.ledger.paths import place_of
 from harness.records import Attempt, Evidence, Judgement, Latency, Replay, Row
 
 LOG = "refs/ratchet/root/log"
@@ -158,7 +159,7 @@ def test_records_that_cannot_be_read_are_named_and_skipped(
     data = (contest / THIRD).read_bytes()
     (contest / THIRD).write_bytes(content(data))
     assert kind in kinds(contest)
-    rows, skipped = Ledger.open(contest).rows()
+    rows, skipped = history.rows(place_of(contest))
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert len(skipped) == 1
     assert (contest / THIRD).read_bytes() == content(data)
@@ -171,7 +172,7 @@ def test_records_that_cannot_be_read_are_named_and_skipped(
 
     rewritten(contest, 3, change)
     assert {"corrupt-record", "foreign-record", kind} & set(kinds(contest))
-    rows, skipped = Ledger.open(contest).rows()
+    rows, skipped = history.rows(place_of(contest))
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert len(skipped) == 1
 
@@ -186,7 +187,7 @@ def test_a_damaged_object_of_the_log(contest: Path) -> None:
         path.write_bytes(b"damaged")
         assert kind in kinds(contest)
         # The table still shows what experiments/ has.
-        assert [row.number for row in Ledger.open(contest).rows()[0]] == [1, 2, 3, 4]
+        assert [row.number for row in history.rows(place_of(contest))[0]] == [1, 2, 3, 4]
         path.write_bytes(kept)
     assert kinds(contest) == []
 
@@ -227,7 +228,7 @@ def test_an_accept_that_is_on_no_branch_is_shown_as_that(contest: Path) -> None:
     git(contest, "reset", "-q", "--hard", "HEAD~1")
     found = audit(Ledger.open(contest))
     assert any("attempt 4 was accepted, but no branch" in note for note in found.notes)
-    rows, _ = Ledger.open(contest).rows()
+    rows, _ = history.rows(place_of(contest))
     assert [row.is_on_branch for row in rows] == [True, True, None, False]
     assert rows[3].commit == git(contest, "rev-parse", LOG).strip()
 
@@ -270,7 +271,7 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
     found = audit(Ledger.open(clone))
     assert found.findings == ()
     assert any("apart" in note for note in found.notes)
-    assert sorted(row.hypothesis for row in Ledger.open(clone).rows()[0] if row.number == 5) == ["BQ 16", "BQ 32"]
+    assert sorted(row.hypothesis for row in history.rows(place_of(clone))[0] if row.number == 5) == ["BQ 16", "BQ 32"]
     git(clone, "update-ref", "-d", "refs/ratchet/root/apart")
     assert kinds(clone) == ["numbered-apart"]
 
@@ -280,10 +281,10 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
 
 def edited(clone: Ledger, number: int, change: Callable[[Attempt], Attempt]) -> None:
     """A record changed by hand with all that is derived from it, and committed, as somebody who means to deceive."""
-    (path,) = clone.experiments_directory.glob(f"{number:04d}-*.json")
+    (path,) = clone.place.experiments_directory.glob(f"{number:04d}-*.json")
     one = change(decode_attempt(path.read_bytes(), ""))
     path.write_bytes(encode_attempt(one, row_of(one)))
-    git(clone.root, "commit", "-qam", "Update the records")
+    git(clone.place.root, "commit", "-qam", "Update the records")
 
 
 def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
@@ -295,8 +296,8 @@ def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
         "attempt 3 is recorded as accept, its evidence gives reject: 5.0% more time"
     )
     assert found["accept-without-commit"].where == THIRD
-    assert "2 findings; nothing was changed" in ratchet(clone.root, "fsck", expect=1).stdout
-    assert "attempt 3: its outcome and its time contradict each other" in ratchet(clone.root, "results").stderr
+    assert "2 findings; nothing was changed" in ratchet(clone.place.root, "fsck", expect=1).stdout
+    assert "attempt 3: its outcome and its time contradict each other" in ratchet(clone.place.root, "results").stderr
 
 
 def halved(evidence: Evidence) -> Evidence:
@@ -313,18 +314,18 @@ def halved(evidence: Evidence) -> Evidence:
 def forged_champion(clone: Ledger, made: Attempt, kernel: bytes, judged: bytes) -> None:
     """An accept as the ratchet commits it, written by hand: another kernel.py than was judged, and no log."""
     made = replace(made, kernel_sha256=hashlib.sha256(judged).hexdigest())
-    (clone.kernel_path).write_bytes(kernel)
-    path = clone.experiments_directory / f"{made.number:04d}-forged.json"
+    (clone.place.kernel_path).write_bytes(kernel)
+    path = clone.place.experiments_directory / f"{made.number:04d}-forged.json"
     path.write_bytes(encode_attempt(made, row_of(made)))
-    git(clone.root, "add", "-A")
-    git(clone.root, "commit", "-qF", "-", stdin=accept_message(made, row_of(made)).encode())
+    git(clone.place.root, "add", "-A")
+    git(clone.place.root, "commit", "-qF", "-", stdin=accept_message(made, row_of(made)).encode())
 
 
 def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
     champion = clone.champion()
     assert champion is not None
-    kernel = candidate(clone.root, 2048)
+    kernel = candidate(clone.place.root, 2048)
     made, _, _ = ready(clone, "accept")
     fast = halved(halved(made.evidence))
     forged_champion(clone, replace(made, evidence=fast), kernel + b"# slower\n", kernel)
@@ -332,7 +333,11 @@ def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
     assert sorted(found) == ["branch-kernel", "impossible-time"]
     assert "that a v5e can do in bfloat16" in found["impossible-time"].what
     assert clone.champion() != champion, "it is shown as the champion, which is why somebody has to look"
-    assert [said for said in clone.rows()[1] if f"attempt {made.number}: its outcome and its time contradict" in said]
+    assert [
+        said
+        for said in history.rows(clone.place)[1]
+        if f"attempt {made.number}: its outcome and its time contradict" in said
+    ]
 
 
 FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
@@ -353,8 +358,8 @@ FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
 def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
     edited(clone, 3, change)
-    assert kind in kinds(clone.root)
-    assert set(kinds(clone.root)) <= {kind, "verdict", "impossible-time"}
+    assert kind in kinds(clone.place.root)
+    assert set(kinds(clone.place.root)) <= {kind, "verdict", "impossible-time"}
 
 
 def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Path) -> None:
@@ -441,7 +446,7 @@ def test_a_key_that_does_not_sign_is_told_before_anything_is_judged(contest: Pat
     git(contest, "config", "user.signingkey", "/nowhere/key.pub")
     git(contest, "config", "commit.gpgsign", "true")
     with pytest.raises(RatchetError) as caught:
-        require_signing(Ledger.open(contest).repository)
+        require_signing(place_of(contest).repository)
     assert caught.value.kind == "signing"
 
 
@@ -450,13 +455,13 @@ def test_the_table_is_rebuilt_from_a_clone_and_the_log(contest: Path) -> None:
     bare = audit(clone)
     assert bare.findings == ()
     assert any(note.startswith(f"there is no log here to check against ({LOG};") for note in bare.notes)
-    assert "there is no log here to check them against" in ratchet(clone.root, "fsck", expect=0).stdout
-    git(clone.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
-    assert clone.rows() == Ledger.open(contest).rows()
+    assert "there is no log here to check them against" in ratchet(clone.place.root, "fsck", expect=0).stdout
+    git(clone.place.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
+    assert history.rows(clone.place) == history.rows(Ledger.open(contest).place)
     assert (audit(clone).findings, audit(clone).notes) == ((), ())
-    shutil.rmtree(clone.root / "experiments")
-    git(clone.root, "commit", "-qam", "nothing but the log")
-    assert clone.rows() == Ledger.open(contest).rows()
+    shutil.rmtree(clone.place.root / "experiments")
+    git(clone.place.root, "commit", "-qam", "nothing but the log")
+    assert history.rows(clone.place) == history.rows(Ledger.open(contest).place)
 
 
 def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
@@ -473,7 +478,7 @@ def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> No
     """Numbers that are missing are told as ranges: listing 900 million of them took 11.7 GB."""
     (contest / "experiments" / "900000000-x.json").write_bytes(
         encode_attempt(
-            replace(Ledger.open(contest).attempt(3), number=900_000_000),
+            replace(history.attempt(place_of(contest), 3), number=900_000_000),
             replace(decode_attempt_row((contest / THIRD).read_bytes(), ""), number=900_000_000),
         )
     )
@@ -484,7 +489,7 @@ def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> No
 
 
 def test_a_number_of_a_thousand_digits_in_a_message_is_nobodys(contest: Path) -> None:
-    place = Ledger.open(contest).place
+    place = place_of(contest)
     before = history.accepted_at_head(place)
     digits = "9" * 5000
     for number, rest in ((digits, ""), ("900", f"Ratchet-Undoes: {digits}\nRatchet-Revokes: 1 {digits}\n")):
@@ -517,4 +522,4 @@ def test_a_record_that_is_too_large_or_no_file_is_told_with_its_limit(
         ratchet(contest, verb, expect=0)
     monkeypatch.setenv("RATCHET_MAX_LEDGER_BYTES", "1000")
     with pytest.raises(RatchetError, match=r"at most 1,000 bytes from git at once.*RATCHET_MAX_LEDGER_BYTES"):
-        read_blobs(Ledger.open(contest).repository, [f"HEAD:{THIRD}"])
+        read_blobs(place_of(contest).repository, [f"HEAD:{THIRD}"])

@@ -7,7 +7,7 @@ from ledger_fixtures import git, new_repository
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history, recording
 
 OLD = {"deep.py": b"Q = 1\n", "tiles.py": b"import deep\nBQ = 128\n", "kernel.py": b"import tiles\nX = 1\n"}
 NEW = {"deep.py": b"Q = 2\n", "tiles.py": b"import deep\nBQ = 512\n", "kernel.py": b"import tiles\nX = 2\n"}
@@ -62,13 +62,13 @@ def test_a_helper_that_was_edited_since_stays(folder: Path) -> None:
 
 def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
     ledger = Ledger.open(folder)
-    assert ledger.candidate_at_head() == Candidate.of_files(OLD) == ledger.candidate_here()
+    assert history.candidate_at(ledger.place, "HEAD") == Candidate.of_files(OLD) == ledger.candidate_here()
     (folder / "deep.py").write_bytes(b"Q = 9\n")
-    assert ledger.candidate_at_head() == Candidate.of_files(OLD)
-    assert ledger.would_lose(Candidate.of_files(OLD)) == ()
+    assert history.candidate_at(ledger.place, "HEAD") == Candidate.of_files(OLD)
+    assert recording.would_lose(ledger.place, Candidate.of_files(OLD)) == ()
     # Once nothing imports it, its text is nobody's candidate.
     (folder / "tiles.py").write_bytes(b"BQ = 128\n")
-    assert ledger.would_lose(Candidate.of_files(OLD)) == ("deep.py",)
+    assert recording.would_lose(ledger.place, Candidate.of_files(OLD)) == ("deep.py",)
 
 
 def test_a_line_that_only_a_text_of_several_files_has_is_refused(folder: Path) -> None:

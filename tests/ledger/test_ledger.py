@@ -20,7 +20,7 @@ from ledger_fixtures import (
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger.paths import contest_name
 
 LOG = "refs/ratchet/root/log"
@@ -65,7 +65,7 @@ def test_contests_of_one_repository_have_ledgers_of_their_own(tmp_path: Path) ->
     git(top, "add", "-A")
     git(top, "commit", "-qm", "another contest")
     first, second = Ledger.open(top), Ledger.open(inner)
-    assert (second.name, second.directory) == ("examples+a%20b", "examples/a b")
+    assert (second.place.name, second.place.directory) == ("examples+a%20b", "examples/a b")
     run_attempt(first)
     candidate(inner, 512)
     run_attempt(second)
@@ -79,11 +79,11 @@ def test_contests_of_one_repository_have_ledgers_of_their_own(tmp_path: Path) ->
 
 
 def test_an_empty_ledger(ledger: Ledger) -> None:
-    assert ledger.rows() == ((), ())
+    assert history.rows(ledger.place) == ((), ())
     assert ledger.champion() is None
     assert ledger.champion_commit() is None
     assert ledger.next_number() == 1
-    for question in (lambda: ledger.attempt(1), lambda: ledger.candidate(1)):
+    for question in (lambda: history.attempt(ledger.place, 1), lambda: history.candidate(ledger.place, 1)):
         with pytest.raises(RatchetError) as caught:
             question()
         assert caught.value.kind == "unknown-attempt"
@@ -125,15 +125,15 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
     commits = git(contest, "rev-list", "--first-parent", LOG).split()
     assert len(commits) == 4
     assert git(contest, "ls-tree", "--name-only", commits[0]).split() == ["attempt.json", "kernel.py"]
-    third = ledger.attempt(3)
+    third = history.attempt(ledger.place, 3)
     parents = git(contest, "rev-list", "--parents", "-1", commits[1]).split()[1:]
     assert parents == [commits[2], third.judged_against]
-    found, _ = ledger.rows()
+    found, _ = history.rows(ledger.place)
     assert [one.outcome for one in found] == ["accept", "accept", "reject", "accept"]
     assert found[2].commit == commits[1]
     assert found[3].commit == git(contest, "rev-parse", "HEAD").strip()
-    assert ledger.candidate(3).text == NAIVE.replace(b"128", b"64")
-    assert ledger.candidate(1).text == NAIVE
+    assert history.candidate(ledger.place, 3).text == NAIVE.replace(b"128", b"64")
+    assert history.candidate(ledger.place, 1).text == NAIVE
     assert numbers(ledger, 2) == [3, 4]
     assert numbers(ledger, 0) == []
     assert ledger.next_number() == 5
@@ -244,7 +244,7 @@ def test_a_kernel_edited_meanwhile_is_left_alone(ledger: Ledger, contest: Path) 
         done = ledger.record(made, of, Candidate(text=kernel), new_branch_commit=False)
     assert (contest / "kernel.py").read_bytes() == edited
     assert "edited while" in done.messages[0]
-    assert ledger.candidate(2).text == kernel
+    assert history.candidate(ledger.place, 2).text == kernel
 
 
 def test_the_executable_bit_is_kept(ledger: Ledger, contest: Path) -> None:
@@ -273,7 +273,7 @@ def test_windows_line_endings_survive(ledger: Ledger, contest: Path) -> None:
     (contest / "kernel.py").write_bytes(windows.replace(b"128", b"64"))
     run_attempt(ledger, "reject")
     assert (contest / "kernel.py").read_bytes() == windows
-    assert ledger.candidate(2).text == windows.replace(b"128", b"64")
+    assert history.candidate(ledger.place, 2).text == windows.replace(b"128", b"64")
     champion = ledger.champion()
     assert champion is not None
     assert not ledger.kernel_changed_since(champion)

@@ -27,7 +27,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def without(ledger: Ledger, text: bytes, before: bytes, after: bytes) -> bytes | None:
     candidates = (Candidate(text=each) for each in (text, before, after))
-    merged = merge.without(ledger.repository, *candidates)
+    merged = merge.without(ledger.place.repository, *candidates)
     return None if merged is None else merged.text
 
 

@@ -8,7 +8,7 @@ import pytest
 from ledger_fixtures import LATER_KEY, candidate, git, new_repository, note, run_attempt
 
 from harness.errors import RatchetError
-from harness.ledger import Ledger, notes
+from harness.ledger import Ledger, history, notes
 from harness.ledger.fsck import audit
 
 LOG = "refs/ratchet/root/log"
@@ -27,19 +27,19 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def keep(ledger: Ledger, *seconds: float, is_logged: bool = True) -> None:
     with ledger.lock():
-        ledger.keep_notes([note(ledger.attempt(1), one) for one in seconds])
+        ledger.keep_notes([note(history.attempt(ledger.place, 1), one) for one in seconds])
         if is_logged:
             ledger.log_notes()
 
 
 def times(ledger: Ledger) -> list[float | None]:
-    found, skipped = ledger.notes()
+    found, skipped = notes.read(ledger.place)
     assert skipped == ()
     return [one.seconds for one in found]
 
 
 def file_of(ledger: Ledger) -> Path:
-    return ledger.experiments_directory / notes.FILE_NAME
+    return ledger.place.experiments_directory / notes.FILE_NAME
 
 
 def test_a_note_is_read_from_the_file_from_head_and_from_the_log(ledger: Ledger) -> None:
@@ -48,59 +48,59 @@ def test_a_note_is_read_from_the_file_from_head_and_from_the_log(ledger: Ledger)
     file_of(ledger).unlink()
     assert times(ledger) == [2e-3], "the log alone"
     keep(ledger, 3e-3)
-    git(ledger.root, "add", "-A")
-    git(ledger.root, "commit", "-qm", "by hand")
-    git(ledger.root, "update-ref", "-d", LOG)
+    git(ledger.place.root, "add", "-A")
+    git(ledger.place.root, "commit", "-qm", "by hand")
+    git(ledger.place.root, "update-ref", "-d", LOG)
     file_of(ledger).unlink()
     assert times(ledger) == [3e-3], "HEAD alone"
 
 
 def test_notes_are_no_attempts(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     assert ([row.number for row in rows], skipped) == ([1, 2], ())
-    assert [row.number for row in ledger.rows(1)[0]] == [2]
+    assert [row.number for row in history.rows(ledger.place, 1)[0]] == [2]
     assert ledger.next_number() == 3
-    assert git(ledger.root, "log", "-1", "--format=%s", LOG).startswith("notes: ")
-    candidate(ledger.root, 400)
+    assert git(ledger.place.root, "log", "-1", "--format=%s", LOG).startswith("notes: ")
+    candidate(ledger.place.root, 400)
     run_attempt(ledger, "reject")
-    assert [row.number for row in ledger.rows()[0]] == [1, 2, 3]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1, 2, 3]
     assert audit(ledger).findings == ()
 
 
 def test_the_same_note_is_kept_once_and_logged_once(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    tip = git(ledger.root, "rev-parse", LOG)
+    tip = git(ledger.place.root, "rev-parse", LOG)
     before = file_of(ledger).read_bytes()
     keep(ledger, 2e-3)
-    assert (git(ledger.root, "rev-parse", LOG), file_of(ledger).read_bytes()) == (tip, before)
+    assert (git(ledger.place.root, "rev-parse", LOG), file_of(ledger).read_bytes()) == (tip, before)
 
 
 def test_a_clone_without_a_log_keeps_the_file_alone(ledger: Ledger) -> None:
-    git(ledger.root, "update-ref", "-d", LOG)
+    git(ledger.place.root, "update-ref", "-d", LOG)
     keep(ledger, 2e-3)
     assert times(ledger) == [2e-3]
-    assert git(ledger.root, "for-each-ref", LOG) == ""
+    assert git(ledger.place.root, "for-each-ref", LOG) == ""
 
 
 def test_an_accept_commits_the_notes(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    candidate(ledger.root, 500)
+    candidate(ledger.place.root, 500)
     run_attempt(ledger)
-    committed = git(ledger.root, "show", f"HEAD:experiments/{notes.FILE_NAME}")
+    committed = git(ledger.place.root, "show", f"HEAD:experiments/{notes.FILE_NAME}")
     assert committed == file_of(ledger).read_text()
-    assert git(ledger.root, "status", "--porcelain", "experiments") == ""
+    assert git(ledger.place.root, "status", "--porcelain", "experiments") == ""
 
 
 def test_two_clones_that_rescaled_apart_are_merged_by_git(ledger: Ledger, tmp_path: Path) -> None:
     keep(ledger, 1e-3)
-    git(ledger.root, "add", "-A")
-    git(ledger.root, "commit", "-qm", "notes")
-    other = Ledger.open(Path(shutil.copytree(ledger.root, tmp_path / "other")))
+    git(ledger.place.root, "add", "-A")
+    git(ledger.place.root, "commit", "-qm", "notes")
+    other = Ledger.open(Path(shutil.copytree(ledger.place.root, tmp_path / "other")))
     for one, seconds in ((ledger, 2e-3), (other, 3e-3)):
         keep(one, seconds)
-        git(one.root, "commit", "-qam", f"notes of {seconds}")
-    git(ledger.root, "pull", "-q", "--no-rebase", "--no-edit", str(other.root), "main")
+        git(one.place.root, "commit", "-qam", f"notes of {seconds}")
+    git(ledger.place.root, "pull", "-q", "--no-rebase", "--no-edit", str(other.place.root), "main")
     assert sorted(filter(None, times(ledger))) == [1e-3, 2e-3, 3e-3]
     assert "<<<<" not in file_of(ledger).read_text()
     assert audit(ledger).findings == ()
@@ -109,9 +109,9 @@ def test_two_clones_that_rescaled_apart_are_merged_by_git(ledger: Ledger, tmp_pa
 def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(ledger: Ledger) -> None:
     keep(ledger, 2e-3, 3e-3)
     lines = file_of(ledger).read_text().splitlines()
-    git(ledger.root, "update-ref", "-d", LOG)
+    git(ledger.place.root, "update-ref", "-d", LOG)
     file_of(ledger).write_text(f"{lines[0]}\n<<<<<<< HEAD\n{lines[1][:-9]}\n{{}}\n")
-    found, skipped = ledger.notes()
+    found, skipped = notes.read(ledger.place)
     assert [one.seconds for one in found] == [2e-3]
     assert [f"line {number} is not a note" in said for number, said in zip((2, 3, 4), skipped, strict=True)] == [
         True
@@ -128,8 +128,8 @@ def test_a_note_of_a_newer_version_is_said_to_be_one_and_stays(ledger: Ledger) -
         file_of(ledger).read_text().replace('"kind":"timed"', '"kind":"dreamt"').replace('"schema":11', '"schema":99')
     )
     file_of(ledger).write_text(newer)
-    git(ledger.root, "update-ref", "-d", LOG)
-    found, skipped = ledger.notes()
+    git(ledger.place.root, "update-ref", "-d", LOG)
+    found, skipped = notes.read(ledger.place)
     assert found == ()
     assert "newer version (schema 99" in skipped[0]
     keep(ledger, 3e-3)
@@ -138,7 +138,7 @@ def test_a_note_of_a_newer_version_is_said_to_be_one_and_stays(ledger: Ledger) -
 
 
 def times_of_readable(ledger: Ledger) -> list[float | None]:
-    return [one.seconds for one in ledger.notes()[0]]
+    return [one.seconds for one in notes.read(ledger.place)[0]]
 
 
 def test_writing_needs_the_lock(ledger: Ledger) -> None:
@@ -149,9 +149,9 @@ def test_writing_needs_the_lock(ledger: Ledger) -> None:
 
 
 def test_a_hypothesis_with_the_trailer_of_notes_is_an_attempt(ledger: Ledger) -> None:
-    candidate(ledger.root, 600)
+    candidate(ledger.place.root, 600)
     run_attempt(ledger, "reject", hypothesis="what if\n\nRatchet-Notes: 3")
-    assert [row.number for row in ledger.rows()[0]] == [1, 2, 3]
+    assert [row.number for row in history.rows(ledger.place)[0]] == [1, 2, 3]
     assert ledger.next_number() == 4
     assert audit(ledger).findings == ()
 
@@ -170,35 +170,35 @@ def test_fsck_finds_an_edited_note(ledger: Ledger, changes: dict[str, object], s
     keep(ledger, 2e-3)
     assert audit(ledger).findings == ()
     with ledger.lock():
-        ledger.keep_notes([replace(note(ledger.attempt(1), 3e-3), **changes)])  # type: ignore[arg-type]
+        ledger.keep_notes([replace(note(history.attempt(ledger.place, 1), 3e-3), **changes)])  # type: ignore[arg-type]
     assert any(said in one.what for one in audit(ledger).findings)
 
 
 def test_fsck_finds_two_times_of_one_kernel_on_one_scale(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    made = note(ledger.attempt(1), 2e-3)
-    other = note(ledger.attempt(1), 4e-3, when="2026-01-03T00:00:00+00:00", key=made.key)
+    made = note(history.attempt(ledger.place, 1), 2e-3)
+    other = note(history.attempt(ledger.place, 1), 4e-3, when="2026-01-03T00:00:00+00:00", key=made.key)
     with ledger.lock():
         ledger.keep_notes([replace(other, key=made.key, key_digest=made.key_digest)])
     assert any("under the same key" in one.what for one in audit(ledger).findings)
 
 
 def test_notes_that_nobody_can_log_are_said_to_lie_in_the_file(ledger: Ledger) -> None:
-    hook = ledger.root / ".git/hooks/reference-transaction"
+    hook = ledger.place.root / ".git/hooks/reference-transaction"
     hook.write_text('#!/bin/sh\ngrep -q ratchet && [ "$1" = prepared ] && exit 1\nexit 0\n')
     hook.chmod(0o755)
     with ledger.lock():
-        ledger.keep_notes([note(ledger.attempt(1), 2e-3)])
+        ledger.keep_notes([note(history.attempt(ledger.place, 1), 2e-3)])
         with pytest.raises(RatchetError):
             ledger.log_notes()
     hook.unlink()
     assert times(ledger) == [2e-3]
     with ledger.lock():
         ledger.log_notes()
-    assert git(ledger.root, "log", "-1", "--format=%s", LOG).startswith("notes: ")
+    assert git(ledger.place.root, "log", "-1", "--format=%s", LOG).startswith("notes: ")
 
 
 def test_the_key_of_a_note_is_whole(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    (found,) = ledger.notes()[0]
+    (found,) = notes.read(ledger.place)[0]
     assert (found.key.timing[:8], found.key.checks) == (LATER_KEY.timing[:8], LATER_KEY.checks)

@@ -39,8 +39,8 @@ def packed_file(ledger: Ledger) -> Path:
 
 
 def commit_all(ledger: Ledger, subject: str = "pack") -> None:
-    git(ledger.root, "add", "-A")
-    git(ledger.root, "commit", "-qm", subject)
+    git(ledger.place.root, "add", "-A")
+    git(ledger.place.root, "commit", "-qm", subject)
 
 
 def records(ledger: Ledger) -> list[str]:
@@ -50,11 +50,12 @@ def records(ledger: Ledger) -> list[str]:
 
 def view(ledger: Ledger) -> list[Any]:
     """What readers get of the ledger."""
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     champion = ledger.champion()
     return [
-        rows, skipped, ledger.next_number(), champion and champion.number, [ledger.attempt(row.number) for row in rows],
-        [ledger.candidate(row.number) for row in rows],
+        rows, skipped, ledger.next_number(), champion and champion.number,
+        [history.attempt(ledger.place, row.number) for row in rows],
+        [history.candidate(ledger.place, row.number) for row in rows],
         [(held.row, held.attempt, held.candidate, held.complaint) for held in whole(ledger.place, rows)],
     ]  # fmt: skip
 
@@ -66,16 +67,16 @@ def test_every_reader_says_of_a_packed_contest_what_it_said_before(
 ) -> None:
     four_attempts(ledger)
     reader = ledger if log else plain_clone(contest, contest.parent / "clone")
-    before, documents = view(reader), sorted(reader.experiments_directory.glob("*.json"))
+    before, documents = view(reader), sorted(reader.place.experiments_directory.glob("*.json"))
     texts = [value_text(path.read_bytes()) for path in documents]
     found = pack(reader.place)
     assert (found.moved, found.attempts, found.left) == (4, 4, ())
     assert records(reader) == texts
-    assert not reader.experiments_directory.exists()
+    assert not reader.place.experiments_directory.exists()
     if committed:
         commit_all(reader)
     assert view(reader) == before
-    assert reader.rows(2)[0] == before[0][2:]
+    assert history.rows(reader.place, 2)[0] == before[0][2:]
     assert audit(reader).findings == ()
     if committed:
         packed_file(reader).unlink()
@@ -96,7 +97,7 @@ def test_pack_attempt_pack_and_a_pack_of_nothing(ledger: Ledger, contest: Path) 
     assert run_attempt(ledger, "reject").number == 5
     candidate(contest, 1000)
     assert run_attempt(ledger).number == 6
-    assert [path.name[:4] for path in sorted(ledger.experiments_directory.iterdir())] == ["0005", "0006"]
+    assert [path.name[:4] for path in sorted(ledger.place.experiments_directory.iterdir())] == ["0005", "0006"]
     assert numbers(ledger) == [1, 2, 3, 4, 5, 6]
     before = view(ledger)
     found = pack(ledger.place)
@@ -139,7 +140,7 @@ def test_real_records_are_packed_and_come_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_readable_attempt_stays(ledger: Ledger, contest: Path) -> None:
     four_attempts(ledger)
-    folder = ledger.experiments_directory
+    folder = ledger.place.experiments_directory
     second = next(folder.glob("0002-*"))
     whole_file = second.read_bytes()
     second.write_bytes(whole_file[:-40])
@@ -161,13 +162,13 @@ def test_two_clones_that_packed_apart_are_merged_by_git(ledger: Ledger, contest:
     commit_all(ledger)
     other = plain_clone(contest, contest.parent / "other")
     for one, block in ((ledger, 700), (other, 800), (ledger, 900), (other, 1000)):
-        candidate(one.root, block)
+        candidate(one.place.root, block)
         run_attempt(one, "reject", hypothesis=f"blocks of {block}")
     for one in (ledger, other):
         pack(one.place)
         commit_all(one)
-    git(contest, "pull", "-q", "--no-rebase", "--no-edit", str(other.root), "main")
-    rows, notes = Ledger.open(contest).rows()
+    git(contest, "pull", "-q", "--no-rebase", "--no-edit", str(other.place.root), "main")
+    rows, notes = history.rows(place_of(contest))
     assert [row.number for row in rows] == [1, 2, 3, 4, 5, 5, 6, 6]
     assert {row.hypothesis for row in rows[4:]} == {f"blocks of {block}" for block in (700, 800, 900, 1000)}
     assert all("exists more than once" in note for note in notes)
@@ -187,8 +188,8 @@ def test_a_line_that_is_cut_off_is_named_and_kept(ledger: Ledger, contest: Path,
     packed_file(ledger).write_bytes(whole_file[:-300])
     line = whole_file.count(b"\n")
     clone = Ledger.open(contest)
-    git(contest, "update-ref", "-d", clone.log_ref)
-    rows, skipped = clone.rows()
+    git(contest, "update-ref", "-d", clone.place.log_ref)
+    rows, skipped = history.rows(clone.place)
     # What was accepted is in the accepting commits; without them HEAD has the last line only if it was committed.
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert any(
@@ -208,7 +209,7 @@ def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None
     packed_file(ledger).write_bytes(b'{"packed":1}\n{"number":41,"row":["$o","$abc\n')
     assert ledger.next_number() == 42
     with pytest.raises(RatchetError, match="there is no attempt 41"):
-        ledger.attempt(41)
+        history.attempt(ledger.place, 41)
 
 
 @pytest.mark.parametrize(
@@ -229,10 +230,10 @@ def test_the_number_of_a_damaged_line_is_not_given_again(tmp_path: Path) -> None
 def test_hostile_lines_are_named_and_skipped(ledger: Ledger, line: bytes, kind: str, what: str) -> None:
     four_attempts(ledger)
     pack(ledger.place)
-    git(ledger.root, "update-ref", "-d", ledger.log_ref)
+    git(ledger.place.root, "update-ref", "-d", ledger.place.log_ref)
     with open(packed_file(ledger), "ab") as stream:
         stream.write(line + b"\n")
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert any(what in one and "attempts.jsonl, line" in one for one in skipped)
     assert kind in {one.kind for one in audit(ledger).findings}
@@ -261,7 +262,7 @@ def test_a_newer_file_is_left_alone(ledger: Ledger) -> None:
     with pytest.raises(RatchetError, match="update the ratchet"):
         pack(ledger.place)
     assert packed_file(ledger).read_bytes() == b'{"packed":2}\n{"unknown":1}\n'
-    assert len(list(ledger.experiments_directory.iterdir())) == 4
+    assert len(list(ledger.place.experiments_directory.iterdir())) == 4
 
 
 def test_a_link_that_leads_out_is_refused(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
@@ -275,19 +276,19 @@ def test_a_link_that_leads_out_is_refused(ledger: Ledger, contest: Path, tmp_pat
 
 def test_notes_move_along_and_are_read(ledger: Ledger) -> None:
     four_attempts(ledger)
-    notes = ledger.experiments_directory / "notes.jsonl"
+    notes = ledger.place.experiments_directory / "notes.jsonl"
     notes.write_text(f"{NOTE}\n{NOTE}\n")
     found = pack(ledger.place)
     assert (found.notes, found.left) == (1, ())
-    assert not ledger.experiments_directory.exists()
+    assert not ledger.place.experiments_directory.exists()
     assert packed.notes_lines(ledger.place) == [NOTE]
     assert packed_file(ledger).read_text().splitlines()[-1] == NOTE
     commit_all(ledger)
     packed_file(ledger).unlink()
     assert packed.notes_lines(ledger.place) == [NOTE]
-    ledger.experiments_directory.mkdir()
+    ledger.place.experiments_directory.mkdir()
     notes.write_text(f"{NOTE}\nmine\n")
-    git(ledger.root, "checkout", "-q", "attempts.jsonl")
+    git(ledger.place.root, "checkout", "-q", "attempts.jsonl")
     found = pack(ledger.place)
     assert "1 of its lines are no notes" in found.left[0]
     assert notes.exists()
@@ -306,9 +307,11 @@ def test_the_way_to_merge_is_said_once(ledger: Ledger, contest: Path) -> None:
 
 def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
     four_attempts(ledger)
-    three = next(ledger.experiments_directory.glob("0003-*"))
-    edited = dataclasses.replace(ledger.attempt(3), hypothesis="idea X")
-    row = dataclasses.replace(next(row for row in ledger.rows()[0] if row.number == 3), hypothesis="idea X")
+    three = next(ledger.place.experiments_directory.glob("0003-*"))
+    edited = dataclasses.replace(history.attempt(ledger.place, 3), hypothesis="idea X")
+    row = dataclasses.replace(
+        next(row for row in history.rows(ledger.place)[0] if row.number == 3), hypothesis="idea X"
+    )
     name = three.name
     three.write_bytes(encode_attempt(edited, row))
     pack(ledger.place)
@@ -322,10 +325,10 @@ def test_damage_that_differs_from_the_log_is_found(ledger: Ledger) -> None:
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_killed_at_every_change_of_a_file_nothing_is_lost(ledger: Ledger, contest: Path, tmp_path: Path) -> None:
     four_attempts(ledger)
-    (ledger.experiments_directory / "notes.jsonl").write_text(f"{NOTE}\n")
+    (ledger.place.experiments_directory / "notes.jsonl").write_text(f"{NOTE}\n")
     commit_all(ledger, "all files")
-    git(contest, "update-ref", "-d", ledger.log_ref)
-    expected = sorted(value_text(path.read_bytes()) for path in ledger.experiments_directory.glob("*.json"))
+    git(contest, "update-ref", "-d", ledger.place.log_ref)
+    expected = sorted(value_text(path.read_bytes()) for path in ledger.place.experiments_directory.glob("*.json"))
     for moment in range(200):
         copy = tmp_path / f"copy-{moment}"
         shutil.copytree(contest, copy)
@@ -375,13 +378,13 @@ def _killed(contest: Path, moment: int) -> bool:
 def test_rows_come_from_the_head_of_a_line(ledger: Ledger) -> None:
     four_attempts(ledger)
     pack(ledger.place)
-    git(ledger.root, "update-ref", "-d", ledger.log_ref)
+    git(ledger.place.root, "update-ref", "-d", ledger.place.log_ref)
     lines = packed_file(ledger).read_bytes().splitlines()
     at, line = next((at, line) for at, line in enumerate(lines) if line.startswith(b'{"number":2,'))
     attempt_at = line.index(b'"attempt":')
     lines[at] = line[:attempt_at] + b'"attempt":"nothing"}'
     packed_file(ledger).write_bytes(b"\n".join(lines) + b"\n")
-    rows, skipped = ledger.rows()
+    rows, skipped = history.rows(ledger.place)
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert skipped == ()
     assert all(isinstance(row, Row) for row in rows)

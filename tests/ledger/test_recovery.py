@@ -17,9 +17,10 @@ from loop_fixtures import ratchet
 from harness import files
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger, codec
+from harness.ledger import Ledger, codec, history
 from harness.ledger.fsck import audit
 from harness.ledger.git import write
+from harness.ledger.paths import place_of
 
 LOG = "refs/ratchet/root/log"
 
@@ -47,7 +48,7 @@ def check(contest: Path, outcome: str, *, recorded: bool = True) -> None:
     """Attempt 2 is recorded once, or not at all with kernel.py as it was; nothing of the user's has moved."""
     ledger = Ledger.open(contest)
     assert audit(ledger).findings == ()
-    assert [one.number for one in ledger.rows()[0]] == ([1, 2] if recorded else [1])
+    assert [one.number for one in history.rows(ledger.place)[0]] == ([1, 2] if recorded else [1])
     accepted = recorded and outcome == "accept"
     assert (contest / "kernel.py").read_bytes() == (SETTING if accepted else NAIVE)
     rejected = "?? experiments/0002-idea-2.json\n" if recorded and not accepted else ""
@@ -100,7 +101,7 @@ def test_giving_up_puts_the_users_kernel_back(contest: Path) -> None:
         # The same process that gives up says why itself.
         assert ledger.recover() == ()
     assert users_state(contest) == before
-    assert [one.number for one in ledger.rows()[0]] == [1]
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1]
 
 
 def test_a_plain_clone_is_killed_before_its_first_log_commit(server: Server, contest: Path) -> None:
@@ -111,21 +112,21 @@ def test_a_plain_clone_is_killed_before_its_first_log_commit(server: Server, con
     ledger = Ledger.open(clone)
     with ledger.lock():
         ledger.recover()
-    assert [one.number for one in ledger.rows()[0]] == [1, 2]
-    assert git(clone, "rev-list", "--first-parent", "--count", ledger.log_ref).strip() == "2"
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert git(clone, "rev-list", "--first-parent", "--count", ledger.place.log_ref).strip() == "2"
 
 
 def test_another_worktree_that_went_on_meanwhile(server: Server, contest: Path) -> None:
     assert server.obey(contest, "accept", "kill", before="update-ref")["status"] == -9
     git(contest, "worktree", "add", "-q", str(contest.parent / "tree"), "-b", "other")
     tree = Ledger.open(contest.parent / "tree")
-    candidate(tree.root, 64)
+    candidate(tree.place.root, 64)
     run_attempt(tree, "reject", hypothesis="in the other tree")
     ledger = Ledger.open(contest)
     (sentence,) = recovered(contest)
     assert "not recorded" in sentence
     assert (contest / "kernel.py").read_bytes() == NAIVE
-    assert [one.hypothesis for one in ledger.rows()[0]] == ["idea 1", "in the other tree"]
+    assert [one.hypothesis for one in history.rows(ledger.place)[0]] == ["idea 1", "in the other tree"]
 
 
 def test_a_commit_between_kill_and_recovery(server: Server, contest: Path) -> None:
@@ -145,8 +146,8 @@ def test_another_branch_between_kill_and_recovery(server: Server, contest: Path)
     (sentence,) = recovered(contest)
     assert "refs/heads/other was checked out" in sentence
     assert git(contest, "rev-parse", "main") == git(contest, "rev-parse", "other")
-    assert [one.number for one in ledger.rows()[0]] == [1, 2]
-    assert ledger.candidate(2).text == SETTING
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
+    assert history.candidate(ledger.place, 2).text == SETTING
 
 
 def test_a_second_ratchet_is_told_who_is_at_work(contest: Path) -> None:
@@ -193,7 +194,7 @@ def test_a_branch_that_never_holds_still_ends_in_words(server: Server, contest: 
     answer = server.obey(contest, "accept", "race", 99, before="ratchet: accept")
     assert "moved 5 times" in answer["events"][-1][-1]
     recovered(contest)
-    assert [one.number for one in Ledger.open(contest).rows()[0]] == [1, 2]
+    assert [one.number for one in history.rows(place_of(contest))[0]] == [1, 2]
     assert Ledger.open(contest).champion_candidate().text == SETTING
 
 
@@ -232,7 +233,7 @@ def test_a_signature_that_fails_is_made_up_for_later(contest: Path) -> None:
         attempt(contest, "accept")
     assert caught.value.kind == "signing"
     ledger = Ledger.open(contest)
-    assert [one.number for one in ledger.rows()[0]] == [1, 2]
+    assert [one.number for one in history.rows(ledger.place)[0]] == [1, 2]
     with ledger.lock(), pytest.raises(RatchetError):
         ledger.recover()
     git(contest, "config", "commit.gpgsign", "false")
@@ -276,7 +277,7 @@ def test_a_full_file_system_loses_nothing(contest: Path, tmp_path: Path, outcome
             ledger = Ledger.open(small / "user")
             with ledger.lock():
                 ledger.recover()
-            check(small / "user", outcome, recorded=len(ledger.rows()[0]) == 2)
+            check(small / "user", outcome, recorded=len(history.rows(ledger.place)[0]) == 2)
             shutil.rmtree(small / "user")
         assert set(kinds) == {"no-space"}
         assert len(kinds) >= 3

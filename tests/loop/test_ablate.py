@@ -15,7 +15,8 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.verdict import roofline
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
+from harness.ledger.paths import place_of
 from harness.loop import pieces as changes
 from harness.loop import scaffold
 from harness.loop.ablate import ablate, with_worth
@@ -43,7 +44,7 @@ def reverse(edit: Edit) -> Edit:
     return edit[1], edit[0]
 
 
-def history(top: Path, *steps: Sequence[Edit], reworded: bool = False) -> Path:
+def recorded_steps(top: Path, *steps: Sequence[Edit], reworded: bool = False) -> Path:
     """A contest whose baseline, attempt 1, has small blocks; each step is an accepted attempt after it.
 
     `reworded`: the last attempt is a rebaseline that calls a constant otherwise everywhere.
@@ -86,16 +87,16 @@ def tied_by_lines(folder: Path, number: int) -> list[str] | None:
 
 
 def test_independent_changes_go_one_at_a_time_also_from_lines_side_by_side(tmp_path: Path) -> None:
-    folder = history(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], [OTHER_WORDS])
+    folder = recorded_steps(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], [OTHER_WORDS])
     champion = (folder / "kernel.py").read_text(encoding="utf-8")
     for number, edit in ((2, FEWER_STEPS), (3, LARGER_BLOCKS), (4, OTHER_WORDS)):
         assert text_without(folder, number) == champion.replace(edit[1], edit[0])
-    assert text_without(folder, 2, 3, 4) == Ledger.open(folder).candidate(1).source
+    assert text_without(folder, 2, 3, 4) == history.candidate(place_of(folder), 1).source
     assert text_without(folder) == champion
 
 
 def test_changes_of_the_same_lines_are_named(tmp_path: Path) -> None:
-    folder = history(
+    folder = recorded_steps(
         tmp_path, [("BK = 128", "BK = 256")], [OTHER_WORDS], [("BK = 256", "BK = 512"), MORE_ROOM], [LARGER_BLOCKS],
         [("VMEM_LIMIT = 64", "VMEM_LIMIT = 32")],
     )  # fmt: skip
@@ -111,14 +112,14 @@ def test_changes_of_the_same_lines_are_named(tmp_path: Path) -> None:
 
 
 def test_a_change_that_was_taken_back_is_superseded(tmp_path: Path) -> None:
-    folder = history(tmp_path, [MORE_ROOM], [FEWER_STEPS], [reverse(MORE_ROOM)])
+    folder = recorded_steps(tmp_path, [MORE_ROOM], [FEWER_STEPS], [reverse(MORE_ROOM)])
     champion = (folder / "kernel.py").read_text(encoding="utf-8")
     assert text_without(folder, 2) == champion
     assert text_without(folder, 4) == champion.replace(*MORE_ROOM)
 
 
 def test_what_a_merged_branch_accepted_and_the_champion_was_not_made_of_is_none_of_its_changes(tmp_path: Path) -> None:
-    folder = history(tmp_path, [FEWER_STEPS])
+    folder = recorded_steps(tmp_path, [FEWER_STEPS])
     git(tmp_path, "switch", "--quiet", "--create", "side")
     path = folder / "kernel.py"
     before = path.read_text(encoding="utf-8")
@@ -135,7 +136,7 @@ def test_what_a_merged_branch_accepted_and_the_champion_was_not_made_of_is_none_
 
 
 def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
-    folder = history(tmp_path, [("BM = 128", "BM = 512"), FEWER_STEPS, CLEAR], [("BK = 512", "BK = 256")])
+    folder = recorded_steps(tmp_path, [("BM = 128", "BM = 512"), FEWER_STEPS, CLEAR], [("BK = 512", "BK = 256")])
     made = changes.hunks(Ledger.open(folder), 2)
     assert names(made.asked) == ["line 16", "line 18", "lines 33-36"]
     assert [piece.title for piece in made.asked] == ["BM = 512", "BK = 512", "@pl.when(pl.program_id(2) == 0)"]
@@ -158,7 +159,7 @@ def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_contest_without_accepts_says_what_to_do(tmp_path: Path) -> None:
-    folder = history(tmp_path)
+    folder = recorded_steps(tmp_path)
     with pytest.raises(RatchetError, match=r"baseline of contest matmul \(attempt 1\).*next says what to try"):
         changes.accepts(Ledger.open(folder))
     scaffold.scaffold(tmp_path / "other", "matmul", ())
@@ -170,7 +171,7 @@ def test_a_contest_without_accepts_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
-    made = changes.accepts(Ledger.open(history(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], reworded=True)))
+    made = changes.accepts(Ledger.open(recorded_steps(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], reworded=True)))
     assert [piece.is_experiment for piece in made.asked] == [True, True, False]
     # The constant has another name now.
     assert made.without(made.asked[:1]) is None
@@ -186,7 +187,7 @@ def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
 
 
 def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None:
-    folder = history(tmp_path, [FEWER_STEPS])
+    folder = recorded_steps(tmp_path, [FEWER_STEPS])
     made = changes.accepts(Ledger.open(folder))
     with pytest.raises(RatchetError, match="whose kernels are simulated, got h100") as refused:
         ablate(contests.load(folder, "h100"), made, lambda stage, state, taken: None)
@@ -213,7 +214,7 @@ def row() -> Ablated:
 
 def test_a_worth_is_told_as_the_decision_tells_it() -> None:
     ledger = Ledger.open(EXAMPLES / "rmsnorm")
-    slow, fast = (ledger.attempt(number).evidence for number in (3, 4))
+    slow, fast = (history.attempt(ledger.place, number).evidence for number in (3, 4))
     before, after = roofline.latency_seconds(slow), roofline.latency_seconds(fast)
     assert before is not None
     assert after is not None
@@ -304,7 +305,7 @@ def judged(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dic
 
 @pytest.mark.slow
 def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = history(tmp_path, [CLEAR], [NO_START], [FEWER_STEPS], [LARGER_BLOCKS], [("+=", "+= ")])
+    folder = recorded_steps(tmp_path, [CLEAR], [NO_START], [FEWER_STEPS], [LARGER_BLOCKS], [("+=", "+= ")])
     before = git(tmp_path, "for-each-ref"), git(tmp_path, "status", "--porcelain")
     document = judged(folder, capsys)
     clear, no_start, steps, blocks, words = document["changes"]
@@ -326,7 +327,7 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
 
 @pytest.mark.slow
 def test_what_relies_on_a_change_of_the_same_lines_goes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = history(tmp_path, [("BK = 128", "BK = 256")], [("BK = 256", "BK = 512"), CLEAR], [NO_START])
+    folder = recorded_steps(tmp_path, [("BK = 128", "BK = 256")], [("BK = 256", "BK = 512"), CLEAR], [NO_START])
     first, clear, no_start = judged(folder, capsys)["changes"]
     # 3 changed the line of 2, and without 3 nothing clears the accumulator as long as 4 stands.
     assert (first["tie"], first["together"]) == ("lines", ["attempt 3", "attempt 4"])
@@ -339,7 +340,7 @@ def test_what_relies_on_a_change_of_the_same_lines_goes_too(tmp_path: Path, caps
 def test_which_hunks_of_an_attempt_pay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     constant = ("VMEM_LIMIT = None", "VMEM_LIMIT = None\nZERO = 0.0")
     used = ("jnp.zeros_like(acc_ref)", "jnp.full(acc_ref.shape, ZERO, acc_ref.dtype)")
-    folder = history(tmp_path, [LARGER_BLOCKS, constant, used], [FEWER_STEPS], reworded=True)
+    folder = recorded_steps(tmp_path, [LARGER_BLOCKS, constant, used], [FEWER_STEPS], reworded=True)
     document = judged(folder, capsys, "2")
     assert document["reworded"] == [4]
     blocks, defined, use = document["changes"]

@@ -15,7 +15,7 @@ from screen_examples import taken_apart
 from harness import cli
 from harness import contest as contests
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.loop import bisect, scaffold
 from harness.records import Key, Verdict
@@ -24,7 +24,7 @@ RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 COMMITS = 9
 
 
-def history(top: Path, guilty: int, old: str, new: str) -> Path:
+def committed_steps(top: Path, guilty: int, old: str, new: str) -> Path:
     """A contest with a commit for each step, of which one changes more than a comment."""
     git(top, "init", "--quiet", "--initial-branch=main")
     identify(top)
@@ -47,7 +47,7 @@ def history(top: Path, guilty: int, old: str, new: str) -> Path:
 
 
 def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> None:
-    ledger = Ledger.open(history(tmp_path, 4, "BK = 512", "BK = 128"))
+    ledger = Ledger.open(committed_steps(tmp_path, 4, "BK = 512", "BK = 128"))
     steps = bisect.commits(ledger, "HEAD~18", "HEAD")
     assert [step.title for step in steps] == ["base", *(f"step {step}" for step in range(1, COMMITS + 1))]
     with pytest.raises(UsageError, match="ancestor"):
@@ -57,7 +57,7 @@ def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> Non
 
 
 def test_commits_that_do_not_contain_the_first_are_no_steps(tmp_path: Path) -> None:
-    folder = history(tmp_path, 4, "BK = 512", "BK = 128")
+    folder = committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
     git(tmp_path, "switch", "--quiet", "--create", "side", "main~18")
     for step in range(2):
         (folder / "kernel.py").write_text(f"{(folder / 'kernel.py').read_text(encoding='utf-8')}# side {step}\n")
@@ -72,7 +72,7 @@ def test_commits_that_do_not_contain_the_first_are_no_steps(tmp_path: Path) -> N
 
 
 def test_an_end_without_a_kernel_of_the_contest_is_refused_and_the_nearest_with_one_is_named(tmp_path: Path) -> None:
-    history(tmp_path, 4, "BK = 512", "BK = 128")
+    committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
     git(tmp_path, "mv", "matmul", "moved")
     git(tmp_path, "commit", "--quiet", "-m", "move the contest")
     moved = git(tmp_path, "rev-parse", "HEAD").strip()[:10]
@@ -88,7 +88,7 @@ def test_an_end_without_a_kernel_of_the_contest_is_refused_and_the_nearest_with_
 
 
 def test_a_commit_between_whose_text_no_attempt_could_record_is_no_step(tmp_path: Path) -> None:
-    folder = history(tmp_path, 4, "BK = 512", "BK = 128")
+    folder = committed_steps(tmp_path, 4, "BK = 512", "BK = 128")
     text = (folder / "kernel.py").read_text(encoding="utf-8")
     for words in ("\n# ---- beside kernel.py: other.py ----\n", "# last\n"):
         (folder / "kernel.py").write_text(f"{text}{words}", encoding="utf-8")
@@ -137,7 +137,7 @@ def recorded(top: Path, problem_key: Key | None = None) -> Path:
     ledger, contest = Ledger.open(folder), contests.load(folder)
     key = problem_key or contest.key("simulated")
     for number, latency in enumerate((2e-3, 1e-3, 3e-3), 1):
-        ledger.kernel_path.write_text(f"{ledger.kernel_path.read_text()}# {number}\n")
+        ledger.place.kernel_path.write_text(f"{ledger.place.kernel_path.read_text()}# {number}\n")
         found = replace(taken_apart(), latency=evidence(latency).latency)
         run_attempt(ledger, key=key, evidence=found, verdict=Verdict(outcome="accept", reasons=("less",)))
     return folder
@@ -164,7 +164,7 @@ def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, caps
     folder = recorded(tmp_path)
     ledger = Ledger.open(folder)
     for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):
-        ledger.kernel_path.write_bytes(ledger.candidate(number).text)
+        ledger.place.kernel_path.write_bytes(history.candidate(ledger.place, number).text)
         git(folder, "commit", "--quiet", "--all", "--allow-empty", "-m", name)
     assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -176,7 +176,7 @@ def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> 
     folder = recorded(tmp_path)
     git(folder, "switch", "--quiet", "--create", "other", "HEAD~1")
     ledger = Ledger.open(folder)
-    ledger.kernel_path.write_text(f"{ledger.kernel_path.read_text()}# other\n")
+    ledger.place.kernel_path.write_text(f"{ledger.place.kernel_path.read_text()}# other\n")
     run_attempt(ledger)
     assert [step.name for step in bisect.attempts(ledger, 1, 4)] == ["attempt 1", "attempt 2", "attempt 4"]
 
@@ -184,7 +184,10 @@ def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> 
 def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: Path) -> None:
     folder = recorded(tmp_path, KEY)
     ledger = Ledger.open(folder)
-    assert bisect.Records(ledger, contests.load(folder)).evidence("it", ledger.candidate(1), lambda _: True) is None
+    assert (
+        bisect.Records(ledger, contests.load(folder)).evidence("it", history.candidate(ledger.place, 1), lambda _: True)
+        is None
+    )
     known = taken_apart()
     assert bisect._answers("time", known, with_lines=True)
     assert not bisect._answers("time", replace(known, simulation=None), with_lines=True)
@@ -224,7 +227,7 @@ def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict
 @pytest.mark.parametrize("guilty", [1, 6, 9])
 def test_a_slower_commit_is_found(guilty: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 2.1 % more simulated time.
-    document = found(history(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
+    document = found(committed_steps(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
     (suspect,) = document["suspects"]
     (named,) = [one for one in document["judged"] if one["name"] == suspect]
     assert named["title"] == f"step {guilty}"
@@ -237,7 +240,7 @@ def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = "preferred_element_type=jnp.float32) * 1.01"
-    folder = history(tmp_path, 5, "preferred_element_type=jnp.float32)", wrong)
+    folder = committed_steps(tmp_path, 5, "preferred_element_type=jnp.float32)", wrong)
     document = found(folder, capsys, "--metric", "correctness")
     (suspect,) = document["suspects"]
     assert next(one["title"] for one in document["judged"] if one["name"] == suspect) == "step 5"
@@ -248,7 +251,7 @@ def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
 def test_what_cannot_be_judged_is_passed_over_and_no_worse_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = history(tmp_path, 6, "BK = 512", "BK = 512")
+    folder = committed_steps(tmp_path, 6, "BK = 512", "BK = 512")
     assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--quiet"]) == 4
     assert "is no worse than" in capsys.readouterr().err
     # The commit in the middle does not even trace.

@@ -16,7 +16,7 @@ from pages import details
 from harness import cli
 from harness.advice.comparison import Side, compare
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.loop import gate as gating
 from harness.loop import scaffold
 from harness.records import Failure
@@ -176,7 +176,11 @@ def test_commits_that_are_not_there(repository: Path) -> None:
 
 def side(number: int) -> Side:
     ledger = Ledger.open(RMSNORM)
-    return Side(name=str(number), candidate=ledger.candidate(number), evidence=ledger.attempt(number).evidence)
+    return Side(
+        name=str(number),
+        candidate=history.candidate(ledger.place, number),
+        evidence=history.attempt(ledger.place, number).evidence,
+    )
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
 
 def test_a_forged_note_is_taken_away_and_one_of_the_ratchet_itself_stays(contest: Path) -> None:
     ledger = Ledger.open(contest)
-    notes = ledger.experiments_directory / "notes.jsonl"
+    notes = ledger.place.experiments_directory / "notes.jsonl"
     before = guard.begin(ledger, contests.load(contest))
     notes.write_text("forged\n")
     found = guard.end(ledger, before, "0002", is_confined=True)

@@ -29,7 +29,7 @@ from harness.advice.report import report
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
 from harness.judge.verdict.compare_measured import attempts_since_accept
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import champion as champions
 from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
@@ -73,13 +73,13 @@ def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Pat
     assert (contest / "kernel.py").read_bytes() == ledger.champion_candidate().text == kernel_of(512)
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
     assert git(contest, "status", "--porcelain") == ""
-    held = ledger.attempt(5)
+    held = history.attempt(ledger.place, 5)
     assert held.revocation is not None
     assert held.revocation.revoked == (4,)
     assert held.champion_evidence is not None
     assert held.champion_evidence.failure == WRONG
-    assert ledger.candidate(5).text == kernel_of(512)
-    assert ledger.candidate(4).text == kernel_of(1024), "what lost its title is one checkout away"
+    assert history.candidate(ledger.place, 5).text == kernel_of(512)
+    assert history.candidate(ledger.place, 4).text == kernel_of(1024), "what lost its title is one checkout away"
     assert audit(ledger).findings == ()
     candidate(contest, 2048)
     run_attempt(ledger)
@@ -88,15 +88,15 @@ def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Pat
 
 
 def test_what_failed_on_the_way_gets_no_title_again(ledger: Ledger, contest: Path) -> None:
-    assert [one.number for one in ledger.accepted_before(4)] == [2, 1]
+    assert [one.number for one in champions.all_before(ledger.place, 4)] == [2, 1]
     run_revoke(ledger, 1, 2)
     assert champion_number(ledger) == 1
     assert (contest / "kernel.py").read_bytes() == NAIVE
-    assert ledger.champion_before(1) is None
-    assert list(ledger.accepted_before(1)) == []
+    assert champions.before(ledger.place, 1) is None
+    assert list(champions.all_before(ledger.place, 1)) == []
     candidate(contest, 2048)
     run_attempt(ledger)
-    before = ledger.champion_before(6)
+    before = champions.before(ledger.place, 6)
     assert before is not None
     assert before.number == 1, "an undo goes back past the revoked ones"
     assert audit(ledger).findings == ()
@@ -109,7 +109,7 @@ def test_where_nobody_passes_there_is_no_champion_and_the_next_is_a_baseline(led
     assert git(contest, "show", "--format=", "--name-only", "HEAD").split() == [
         "experiments/0005-revoke-attempt-4-wrong-on-sinks.json"
     ]
-    row = ledger.rows()[0][-1]
+    row = history.rows(ledger.place)[0][-1]
     assert (row.kind, row.outcome, row.score, row.is_on_branch) == ("revoke", "failed", None, True)
     assert (row.revokes, row.holder) == ((4, 2, 1), None)
     assert audit(ledger).findings == ()
@@ -120,7 +120,7 @@ def test_where_nobody_passes_there_is_no_champion_and_the_next_is_a_baseline(led
     assert (contest / "kernel.py").read_bytes() == kernel_of(3), "there is no champion to put back"
     candidate(contest, 4096)
     run_attempt(ledger)
-    assert (champion_number(ledger), ledger.attempt(7).kind) == (7, "baseline")
+    assert (champion_number(ledger), history.attempt(ledger.place, 7).kind) == (7, "baseline")
     assert audit(ledger).findings == ()
 
 
@@ -134,7 +134,7 @@ def test_a_plain_clone_knows_who_lost_the_title(
     assert champion_number(clone) == holder
     assert numbers(clone) == [1, 2, 3, 4, 5]
     if holder:
-        assert clone.champion_candidate().text == NAIVE == clone.candidate(5).text
+        assert clone.champion_candidate().text == NAIVE == history.candidate(clone.place, 5).text
     assert champions._filed(clone.place, set())[0].number == 1 if holder else champions._filed(clone.place, set()) == []
     assert audit(clone).findings == ()
 
@@ -155,11 +155,11 @@ def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) ->
 
 def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> None:
     run_revoke(ledger, 1, 2)
-    rows, _ = ledger.rows()
+    rows, _ = history.rows(ledger.place)
     table = results_table(shown(rows, champion_number(ledger)), width=140).splitlines()
     words = {line.split()[0]: line.split()[1] for line in table if line[:3].strip().rstrip("*").isdigit()}
     assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
-    text = report_text.show_text(ledger.attempt(5), _report(ledger, 5), "", report_text.View(width=200))
+    text = report_text.show_text(history.attempt(ledger.place, 5), _report(ledger, 5), "", report_text.View(width=200))
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
     assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
     assert "Judged again:          attempt 1: passes, and holds the title" in text
@@ -167,22 +167,23 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert said.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
     assert "attempt 1 holds the title again" in said
     assert search_state.revoked_by(rows, 1) == ""
-    lost = report_text.show_text(ledger.attempt(2), _report(ledger, 2), "", report_text.View(width=200), revoked=said)
+    attempt = history.attempt(ledger.place, 2)
+    lost = report_text.show_text(attempt, _report(ledger, 2), "", report_text.View(width=200), revoked=said)
     assert lost.startswith("REVOKED  attempt 2 lost its title")
     assert status._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
     candidate(contest, 2048)
     run_attempt(ledger)
-    assert status._lost_titles(ledger.rows()[0]) == [], "a new champion is newer news"
+    assert status._lost_titles(history.rows(ledger.place)[0]) == [], "a new champion is newer news"
 
 
 def _report(ledger: Ledger, number: int) -> Report:
-    return report(ledger.attempt(number).evidence, V5E)
+    return report(history.attempt(ledger.place, number).evidence, V5E)
 
 
 def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) -> None:
     present = replace(KEY, judge="a later judge")
     run_revoke(ledger, 1, 2, key=present, evidence=evidence(3e-3))
-    found, standing = report_verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
+    found, standing = report_verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     assert standing == "1"
     before, after = groups(found)
     assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
@@ -208,7 +209,7 @@ def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, co
     candidate(contest, 99)
     run_attempt(ledger, "reject", key=replace(KEY, judge="a later judge"))
     run_revoke(ledger, 2)
-    found, _ = report_verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
+    found, _ = report_verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     (group,) = groups(found)
     holders = [(step.number, step.entry) for step in group.steps]
     assert holders[-1] == (6, "2"), "attempt 5 was judged against attempt 4, which fails"
@@ -218,9 +219,9 @@ def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, co
 def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledger, contest: Path) -> None:
     candidate(contest, 99)
     run_attempt(ledger, "reject")
-    before = attempts_since_accept(ledger.rows()[0], "simulated")
+    before = attempts_since_accept(history.rows(ledger.place)[0], "simulated")
     run_revoke(ledger, 2)
-    rows, _ = ledger.rows()
+    rows, _ = history.rows(ledger.place)
     assert search_state.since_win(rows) == (), "what was tried against a kernel that fails is counted no more"
     assert attempts_since_accept(rows, "simulated") == before
     moves = search_state.title_moves(rows)
@@ -247,9 +248,9 @@ def test_records_of_schema_1_are_read_as_they_are(ledger: Ledger, contest: Path)
         for name in ("revokes", "holder", "revocation"):
             part.pop(name, None)
     text = json.dumps({**document, "schema": 1})
-    git(contest, "update-ref", "-d", ledger.log_ref)
+    git(contest, "update-ref", "-d", ledger.place.log_ref)
     path.write_text(text)
-    assert ledger.attempt(3).verdict.outcome == "reject"
+    assert history.attempt(ledger.place, 3).verdict.outcome == "reject"
     assert numbers(ledger) == [1, 2, 3, 4]
 
 

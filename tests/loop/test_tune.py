@@ -19,7 +19,7 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop import screening, tune
 from harness.loop.evaluate import Options
-from harness.loop.search import Settings, Standing, Study, WholeGrid
+from harness.loop.search import SearchProgress, Settings, Study, WholeGrid
 from harness.loop.search_space import space
 from harness.loop.sweep import sweep
 from harness.records import Policy
@@ -168,7 +168,7 @@ def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
 def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([100.0, 110.0, 120.0, 130.0])
     monkeypatch.setattr("harness.loop.search.time.monotonic", lambda: next(now))
-    standing = Standing(3)
+    standing = SearchProgress(3)
     assert standing.after(2e-3, "") == "2.000 ms, best so far, 1 of 3, 20 s left"
     assert standing.after(None, "out-of-memory") == "out-of-memory, best so far 2.000 ms, 2 of 3, 10 s left"
     assert standing.after(3e-3, "") == "3.000 ms, best so far 2.000 ms, 3 of 3"

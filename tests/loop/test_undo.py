@@ -8,7 +8,7 @@ from loop_fixtures import committed_contest, git
 
 from harness import contest as contests
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.loop.undo import checkout, undo
 from harness.records import Policy
 
@@ -18,35 +18,35 @@ def ledger(tmp_path: Path) -> Ledger:
     """Baseline 1, wins 2 and 3 of a real contest."""
     found = Ledger.open(committed_contest(tmp_path / "mine"))
     for block in (128, 256, 512):
-        text = found.kernel_path.read_text()
-        found.kernel_path.write_text(f"{text}# {block}\n")
+        text = found.place.kernel_path.read_text()
+        found.place.kernel_path.write_text(f"{text}# {block}\n")
         run_attempt(found)
     return found
 
 
 def refusal(ledger: Ledger) -> str:
     with pytest.raises(RatchetError, match="expected the champion's text") as refused:
-        undo(contests.load(ledger.kernel_path.parent), Policy())
+        undo(contests.load(ledger.place.kernel_path.parent), Policy())
     assert refused.value.kind == "unsaved-kernel"
     return str(refused.value)
 
 
 def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None:
-    folder = ledger.kernel_path.parent
+    folder = ledger.place.kernel_path.parent
     checkout(folder, 1, force=False)
     assert "got that of attempt 1: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(folder, 3, force=False)
     said = undo(contests.load(folder), Policy())
     assert any("./ratchet.sh checkout 3, then the experiment with --again" in one for one in said)
-    assert ledger.kernel_path.read_bytes() == ledger.candidate(2).text
+    assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text
 
 
 def test_a_change_of_ones_own_is_not_lost_by_what_is_named(ledger: Ledger) -> None:
-    folder = ledger.kernel_path.parent
-    ledger.kernel_path.write_text("mine = 1\n")
+    folder = ledger.place.kernel_path.parent
+    ledger.place.kernel_path.write_text("mine = 1\n")
     assert "got a change that no attempt and no commit has" in refusal(ledger)
     git(folder, "commit", "-qam", "My own")
     assert "got that of the last commit: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
     checkout(folder, 3, force=False)
     undo(contests.load(folder), Policy())
-    assert ledger.kernel_path.read_bytes() == ledger.candidate(2).text
+    assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text

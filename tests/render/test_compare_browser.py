@@ -12,7 +12,7 @@ from report_examples import storied, taken_apart
 
 from harness.advice.comparison import Side, compare
 from harness.cli import main
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.records import LineTime
 from harness.records.comparison import Comparison
 from harness.render.comparison import notable, where
@@ -28,18 +28,22 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     made = storied(tmp_path_factory.mktemp("compared") / "contest")
-    assert main(["report", "-C", str(made.root)]) == 0
+    assert main(["report", "-C", str(made.place.root)]) == 0
     return made
 
 
 @pytest.fixture(scope="module")
 def path(ledger: Ledger) -> Path:
-    return ledger.root / "profile_data" / "report.html"
+    return ledger.place.root / "profile_data" / "report.html"
 
 
 def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
     before, after = (
-        Side(name=str(number), candidate=ledger.candidate(number), evidence=ledger.attempt(number).evidence)
+        Side(
+            name=str(number),
+            candidate=history.candidate(ledger.place, number),
+            evidence=history.attempt(ledger.place, number).evidence,
+        )
         for number in numbers
     )
     return compare(before, after, "")

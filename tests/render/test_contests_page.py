@@ -16,7 +16,7 @@ from report_examples import HOSTILE, storied
 from screen_examples import timed
 
 from harness.cli import contests_page, main
-from harness.ledger import Ledger, notes
+from harness.ledger import Ledger, history, notes
 from harness.records import Champion, Verdict
 
 PROJECT = Path(PROJECT_FOLDER)
@@ -35,7 +35,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "add", "examples")
     git(folder, "commit", "-qm", "two more contests")
     ledger = Ledger.open(folder / "examples" / "refitted")
-    own = {"contest": ledger.name, "key": KEY}
+    own = {"contest": ledger.place.name, "key": KEY}
     run_attempt(ledger, hypothesis="baseline", evidence=evidence(8e-3), **own)
     (folder / "examples/refitted/kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
     won = Verdict(outcome="accept", reasons=("less",), time_ratio=0.25, time_ratio_low=0.24, time_ratio_high=0.26)
@@ -44,7 +44,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     again = {**own, "key": replace(KEY, judge="refitted"), "kind": "rebaseline"}
     second = Champion(attempt=2, commit="", score=None, seconds=None)
     run_attempt(ledger, hypothesis="again", evidence=evidence(3e-3), champion=second, **again)
-    first_row = ledger.rows()[0][0]
+    first_row = history.rows(ledger.place)[0][0]
     notes.keep(ledger.place, [timed(first_row, replace(KEY, judge="refitted"), 12e-3, after=3)])
     (folder / "peers.tsv").write_text(PEERS)
     return folder

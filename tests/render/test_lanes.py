@@ -78,11 +78,11 @@ def test_what_is_no_trace_has_no_lanes(name: str) -> None:
 
 def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(tmp_path: Path) -> None:
     ledger = storied(tmp_path / "contest")
-    trace = ledger.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+    trace = ledger.place.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
     trace.parent.mkdir(exist_ok=True)
     trace.write_bytes(spans_of(3, length=0.5, gap=0.5))
-    assert main(["report", "-C", str(ledger.root)]) == 0
-    page = ledger.root / "profile_data" / "report.html"
+    assert main(["report", "-C", str(ledger.place.root)]) == 0
+    page = ledger.place.root / "profile_data" / "report.html"
     found = details(page.read_text(encoding="utf-8"))
     assert [name for name, _, _ in found["3"]["lanes"]] == [HOSTILE]
     assert found["2"]["lanes"] == []

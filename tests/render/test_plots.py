@@ -32,7 +32,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def both(ledger: Ledger) -> tuple[Group, ...]:
-    entries, _ = verbs._entries(ledger, scaled(ledger), ledger.root, ledger.root)
+    entries, _ = verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     return groups(entries)
 
 
@@ -138,19 +138,23 @@ def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
 
 
 def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", "-C", str(ledger.root), "--out", str(tmp_path)]) == 0
+    assert main(["plot", "-C", str(ledger.place.root), "--out", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["progress.png", "roofline.png", "time.png"]
     assert capsys.readouterr().out.count("wrote ") == 3
 
 
 def test_plot_takes_another_key(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
-    assert main(["plot", "-C", str(ledger.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
+    assert (
+        main(["plot", "-C", str(ledger.place.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
+    )
     assert (tmp_path / "progress.png").read_bytes() == dict(plots.pictures(both[0], dark=True))["progress.png"]
 
 
 def test_plot_names_the_keys_it_knows(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{both[0].digest} .simulated v5e, 6 attempts") as error:
-        EVERY["plot"].run(EVERY["plot"].parse(["-C", str(ledger.root), "--out", str(tmp_path), "--key", "nothing"]))
+        EVERY["plot"].run(
+            EVERY["plot"].parse(["-C", str(ledger.place.root), "--out", str(tmp_path), "--key", "nothing"])
+        )
     assert error.value.kind == "unknown-key"
 
 

@@ -28,8 +28,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = storied(tmp_path_factory.mktemp("browser") / "contest")
-    assert main(["report", "-C", str(ledger.root)]) == 0
-    return ledger.root / "profile_data" / "report.html"
+    assert main(["report", "-C", str(ledger.place.root)]) == 0
+    return ledger.place.root / "profile_data" / "report.html"
 
 
 @pytest.fixture(scope="module")

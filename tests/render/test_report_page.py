@@ -17,7 +17,7 @@ from harness.candidate import Candidate
 from harness.cli import main
 from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger.bulk_read import whole
 from harness.records import Latency, Verdict
 from harness.render.page import source
@@ -33,8 +33,8 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def page(ledger: Ledger) -> str:
-    assert main(["report", "-C", str(ledger.root)]) == 0
-    return (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    assert main(["report", "-C", str(ledger.place.root)]) == 0
+    return (ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
 
 
 def text_of(detail: dict[str, Any], part: str) -> str:
@@ -148,8 +148,8 @@ def test_the_floor_is_the_larger_bound(page: str) -> None:
 def test_a_floor_of_traffic_says_what_it_counts(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "contest"))
     run_attempt(ledger, hypothesis="row by row", evidence=rowwise(0.9e-3))
-    assert main(["report", "-C", str(ledger.root)]) == 0
-    (group,) = overview((ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8"))["groups"]
+    assert main(["report", "-C", str(ledger.place.root)]) == 0
+    (group,) = overview((ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8"))["groups"]
     tiles = {name: words for name, _, words in group["tiles"]}
     assert tiles["floor of the chip"].startswith("memory-only (every array once); the champion takes ")
 
@@ -158,8 +158,8 @@ def test_what_a_cpu_takes_stands_beside_no_floor(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "contest"))
     on_cpu = evidence(latency=Latency(source="measured cpu", seconds=4e-3, plus_minus_seconds=None))
     run_attempt(ledger, hypothesis="on a CPU", evidence=on_cpu, key=replace(KEY, source="measured cpu"))
-    assert main(["report", "-C", str(ledger.root)]) == 0
-    made = (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    assert main(["report", "-C", str(ledger.place.root)]) == 0
+    made = (ledger.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
     (group,) = overview(made)["groups"]
     assert group["floor"] is None
     assert group["label"] == "measured cpu, says nothing about a TPU"
@@ -223,12 +223,12 @@ def test_what_is_missing_is_said(page: str) -> None:
 
 
 def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> None:
-    trace = ledger.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+    trace = ledger.place.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
     trace.parent.mkdir(exist_ok=True)
     trace.write_bytes(b"")
     try:
-        target = ledger.root / "out" / "a b.html"
-        assert main(["report", "-C", str(ledger.root), "--out", str(target)]) == 0
+        target = ledger.place.root / "out" / "a b.html"
+        assert main(["report", "-C", str(ledger.place.root), "--out", str(target)]) == 0
         found = details(target.read_text(encoding="utf-8"))
         assert found["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
         assert found["2"]["timeline"] == ""
@@ -242,11 +242,11 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
     original = Ledger.open(contest)
     four_attempts(original)
     clone = plain_clone(contest, tmp_path / "clone")
-    here, there = (whole(one.place, one.rows()[0]) for one in (original, clone))
+    here, there = (whole(one.place, history.rows(one.place)[0]) for one in (original, clone))
     assert [held.row.number for held in there] == [1, 2, 3, 4]
     # The rejected kernel is in no commit there: it is made from its diff.
     assert [held.candidate for held in there] == [held.candidate for held in here]
-    assert all(held.attempt == original.attempt(held.row.number) for held in there)
+    assert all(held.attempt == history.attempt(original.place, held.row.number) for held in there)
 
 
 def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
@@ -254,13 +254,13 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
     ledger = Ledger.open(contest)
     four_attempts(ledger)
     clone = plain_clone(contest, tmp_path / "clone")
-    path = next(clone.experiments_directory.glob("0003-*"))
+    path = next(clone.place.experiments_directory.glob("0003-*"))
     whole_file = path.read_bytes()
     # Its row can be read, and what comes after is of another version.
     path.write_bytes(whole_file.replace(b'"contest":"root"', b'"contest":5'))
-    git(clone.root, "commit", "-qam", "damaged by hand")
-    assert main(["report", "-C", str(clone.root)]) == 0
-    page = (clone.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    git(clone.place.root, "commit", "-qam", "damaged by hand")
+    assert main(["report", "-C", str(clone.place.root)]) == 0
+    page = (clone.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
     found = details(page)["3"]
     assert "Only the row of this attempt is known" in found["missing"][0]
     assert "does not fit schema" in found["missing"][0]
@@ -271,9 +271,9 @@ def test_a_number_used_twice_has_two_addresses(tmp_path: Path) -> None:
     contest = new_repository(tmp_path / "contest")
     ledger = Ledger.open(contest)
     four_attempts(ledger)
-    path = next(ledger.experiments_directory.glob("0003-*"))
+    path = next(ledger.place.experiments_directory.glob("0003-*"))
     text = path.read_text()
-    sha = ledger.attempt(3).kernel_sha256
+    sha = history.attempt(ledger.place, 3).kernel_sha256
     path.with_name("0003-elsewhere.json").write_text(text.replace(sha, "f" * 64))
     assert main(["report", "-C", str(contest)]) == 0
     page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
@@ -286,12 +286,12 @@ def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> No
     contest = new_repository(tmp_path / "contest")
     ledger = Ledger.open(contest)
     four_attempts(ledger)
-    made = ledger.attempt(4)
+    made = history.attempt(ledger.place, 4)
     odd = replace(made, verdict=replace(made.verdict, time_ratio=float("nan")))
     entry = Entry(id="4", row=replace(row_of(odd), score=float("inf")), attempt=odd)
     assert groups((entry,))[0].entries == (entry,)
     with ledger.lock():
-        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), "a test")
+        ledger.begin(Candidate(text=ledger.place.kernel_path.read_bytes()), "a test")
         number = replace(odd, number=5)
         ledger.record(number, replace(row_of(number), score=float("inf")), Candidate.in_folder(contest), False)
     assert main(["report", "-C", str(contest)]) == 0
@@ -366,7 +366,7 @@ def test_without_attempts_there_is_no_page(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_file(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected --out to name a file"):
-        EVERY["report"].run(EVERY["report"].parse(["-C", str(ledger.root), "--out", str(tmp_path)]))
+        EVERY["report"].run(EVERY["report"].parse(["-C", str(ledger.place.root), "--out", str(tmp_path)]))
 
 
 def test_the_contest_of_another_folder_has_its_own_page(tmp_path: Path) -> None:

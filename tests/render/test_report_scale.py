@@ -13,7 +13,7 @@ from screen_examples import timed
 
 from harness.cli import main
 from harness.cli import report as verbs
-from harness.ledger import Ledger, notes
+from harness.ledger import Ledger, history, notes
 from harness.ledger.table import scaled
 from harness.records import Champion, Verdict
 from harness.render.series import groups, opening
@@ -53,14 +53,14 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 def rescaled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     """The same in a folder of its own, its baseline timed again."""
     target = tmp_path_factory.mktemp("rescaled") / "contest"
-    shutil.copytree(ledger.root, target)
+    shutil.copytree(ledger.place.root, target)
     found = Ledger.open(target)
-    notes.keep(found.place, [timed(found.rows()[0][0], NEWEST, 12e-3, after=5)])
+    notes.keep(found.place, [timed(history.rows(found.place)[0][0], NEWEST, 12e-3, after=5)])
     return found
 
 
 def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: Path) -> None:
-    assert main(["report", "-C", str(rescaled.root), "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["report", "-C", str(rescaled.place.root), "--out", str(tmp_path / "page.html")]) == 0
     shown = overview((tmp_path / "page.html").read_text(encoding="utf-8"))
     (group,) = shown["groups"]
     assert [(step["n"], step["s"]) for step in group["steps"]][:2] == [(1, 12e-3), (2, 3e-3)]
@@ -87,7 +87,7 @@ def test_no_chart_opens_on_one_point_while_another_key_has_more(ledger: Ledger, 
 
 
 def test_a_run_of_checks_is_a_row_that_opens(rescaled: Ledger, tmp_path: Path) -> None:
-    assert main(["report", "-C", str(rescaled.root), "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["report", "-C", str(rescaled.place.root), "--out", str(tmp_path / "page.html")]) == 0
     with launched() as browser, opened(browser, (tmp_path / "page.html").as_uri()) as page:
         assert page.locator("#table tr[data-id]").count() == 3
         assert page.locator("#progress .points path.point").count() == 2 * 2 + 1
@@ -98,20 +98,20 @@ def test_a_run_of_checks_is_a_row_that_opens(rescaled: Ledger, tmp_path: Path) -
 
 
 def test_show_says_what_an_attempt_takes_today(rescaled: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "1", "-C", str(rescaled.root)]) == 0
+    assert main(["show", "1", "-C", str(rescaled.place.root)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "On today's scale: 12.00 ms [simulated v5e], key " in text
     assert "; 8.00 ms recorded then" in text
-    assert main(["show", "3", "-C", str(rescaled.root)]) == 0
+    assert main(["show", "3", "-C", str(rescaled.place.root)]) == 0
     assert "On today's scale: not timed on this scale; 4.00 ms recorded then" in " ".join(
         capsys.readouterr().out.split()
     )
-    assert main(["show", "5", "-C", str(rescaled.root)]) == 0
+    assert main(["show", "5", "-C", str(rescaled.place.root)]) == 0
     assert "On today's scale" not in capsys.readouterr().out
 
 
 def test_plot_draws_the_scale_and_a_key_of_then(rescaled: Ledger, tmp_path: Path) -> None:
-    assert main(["plot", "-C", str(rescaled.root), "--out", str(tmp_path)]) == 0
+    assert main(["plot", "-C", str(rescaled.place.root), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "progress.png").is_file()
     old = scaled(rescaled).rows[0].then.key_digest
-    assert main(["plot", "-C", str(rescaled.root), "--out", str(tmp_path), "--key", old[:8]]) == 0
+    assert main(["plot", "-C", str(rescaled.place.root), "--out", str(tmp_path), "--key", old[:8]]) == 0

@@ -18,7 +18,7 @@ from ledger_fixtures import SETTING, git, note, ready, revocation
 
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.loop import revoke as revoking
 
 _WRITING_COMMANDS = {"hash-object", "read-tree", "update-index", "write-tree", "commit-tree", "update-ref", "add"}
@@ -31,7 +31,7 @@ def attempt(contest: Path, outcome: str) -> None:
     with ledger.lock():
         ledger.recover()
         number = ledger.next_number()
-        ledger.begin(Candidate(text=ledger.kernel_path.read_bytes()), f"attempt {number}")
+        ledger.begin(Candidate(text=ledger.place.kernel_path.read_bytes()), f"attempt {number}")
         try:
             ledger.restore(Candidate(text=SETTING))
             made, row, kernel = ready(ledger, outcome)
@@ -56,7 +56,7 @@ def notes(contest: Path) -> None:
     with ledger.lock("rescale"):
         ledger.recover()
         for seconds in (2e-3, 1e-3):
-            ledger.keep_notes([note(ledger.attempt(1), seconds)])
+            ledger.keep_notes([note(history.attempt(ledger.place, 1), seconds)])
         ledger.log_notes()
 
 

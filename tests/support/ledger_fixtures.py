@@ -13,7 +13,7 @@ from harness.advice import report as reporting
 from harness.candidate import Candidate
 from harness.judge.key import key_digest, problem_digest
 from harness.judge.verdict import decision, roofline
-from harness.ledger import Ledger, diff
+from harness.ledger import Ledger, diff, history
 from harness.ledger.recording import Recorded
 from harness.loop import revoke as revoking
 from harness.records import Attempt, Champion, Evidence, Failure, Key, Note, Policy, Rejudged, Revocation, Row, Verdict
@@ -132,8 +132,8 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
         number,
         kernel.text,
         old,
-        contest=ledger.name,
-        judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
+        contest=ledger.place.name,
+        judged_against=git(ledger.place.root, "rev-parse", "HEAD").strip(),
         champion=against,
         evidence=found,
         verdict=Verdict(outcome=outcome, reasons=("a reason",)),
@@ -174,21 +174,21 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
     assert champion is not None
     lost = evidence(failure=WRONG)
     tried = [
-        Rejudged(attempt=number, kernel_sha256=ledger.attempt(number).kernel_sha256, failure=WRONG)
+        Rejudged(attempt=number, kernel_sha256=history.attempt(ledger.place, number).kernel_sha256, failure=WRONG)
         for number in (champion.number, *failing)
     ]
     kernel, verdict = ledger.champion_candidate(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
     if holder is not None:
-        kernel = ledger.candidate(holder)
+        kernel = history.candidate(ledger.place, holder)
         tried.append(Rejudged(attempt=holder, kernel_sha256=kernel.sha256))
         verdict = Verdict(outcome="accept", reasons=("another holds the title",))
     made = attempt(
         ledger.next_number(),
         kernel.text,
         ledger.champion_candidate().text,
-        contest=ledger.name,
+        contest=ledger.place.name,
         hypothesis=f"revoke attempt {champion.number}: wrong on sinks",
-        judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
+        judged_against=git(ledger.place.root, "rev-parse", "HEAD").strip(),
         champion=Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=None, seconds=None),
         champion_evidence=lost if holder else None,
         evidence=evidence() if holder else lost,
@@ -268,14 +268,14 @@ def without_ours(state: dict[str, Any]) -> dict[str, Any]:
 
 def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
     """The numbers in the table, of which nothing may have been skipped."""
-    found, skipped = ledger.rows(limit)
+    found, skipped = history.rows(ledger.place, limit)
     assert skipped == ()
     return [one.number for one in found]
 
 
 def four_attempts(ledger: Ledger) -> None:
     """Baseline, a win, a loss, a win."""
-    contest = ledger.kernel_path.parent
+    contest = ledger.place.kernel_path.parent
     run_attempt(ledger)
     candidate(contest, 512)
     run_attempt(ledger)

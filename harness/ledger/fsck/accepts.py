@@ -83,19 +83,19 @@ def champion(
     place: Place, logged: Sequence[Known], filed: Sequence[Known], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
     """The champion is in the log, if there is a log; what there is to check its record against is said."""
-    standing = champions.standing(place)
+    holder = champions.holder(place)
     if filed and not logged:
         notes.append(
             f"there is no log here to check against ({place.log_ref}; a clone does not fetch it): whoever wrote the "
             f"branch could have written these records. git fetch REMOTE {place.log_ref}:{place.log_ref} takes the log, "
             "fsck --replay judges the champion again"
         )
-    if standing is None:
+    if holder is None:
         return
-    number = standing.attempt.number
+    number = holder.attempt.number
     of_log = [known.row.number for known in logged]
     if logged and number not in of_log:
-        if number > min(of_log) and standing.commit is None:
+        if number > min(of_log) and holder.commit is None:
             yield finding(
                 "champion-not-logged",
                 f"attempt {number}, the champion",
@@ -104,8 +104,8 @@ def champion(
             )
         elif number < min(of_log):
             notes.append(f"the champion, attempt {number}, is older than the log here: nothing vouches for its record")
-    if present is not None and not standing.attempt.key.counts_for(present):
+    if present is not None and not holder.attempt.key.counts_for(present):
         notes.append(
-            f"the champion, attempt {number}, was judged under {key_difference(standing.attempt.key, present)}: its "
+            f"the champion, attempt {number}, was judged under {key_difference(holder.attempt.key, present)}: its "
             "time is that of then, and the next attempt evaluates it again"
         )

@@ -22,7 +22,7 @@ from harness.ledger import lock as locking
 from harness.loop import existing, scaffold, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
 from harness.loop.screening import Places
-from harness.loop.search import Settings, Standing, Study
+from harness.loop.search import SearchProgress, Settings, Study
 from harness.loop.search_space import Grid, words
 from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
@@ -266,7 +266,7 @@ def _screened(
     asked: dict[Candidate, Settings] = {}
     found: dict[Settings, Evidence] = {}
     # The fallback comes on top where the search does not ask for it.
-    standing = Standing(study.total + (not is_in_grid))
+    search_progress = SearchProgress(study.total + (not is_in_grid))
 
     def ask() -> Candidate | None:
         settings = study.ask()
@@ -288,7 +288,7 @@ def _screened(
                 study.forget(settings)
             else:
                 study.tell(settings, _latency(evidence))
-        state = standing.after(_latency(evidence), _why(evidence))
+        state = search_progress.after(_latency(evidence), _why(evidence))
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
     screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)

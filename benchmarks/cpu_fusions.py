@@ -20,8 +20,8 @@ import numpy as np
 from tabulate import tabulate
 from time_to_verdict import contest_of, judge
 
-from harness.judge.sandbox import environment
 from harness.operators.suite import Suite
+from harness.sandbox import environment
 
 _RUNS = 3
 _MANY_OPERATIONS = 10**9

@@ -30,10 +30,10 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.constants import rewrite
 from harness.judge.evaluate.request import Listener
-from harness.judge.sandbox import environment
 from harness.loop import scaffold
 from harness.loop.evaluate import evaluate, request
 from harness.records import Evidence
+from harness.sandbox import environment
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
@@ -47,7 +47,7 @@ from pathlib import Path
 import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
-from harness.judge.sandbox import arrays
+from harness.sandbox import arrays
 artifact, problem, topology = sys.argv[1:]
 devices = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices
 sharding = SingleDeviceSharding(devices[0])
@@ -132,8 +132,8 @@ def _children(pid: int) -> list[int]:
 def _name(pid: int) -> str:
     """What a process of the judge is called: the last word of the module that it serves, or its own name."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    if "harness.judge.sandbox.worker" in words:
-        return words[words.index("harness.judge.sandbox.worker") + 1].rpartition(".")[2]
+    if "harness.sandbox.worker" in words:
+        return words[words.index("harness.sandbox.worker") + 1].rpartition(".")[2]
     return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
 
 

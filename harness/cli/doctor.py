@@ -11,7 +11,6 @@ from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.judge.sandbox import confinement, environment
 from harness.ledger import Ledger
 from harness.loop import machine_check, status
 from harness.records import Table
@@ -19,6 +18,7 @@ from harness.records.doctor import Line
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
+from harness.sandbox import confinement, environment
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading

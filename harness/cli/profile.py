@@ -13,13 +13,13 @@ from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
-from harness.judge.sandbox.profiles import TraceMode
 from harness.loop.exported import exported
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
+from harness.sandbox.profiles import TraceMode
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply

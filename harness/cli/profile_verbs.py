@@ -90,7 +90,7 @@ class Profile(Verb):
     does = "harness.cli.profile:profile"
 
     def configure(self, parser: Parser) -> None:
-        from harness.judge.sandbox.profiles import TRACE_MODES
+        from harness.sandbox.profiles import TRACE_MODES
 
         parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
         add_member(parser)

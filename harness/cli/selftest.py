@@ -6,10 +6,10 @@ from argparse import Namespace
 from harness.cli.documents import SelftestDocument
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
-from harness.judge.sandbox.environment import environment
 from harness.records.selftest import Tried
 from harness.render.progress import Progress
 from harness.render.selftest import selftest_text
+from harness.sandbox.environment import environment
 from harness.selftest import planted, runner
 
 

@@ -24,10 +24,10 @@ import numpy as np
 import harness
 from harness import chips, files
 from harness.errors import RatchetError
-from harness.judge.sandbox.environment import environment
 from harness.operators import OPERATORS
 from harness.operators.former_names import present_name
 from harness.records import Key, Source, Statement
+from harness.sandbox.environment import environment
 
 _PACKAGE = Path(harness.__file__).parent
 _MODULES = "harness."
@@ -36,7 +36,7 @@ _OF_TIMING = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.latency",
     "harness.judge.evaluate.timing.simulation",
-    "harness.judge.sandbox.environment",
+    "harness.sandbox.environment",
     "harness.judge.simulate",
 )
 # What a measured time follows from as well.
@@ -69,7 +69,7 @@ _OF_CONFINED = ("harness.prepare.child", "harness.prepare.confined")
 _MEANS = (b"import_module", b"__import__", b"getattr", b"eval", b"exec", b"sys.modules")
 # Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
 # that is forked will need, and the package of operators gives its modules' names one address.
-_NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.operators")
+_NOT_FOLLOWED = ("harness", "harness.sandbox.warm", "harness.sandbox.forking", "harness.operators")
 # A change of what a problem is called, or of the counts that reports expect, changes no time.
 _NOT_TIMED = ("title", "expected")
 

@@ -26,15 +26,15 @@ from harness.judge.evaluate.messages import (
 )
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
-from harness.judge.sandbox import environment as environments
-from harness.judge.sandbox import handover
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import Done
 from harness.operators import Space
 from harness.operators.space import DRAWN
 from harness.records import Failure
 from harness.records.attack import Found
+from harness.sandbox import environment as environments
+from harness.sandbox import handover
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Child
+from harness.sandbox.messages import Done
 
 # So many draws of each kind of input before the best are changed.
 _ROUNDS = 2

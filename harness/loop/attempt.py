@@ -16,7 +16,6 @@ from harness.judge.evaluate.request import Listener, Progress
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.key import key_difference, problem_digest
-from harness.judge.sandbox import warm
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
@@ -38,6 +37,7 @@ from harness.records import (
     Trace,
     Verdict,
 )
+from harness.sandbox import warm
 from harness.units import percent, seconds
 from harness.workbench.profiles import pruning
 

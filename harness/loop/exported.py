@@ -19,10 +19,10 @@ from harness.judge.evaluate.messages import (
 )
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.tasks import MODULES
-from harness.judge.sandbox import environment, handover
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.dialogue import Dialogue, Progress
-from harness.judge.sandbox.messages import Done
+from harness.sandbox import environment, handover
+from harness.sandbox.child import Children
+from harness.sandbox.dialogue import Dialogue, Progress
+from harness.sandbox.messages import Done
 from harness.workbench.capture.capturing import Exported, Kernel
 from harness.workbench.capture.messages import Subject
 from harness.workbench.profiles import pruning

@@ -17,11 +17,11 @@ from git import Repo
 from harness import files
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.judge.sandbox import confinement
 from harness.ledger import Ledger, git, notes
 from harness.ledger.git import index, write
 from harness.ledger.git.refs import refs
 from harness.records import Failure
+from harness.sandbox import confinement
 
 # What git reads its own behaviour from, in the git directory: programs can be named in each of them.
 _CONFIGURATION = ("config", "config.worktree", "info/attributes", "hooks/*")

@@ -13,11 +13,11 @@ from git import Repo
 
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip_of_device
-from harness.judge.sandbox.environment import cores
 from harness.ledger import git, lock
 from harness.ledger.git.command import attempted
 from harness.records import Column, Environment, Isolation, LogState, Table
 from harness.records.doctor import Line
+from harness.sandbox.environment import cores
 
 _COLUMNS = (
     Column(name="state", title="state"),

@@ -29,9 +29,9 @@ from harness.candidate import Candidate
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
-from harness.judge.sandbox.environment import cores, environment
 from harness.loop import evaluate as evaluating
 from harness.records import Evidence, Failure, Key, Policy
+from harness.sandbox.environment import cores, environment
 
 # A compiler takes one to three GB.
 _MOST_JOBS = 16

@@ -9,14 +9,14 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from harness.errors import RatchetError
-from harness.judge.sandbox import confinement, environment
-from harness.judge.sandbox.child import Children
 from harness.operators import Member, Suite, defined
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
 from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
 from harness.records import Failure, Statement
+from harness.sandbox import confinement, environment
+from harness.sandbox.child import Children
 
 _Reply = TypeVar("_Reply")
 # On a machine that is busy; problems on board take a tenth of a second to state, and some seconds to be tried.

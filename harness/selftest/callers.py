@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from harness.hardware import DEFAULT_CHIP, chip
-from harness.judge.sandbox.environment import environment
 from harness.judge.verdict.decision import decide
 from harness.operators import Attention
 from harness.records import (
@@ -27,6 +26,7 @@ from harness.records import (
     Verdict,
 )
 from harness.records.selftest import Judgement, Planted, Refusal
+from harness.sandbox.environment import environment
 
 _CHIP, _POLICY = chip(DEFAULT_CHIP), Policy()
 _PROBLEM = Attention(sequence=16384, head_dim=128)

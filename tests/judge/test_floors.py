@@ -13,7 +13,7 @@ from rooms import FLOORS, MODULES, PACKAGE, PROJECT, WALLS, imports, module, par
 from harness.judge import key
 
 # Who may import JAX: what runs in children, and the kernels themselves.
-JAX_HOMES = ("harness/judge/sandbox", "harness/judge/evaluate", "harness/workbench/capture")
+JAX_HOMES = ("harness/sandbox", "harness/judge/evaluate", "harness/workbench/capture")
 
 
 def violations(user: str, used: str) -> str:
@@ -131,7 +131,8 @@ def test_render_is_called_by_the_command_line_only() -> None:
 @pytest.mark.long
 def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     covered = {path.relative_to(PACKAGE).as_posix() for path in key.judge_files()}
-    judge = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("judge").rglob("*.py")}
+    homes = ("judge", "sandbox")
+    judge = {path.relative_to(PACKAGE).as_posix() for home in homes for path in PACKAGE.joinpath(home).rglob("*.py")}
     operators = {
         path.relative_to(PACKAGE).as_posix() for path in source_files() if path.is_relative_to(PACKAGE / "operators")
     }
@@ -139,14 +140,15 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
         "errors", "units", "chips", "hardware", "files", "constants", "candidate", "records", "hlo", "dumps",
-        "operators", "prepare", "judge", "judge.sandbox", "judge.simulate", "judge.evaluate", "judge.verdict",
+        "operators", "prepare", "judge", "sandbox", "judge.simulate", "judge.evaluate", "judge.verdict",
         "judge.key",
     }  # fmt: skip
 
 
 def test_the_judge_is_python_alone() -> None:
     """The key hashes modules: a table beside them would change a verdict and not the key."""
-    files = [path for path in (PACKAGE / "judge").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    found = [path for home in ("judge", "sandbox") for path in (PACKAGE / home).rglob("*")]
+    files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
     assert [path for path in files if path.suffix != ".py"] == []
 
 

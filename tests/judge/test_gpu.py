@@ -28,11 +28,11 @@ from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.timing import device
 from harness.judge.evaluate.trace import kernels
 from harness.judge.evaluate.trace.fingerprint import fingerprint
-from harness.judge.sandbox import environment, profiling
-from harness.judge.sandbox.messages import Rejected
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
 from harness.records import Evidence
+from harness.sandbox import environment, profiling
+from harness.sandbox.messages import Rejected
 
 # jax 0.12 says so whenever such a kernel is lowered.
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")

@@ -9,7 +9,6 @@ from planted import naive
 
 from harness import contest as contests
 from harness.errors import RatchetError
-from harness.judge.sandbox import confinement
 from harness.ledger import Ledger
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
@@ -19,6 +18,7 @@ from harness.loop.guard import Tampering, Watch
 from harness.loop.search import WholeGrid
 from harness.loop.sweep import sweep
 from harness.records import Policy
+from harness.sandbox import confinement
 
 LOG = "refs/ratchet/root/log"
 

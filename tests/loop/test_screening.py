@@ -19,10 +19,10 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.sandbox.environment import environment
 from harness.loop import screening
 from harness.loop.screening import Answer, Place, Places, Process, Request
 from harness.records import Evidence, Key, Policy
+from harness.sandbox.environment import environment
 
 
 @pytest.fixture(scope="module")

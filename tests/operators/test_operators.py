@@ -22,12 +22,12 @@ from harness.hardware import chip
 from harness.judge.evaluate.evaluation import evaluate
 from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
-from harness.judge.sandbox.messages import Rejected
 from harness.judge.simulate import run
 from harness.loop import scaffold
 from harness.operators import Defined, Problem, complaints, defined, require_conforming
 from harness.operators.probes import Part
 from harness.records import ExpectedCount, Policy, Work
+from harness.sandbox.messages import Rejected
 
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
 PROGRAMS = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""')]

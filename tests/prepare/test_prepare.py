@@ -17,9 +17,9 @@ from harness import contest as contests
 from harness.cli.verbs import VERBS
 from harness.errors import RatchetError
 from harness.judge import key as keys
-from harness.judge.sandbox import confinement
 from harness.operators import Defined, Suite, defined
 from harness.prepare import confined, data
+from harness.sandbox import confinement
 
 HOUSE = Path(PROJECT)
 CONTESTS = sorted({HOUSE, *(path.parent for path in HOUSE.glob("*/*/prepare.py") if "fixtures" not in path.parts)})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax.profiler import ProfileData
 
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 Stats = Mapping[str, int | float | str]
 

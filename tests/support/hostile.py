@@ -5,10 +5,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.messages import Done
 from harness.records import Failure
+from harness.sandbox import environment
+from harness.sandbox.child import Children
+from harness.sandbox.messages import Done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import pytest
 import harness
 from harness import contest as contests
 from harness.judge import key as keys
-from harness.judge.sandbox.environment import environment
 from harness.operators import OPERATORS
 from harness.records import Key
+from harness.sandbox.environment import environment
 
 PACKAGE = Path(harness.__file__).parent
 ROOT = PACKAGE.parent

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from harness.hardware import Chip, chip
 from harness.judge.evaluate.messages import ShapesReply, ShapesRequest, TraceReply, TraceRequest
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child
 from harness.loop import scaffold
 from harness.operators import Attention, Problem
 from harness.records import Failure, Policy
+from harness.sandbox import environment
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Child
 
 ROOT = Path(__file__).parents[2]
 NAIVE = scaffold.text("attention", "kernel.py").decode()

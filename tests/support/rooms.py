@@ -27,7 +27,7 @@ FLOORS = {
     "report_words": 3,
     "operators": 3,
     "problems": 4,
-    "judge.sandbox": 4,
+    "sandbox": 4,
     "judge.simulate": 4,
     "judge.evaluate": 5,
     "judge.verdict": 5,
@@ -48,18 +48,20 @@ WALLS = {
     "workbench": {
         "advice": "it serves people who never run the ratchet",
         "judge.verdict": "it serves people who never run the ratchet",
+        "judge.evaluate": "it serves people who never run the ratchet",
+        "judge.key": "it serves people who never run the ratchet",
         "judge.simulate": "it shows what a profiler saw",
     },
     "render": {
         "dumps": "it turns records into text",
         "operators": "it turns records into text",
-        "judge.sandbox": "it turns records into text",
+        "sandbox": "it turns records into text",
         "judge.simulate": "it turns records into text",
         "judge.evaluate": "it turns records into text",
         "judge.verdict": "it turns records into text",
         "judge.key": "it turns records into text",
     },
-    "judge.verdict": {"judge.sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
+    "judge.verdict": {"sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
     "operators": {"dumps": "a problem knows no compiler"},
 }
 # What holds the texts of kernels is no part that imports.

@@ -99,16 +99,16 @@ GUARDS = (
     _guard(
         "files named one by one",
         "reads_passwd",
-        "judge/sandbox/readable.py",
+        "sandbox/readable.py",
         '_strict_installed = installed\ndef installed(): return (*_strict_installed(), "/etc")',
     ),
     _guard(
         "system calls named one by one",
         "takes_shared_memory",
-        "judge/sandbox/system_calls.py",
+        "sandbox/system_calls.py",
         'ALLOWED["more"] = "shmget 29 194  shmctl 31 195"',
     ),
-    _guard("confinement", "moves_branch", "judge/sandbox/confinement.py", "def confine(confinement): pass"),
+    _guard("confinement", "moves_branch", "sandbox/confinement.py", "def confine(confinement): pass"),
     _guard(
         "nothing tampered with",
         "edits_judge",
@@ -119,24 +119,24 @@ GUARDS = (
     _guard(
         "nothing left behind",
         "leaves_a_daemon",
-        "judge/sandbox/processes.py",
+        "sandbox/processes.py",
         "def below(leaders): return ()",
         "confinement",
     ),
     _guard(
         "time limit",
         "hangs",
-        "judge/sandbox/child.py",
+        "sandbox/child.py",
         "_strict_ask = Children.ask\nChildren.ask = lambda self, *words: _strict_ask(self, *words[:-1], 600.0)",
     ),
     _guard(
         "memory limit",
         "memory_hog",
-        "judge/sandbox/processes.py",
+        "sandbox/processes.py",
         "from dataclasses import replace\n_strict_below = below\n"
         "def below(leaders): return tuple(replace(one, resident_bytes=0) for one in _strict_below(leaders))",
     ),
-    _guard("output limit", "floods", "judge/sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
+    _guard("output limit", "floods", "sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
     # What the trace shows.
     _guard("one device", "sharded", "judge/evaluate/trace/one_core.py", "def refuse_sharded(jaxpr): pass"),
     _guard(

@@ -13,8 +13,8 @@ from xprof.convert.events_db.python.pywrap_events_db_c_api import xspace_to_parq
 
 from harness.cli import main
 from harness.errors import RatchetError
-from harness.judge.sandbox import environment
 from harness.records import Capture
+from harness.sandbox import environment
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.op_times import OperationTime, op_times
 from harness.workbench.profiles.reading import read

@@ -18,10 +18,10 @@ from harness.cli import main
 from harness.cli.profile import session_label
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.judge.sandbox import environment
 from harness.loop.exported import exported
 from harness.loop.scaffold import scaffold
 from harness.records import Policy, Row
+from harness.sandbox import environment
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.profiles import conversion, places, reading

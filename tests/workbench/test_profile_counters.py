@@ -8,8 +8,8 @@ import pytest
 import xprof
 from capture_examples import counters_run, cpu_run, one_device_run
 
-from harness.judge.sandbox import environment
 from harness.records import Table
+from harness.sandbox import environment
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.counters import counters
 from harness.workbench.profiles.reading import read

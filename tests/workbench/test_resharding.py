@@ -15,8 +15,8 @@ from harness.errors import UsageError
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.hlo.sharding import Mesh
-from harness.judge.sandbox import environment
 from harness.records import Table
+from harness.sandbox import environment
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.resharding import laid_out, spared
 from harness.workbench.profiles import reading

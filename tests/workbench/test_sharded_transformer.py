@@ -10,7 +10,7 @@ import pytest
 from loop_fixtures import PROJECT
 
 from harness.cli import main
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(PROJECT) / "examples" / "sharded-transformer" / "transformer.py"

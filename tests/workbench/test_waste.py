@@ -12,8 +12,8 @@ from capture_examples import one_device_run
 
 from harness.hardware import chip
 from harness.hlo import parse
-from harness.judge.sandbox import environment
 from harness.records import Table
+from harness.sandbox import environment
 from harness.workbench.hlo import matrix_fill
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables

@@ -36,11 +36,11 @@ from harness.judge.evaluate.trace import (
 )
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.traced import Traced, traced_program
-from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import Done, Rejected
 from harness.operators import Problem
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
+from harness.sandbox import arrays
+from harness.sandbox.messages import Done, Rejected
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
 # pre-scaling Q of the contest is 0.002 % of it.

@@ -16,12 +16,12 @@ from harness import operators
 from harness.judge.evaluate.draws import mode_of
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
-from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import Rejected
 from harness.operators import Problem
 from harness.operators.timing import differing
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Check, Failure, Mode
+from harness.sandbox import arrays
+from harness.sandbox.messages import Rejected
 
 
 def check(request: CheckRequest) -> CheckReply:

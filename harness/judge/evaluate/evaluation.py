@@ -19,13 +19,13 @@ from harness.judge.evaluate.state import State
 from harness.judge.evaluate.suite import evaluate_suite
 from harness.judge.evaluate.timing.device import source
 from harness.judge.evaluate.walk import Evaluation
-from harness.judge.sandbox import confinement, warm
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.environment import environment
-from harness.judge.sandbox.strip_paths import strip_paths
 from harness.operators import Defined, Member, Problem, Suite, require_conforming
 from harness.operators.timing import Stated
 from harness.records import Evidence, Policy
+from harness.sandbox import confinement, warm
+from harness.sandbox.child import Children
+from harness.sandbox.environment import environment
+from harness.sandbox.strip_paths import strip_paths
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
 

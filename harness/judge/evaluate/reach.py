@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.hardware import Chip
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.confinement import Confinement
 from harness.records import Failure, Simulation
+from harness.sandbox.child import Children
+from harness.sandbox.confinement import Confinement
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from harness.candidate import Candidate
 from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.dialogue import Progress as Progress
 from harness.operators import Member, Problem, Suite
 from harness.records import Draw, Evidence, Policy, Simulation, Source, Trace
+from harness.sandbox import environment
+from harness.sandbox.dialogue import Progress as Progress
 
 Simulate = Callable[..., Simulation]
 

@@ -49,9 +49,9 @@ from harness.judge.evaluate.state import (
 )
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
-from harness.judge.sandbox import handover
 from harness.operators.space import DRAWN
 from harness.records import Failure, Latency, Policy, Simulation
+from harness.sandbox import handover
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0

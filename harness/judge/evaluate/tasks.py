@@ -20,8 +20,8 @@ from harness.judge.evaluate.messages import (
     TraceReply,
     TraceRequest,
 )
-from harness.judge.sandbox.messages import Done
 from harness.records import Simulation
+from harness.sandbox.messages import Done
 
 ChildName = Literal["candidate", "checker", "compiler", "simulator", "timer"]
 MODULES: dict[ChildName, str] = {

@@ -15,11 +15,11 @@ from harness.judge.evaluate.stages import STAGES, left_out
 from harness.judge.evaluate.state import DEVICE, FULL, REDUCED, Answer, Known, Product, Rank, Stage, State
 from harness.judge.evaluate.tasks import TASKS
 from harness.judge.evaluate.workers import Workers
-from harness.judge.sandbox import confinement
-from harness.judge.sandbox import environment as environments
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Job
 from harness.records import Evidence, Failure
+from harness.sandbox import confinement
+from harness.sandbox import environment as environments
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Job
 
 # With fewer cores, the full shape waits while there is a program to compile and simulate, which has one core, and
 # reduced shapes to check, which have the rest.

@@ -5,9 +5,9 @@ from collections.abc import Container, Mapping
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
 from harness.judge.evaluate.tasks import MODULES, ChildName
-from harness.judge.sandbox import environment as environments
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child, Job
+from harness.sandbox import environment as environments
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Child, Job
 
 # What is not needed yet leaves the cores to what is.
 _NICENESS = 10

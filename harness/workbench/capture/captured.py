@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 
-from harness.judge.sandbox import profiling
-from harness.judge.sandbox.messages import Done
 from harness.operators import Problem
+from harness.sandbox import profiling
+from harness.sandbox.messages import Done
 from harness.workbench.capture.messages import (
     CaptureReply,
     CaptureRequest,

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from harness.candidate import Candidate
 from harness.hardware import Chip
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.confinement import Confinement
-from harness.judge.sandbox.dialogue import Dialogue
-from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.profiles import TraceMode
 from harness.operators import Problem
 from harness.records import KERNEL, Policy, Source
+from harness.sandbox import environment
+from harness.sandbox.confinement import Confinement
+from harness.sandbox.dialogue import Dialogue
+from harness.sandbox.jobs import Child
+from harness.sandbox.profiles import TraceMode
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
 from harness.workbench.profiles.places import RUNS
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.judge.sandbox.profiles import TraceMode
+from harness.sandbox.profiles import TraceMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
-from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import Done
+from harness.sandbox.jobs import Child
+from harness.sandbox.messages import Done
 from harness.workbench.capture.capturing import Exported
 from harness.workbench.capture.messages import (
     ContinuousRequest,

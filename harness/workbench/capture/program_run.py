@@ -6,9 +6,9 @@ from pathlib import Path
 
 import harness
 from harness.errors import RatchetError, UsageError
-from harness.judge.sandbox.child import Children
 from harness.records import Failure
 from harness.records.doctor import ProgramRun
+from harness.sandbox.child import Children
 from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.second_call import second_call

@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from harness.judge.sandbox.messages import Rejected
 from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Transfers
+from harness.sandbox.messages import Rejected
 from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from xprof.api import continuous_profiling_snapshot
 
-from harness.judge.sandbox.messages import Done
+from harness.sandbox.messages import Done
 from harness.workbench.capture.messages import ContinuousRequest, SnapshotReply, SnapshotRequest
 
 

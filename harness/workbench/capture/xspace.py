@@ -5,11 +5,11 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.files import refusals_in_words, write_atomically
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.messages import Done
-from harness.judge.sandbox.profiles import XspaceRequest
 from harness.records import Failure
+from harness.sandbox import environment
+from harness.sandbox.child import Children
+from harness.sandbox.messages import Done
+from harness.sandbox.profiles import XspaceRequest
 from harness.workbench.profiles.places import host_name
 
 # Importing JAX and reading some MB of text take a few seconds.
@@ -27,7 +27,7 @@ def write(text: str, path: Path) -> None:
         with refusals_in_words(f"writing {source}"):
             source.write_text(text, encoding="utf-8")
         with Children(_BYTES) as children:
-            child = children.start("profile", "harness.judge.sandbox.profiling", Path(scratch), environment.on_cpu())
+            child = children.start("profile", "harness.sandbox.profiling", Path(scratch), environment.on_cpu())
             host = host_name(path)
             request = XspaceRequest(text=str(source), profile=str(profile), host=host)
             children.ask(child, "profile", "profile", "xspace", request, Done, _SECONDS)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 # A TPU that is busy, or not there although libtpu is, is noticed within a minute.
 _SECONDS = 120.0

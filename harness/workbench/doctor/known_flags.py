@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from harness.hardware import DEFAULT_CHIP, chip
-from harness.judge.sandbox import confinement, environment
 from harness.records.doctor import Answers, Known, Settings
+from harness.sandbox import confinement, environment
 
 _SECONDS = 120.0
 # One start for every value that jaxlib refuses: it stops at the first.
@@ -23,7 +23,7 @@ _TRIES = 6
 _CONFINED = """
 import sys
 from harness import limits
-from harness.judge.sandbox.confinement import Confinement, confine
+from harness.sandbox.confinement import Confinement, confine
 limits.end_with_parent()
 limits.confine(0)
 confine(Confinement(writable=(sys.argv[1],)))

@@ -17,8 +17,8 @@ from jax.extend import core
 from planted import CHANGING, MEDIUM
 
 from harness.judge.evaluate.trace import constants, jaxprs, same_program
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox import environment
+from harness.sandbox.messages import Rejected
 
 X = np.zeros((16, 128), np.float32)
 
@@ -153,7 +153,7 @@ _TRACED = """
 from harness.hardware import chip
 from harness.judge.evaluate import candidate
 from harness.judge.evaluate.trace import constants, integrity
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 from harness.judge.evaluate.messages import ShapesRequest, TraceRequest
 
 constants.taken_over = lambda closed: closed

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.judge.evaluate import correctness
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 # With a NaN, with no elements, without an axis.
 INPUTS = (np.array([np.nan, 1], np.float32), np.zeros((0, 2)), np.array(3.0))

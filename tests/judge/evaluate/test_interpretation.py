@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation
 from harness.judge.evaluate.trace import grids
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 ROWS, COLUMNS = 16, 256
 

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.judge.evaluate.trace.known_bugs import refuse
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 ASKS = "from jax.experimental import pallas as pl\n\ndef body(ref):\n    last = pl.num_programs(0) - 1\n"
 SPELLINGS = (ASKS, "from jax.experimental.pallas import num_programs as n\n", "size = getattr(pl, 'num_programs')\n")

@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 
 from harness.hardware import chip
 from harness.judge.evaluate.trace import jaxprs, known_tables, traffic
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 X = jax.ShapeDtypeStruct((256, 128), jnp.float32)
 SIZES = jax.ShapeDtypeStruct((4,), jnp.int32)

@@ -16,12 +16,12 @@ from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
-from harness.judge.sandbox import confinement
 from harness.judge.verdict import decision
 from harness.operators import Attention
 from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence
 from harness.records.evidence import Mode
+from harness.sandbox import confinement
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 

@@ -13,9 +13,9 @@ from jax.profiler import ProfileData
 from harness.judge.evaluate.messages import MoreRequest
 from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.evaluate.timing.device_timing import calls_per_sample, more, tick_seconds
-from harness.judge.sandbox.profiling import device_seconds
 from harness.judge.verdict import compare_measured
 from harness.records import Failure, PairedBenchmark, Policy, Samples
+from harness.sandbox.profiling import device_seconds
 
 POLICY = Policy(looks=(20, 40, 80))
 

@@ -17,9 +17,9 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import Seen, SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
-from harness.judge.sandbox import confinement
 from harness.operators import Attention
 from harness.records import Evidence, Failure, Policy
+from harness.sandbox import confinement
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 pytestmark = pytest.mark.skipif(confinement.landlock_version() is None, reason="nothing is kept without Landlock")

@@ -21,7 +21,7 @@ from harness.advice import semantics_page
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import chip_model, interpretation
 from harness.judge.evaluate.trace import semantics, semantics_table
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 F32, BF16 = jnp.float32, jnp.bfloat16
 X = jax.ShapeDtypeStruct((16, 128), F32)

@@ -18,9 +18,9 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.trace import jaxprs, traffic, vmem
-from harness.judge.sandbox import environment
 from harness.loop import scaffold
 from harness.operators import Attention
+from harness.sandbox import environment
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.dumps.llo import Schedule, read_module
 from harness.hardware import chip
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from harness.judge.evaluate.messages import ArtifactCheckRequest
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.kernels import Kernel, of_program
 from harness.judge.evaluate.trace.packages import digested
-from harness.judge.sandbox.messages import Done, Rejected
+from harness.sandbox.messages import Done, Rejected
 
 # The lines of MLIR's generic form that are counted: name of the operation, types of its operands.
 _OPERATION = re.compile(r'(?:(?P<value>%\w+) = )?"(?P<name>[\w.]+)"\(.*: \((?P<operands>[^()]*)\) -> (?P<result>.*)$')

@@ -13,8 +13,8 @@ from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.evaluate.messages import ArtifactCheckRequest, CompileReply, CompileRequest
-from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox import arrays
+from harness.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.

@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend import core
 
 from harness.judge.evaluate.interpret import chip_model
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 # What XLA is known to leave out. Other types are tested, not looked at in every evaluation.
 _DTYPES = ("bfloat16", "int8", "uint8")

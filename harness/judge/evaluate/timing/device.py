@@ -6,9 +6,9 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip_of_device
 from harness.judge.evaluate.messages import DeviceReply, DeviceRequest
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
 from harness.records import Failure, Source
+from harness.sandbox import environment
+from harness.sandbox.child import Children
 
 # Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's
 # driver: one numbered file for each GPU.

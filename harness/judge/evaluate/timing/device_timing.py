@@ -25,8 +25,8 @@ from harness.judge.evaluate.messages import (
     MeasureRequest,
     MoreRequest,
 )
-from harness.judge.sandbox import profiling
 from harness.records import Samples
+from harness.sandbox import profiling
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.

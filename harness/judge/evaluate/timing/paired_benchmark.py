@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from harness.errors import RatchetError
 from harness.judge.evaluate.messages import MeasureReply, MeasureRequest, MoreRequest
 from harness.judge.evaluate.timing.requests import measure_request
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.confinement import Confinement
-from harness.judge.sandbox.jobs import Child
 from harness.records import Failure, PairedBenchmark, Policy, Samples
+from harness.sandbox import environment
+from harness.sandbox.child import Children
+from harness.sandbox.confinement import Confinement
+from harness.sandbox.jobs import Child
 
 if TYPE_CHECKING:
     # A time does not follow from how a problem is checked: its statement is all that is asked for here.

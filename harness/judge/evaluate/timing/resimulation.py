@@ -6,11 +6,11 @@ from pathlib import Path
 
 from harness.hardware import Chip
 from harness.judge.evaluate.messages import ResimulateReply, ResimulateRequest
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.confinement import Confinement
-from harness.judge.sandbox.jobs import Job
 from harness.records import Failure, Policy, Resimulation
+from harness.sandbox import environment
+from harness.sandbox.child import Children
+from harness.sandbox.confinement import Confinement
+from harness.sandbox.jobs import Job
 
 SecondsOn = Callable[..., tuple[float | None, ...]]
 # The runs keep their own deadline; this is for starting the process, reading the dumps, and the answer.

@@ -13,7 +13,7 @@ from jax._src.interpreters import partial_eval
 from jax._src.random import prng
 from jax.extend import core
 
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 # Types of which nothing can be changed (ml_dtypes has put its own among numpy's), and those of arrays.
 _NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *np.sctypeDict.values())) - {np.void}

@@ -17,8 +17,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from harness.judge.evaluate.trace import imports
-from harness.judge.sandbox.messages import Rejected, described, traced
 from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
+from harness.sandbox.messages import Rejected, described, traced
 
 FILE = "kernel.py"
 # A kernel.py may change it while it runs.

@@ -5,7 +5,7 @@ from typing import Any
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
 
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 Equation = Any
 

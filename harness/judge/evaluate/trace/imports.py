@@ -13,8 +13,8 @@ import sys
 import types
 from collections.abc import Container, Iterable, Iterator
 
-from harness.judge.sandbox.messages import Rejected
 from harness.operators import defined
+from harness.sandbox.messages import Rejected
 
 _PLAIN = frozenset((
     "__future__", "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",

@@ -18,8 +18,8 @@ import jax
 from jax._src import monitoring
 
 import harness
-from harness.judge.sandbox.messages import Rejected
 from harness.operators import defined
+from harness.sandbox.messages import Rejected
 
 # What JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing that traces,
 # compiles or runs a program for a TPU or a CPU reads it.

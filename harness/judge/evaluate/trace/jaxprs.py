@@ -12,7 +12,7 @@ from jax._src.state.types import AccumEffect, WriteEffect
 from jax.extend import core
 
 from harness.judge.evaluate.trace import constants, grids
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 Jaxpr = Any
 Equation = Any

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 

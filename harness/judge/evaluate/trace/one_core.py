@@ -9,7 +9,7 @@ from jax import sharding
 
 from harness.hardware import Chip
 from harness.judge.evaluate.trace.jaxprs import DOTS, Equation, Jaxpr, equations, line_of, pallas_calls
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
 # or are refused with the other operations of a kernel.

@@ -10,7 +10,7 @@ from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
 from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
-from harness.judge.sandbox.messages import Rejected
+from harness.sandbox.messages import Rejected
 
 PAGE = "docs/SEMANTICS.md"
 ENTRIES: dict[str, Entry] = {name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives}

@@ -6,9 +6,9 @@ from typing import Any
 
 from harness.judge.evaluate.trace import contract, jaxprs, same_program
 from harness.judge.evaluate.trace.traced import Traced, traced_program
-from harness.judge.sandbox.messages import Rejected
 from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
+from harness.sandbox.messages import Rejected
 
 # What orders reads and writes of memory otherwise than the steps of a grid do.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))

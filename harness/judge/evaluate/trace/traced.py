@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.trace import constants, jaxprs, known_tables, one_core, semantics, traffic
-from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import Rejected
 from harness.operators import Problem, timing_inputs
 from harness.records import PallasCall, Statement
+from harness.sandbox import arrays
+from harness.sandbox.messages import Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

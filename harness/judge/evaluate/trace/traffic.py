@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.trace import grids
-from harness.judge.sandbox.messages import Rejected
 from harness.records import Array, PallasCall, Scratch, Window
+from harness.sandbox.messages import Rejected
 
 # The tile of TPU vector memory: 128 lanes by 8 sublanes of 32 bits; narrower types pack
 # 2 or 4 rows into a sublane (JAX documentation, "Pallas TPU: quickstart and details").

@@ -21,8 +21,8 @@ from pathlib import Path
 import msgspec
 
 import harness
-from harness.judge.sandbox import environment
-from harness.judge.sandbox.confinement import Confinement, offered
+from harness.sandbox import environment
+from harness.sandbox.confinement import Confinement, offered
 
 # What every judgement's processes import.
 PRELOADED = (
@@ -180,7 +180,7 @@ def _started() -> _Server | None:
         try:
             # In this process's session, which tells it from what a candidate started.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.judge.sandbox.forking", str(theirs.fileno()), *PRELOADED],
+                [sys.executable, "-P", "-m", "harness.sandbox.forking", str(theirs.fileno()), *PRELOADED],
                 cwd="/",
                 env={**given, "HOME": "/", "TMPDIR": "/"},
                 stdin=subprocess.DEVNULL,

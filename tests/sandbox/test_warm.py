@@ -19,10 +19,10 @@ from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Request
-from harness.judge.sandbox import confinement, environment, warm
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.messages import Done
 from harness.records import Failure
+from harness.sandbox import confinement, environment, warm
+from harness.sandbox.child import Children
+from harness.sandbox.messages import Done
 
 _layers = confinement.offered(is_confined=True)
 pytestmark = pytest.mark.skipif(
@@ -220,7 +220,7 @@ def test_with_a_second_thread_it_does_not_fork(tmp_path: Path, monkeypatch: pyte
 def test_nothing_outlives_the_judging_process(tmp_path: Path, number: signal.Signals) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from harness.judge.sandbox import environment, warm\nfrom harness.judge.sandbox.child import Children\n"
+        "from harness.sandbox import environment, warm\nfrom harness.sandbox.child import Children\n"
         "with Children(1 << 32) as children:\n"
         f"    child = children.start('candidate', 'harness.judge.evaluate.candidate', Path({str(tmp_path)!r}),\n"
         "                            environment.on_cpu())\n"

@@ -17,9 +17,9 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
-from harness.judge.sandbox import confinement, handover, readable
-from harness.judge.sandbox.messages import Rejected
 from harness.records import Failure
+from harness.sandbox import confinement, handover, readable
+from harness.sandbox.messages import Rejected
 
 needs_landlock = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel has no Landlock")
 
@@ -236,7 +236,7 @@ def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [
     "import ctypes", "from subprocess import run", "import importlib.util as u", "import jax\nimport gc", "eval('1')",
     "import sys\nsys._getframe(1)", "getattr(f, '__globals__')", "x = ().__class__.__base__.__subclasses__()",
-    "import harness.judge.sandbox.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
+    "import harness.sandbox.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
     "from numpy import ctypeslib", "from numpy.core._internal import ctypes", "x.ctypes._ctypes", "np.f2py.compile(x)",
     "getattr(np, 'ctypeslib')", "getattr(np, 'core._internal.ctypes')", "import sys\nsys.modules['ctypes']",
     "import functools\nfunctools.sys", "from functools import sys", "import random\nrandom._os.system('ls')",

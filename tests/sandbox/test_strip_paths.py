@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from harness.judge.sandbox.strip_paths import strip_paths
 from harness.records import Failure
+from harness.sandbox.strip_paths import strip_paths
 
 DETAIL = """\
 Traceback (most recent call last):

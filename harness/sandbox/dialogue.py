@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.errors import RatchetError
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child, Job
 from harness.records import Failure, Stage
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Child, Job
 
 # Hears of a stage, of how it stands, and how many seconds it took.
 Progress = Callable[[str, str, float], None]

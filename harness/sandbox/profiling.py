@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from harness.judge.sandbox.messages import Done
-from harness.judge.sandbox.profiles import TraceMode, XspaceRequest
+from harness.sandbox.messages import Done
+from harness.sandbox.profiles import TraceMode, XspaceRequest
 
 _STEP = "kernel_step_"
 # What stands beside kernels among the events of a GPU's stream.

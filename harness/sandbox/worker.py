@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from harness.errors import RatchetError
-from harness.judge.sandbox import strip_paths
-from harness.judge.sandbox.confinement import FILE_BYTES, Confinement, confine
-from harness.judge.sandbox.messages import FAILURE, VALUE, Rejected, Request, described, traced
 from harness.records import Failure, Stage
+from harness.sandbox import strip_paths
+from harness.sandbox.confinement import FILE_BYTES, Confinement, confine
+from harness.sandbox.messages import FAILURE, VALUE, Rejected, Request, described, traced
 
 HEADER = struct.Struct("!Q")
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.

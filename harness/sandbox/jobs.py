@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.judge.sandbox import processes, strip_paths, warm
 from harness.records import Stage
+from harness.sandbox import processes, strip_paths, warm
 
 # On a busy machine a child has more seconds, but not more than so many times its limit.
 _MOST_WAITING = 8

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import msgspec
 
-from harness.judge.sandbox import worker
-from harness.judge.sandbox.warm import ForkRequest
+from harness.sandbox import worker
+from harness.sandbox.warm import ForkRequest
 
 _MOST_BYTES = 1 << 16
 # For the kernel to hand an orphan to the process that adopts it.

@@ -19,12 +19,12 @@ from typing import Any, Self
 import msgspec
 
 import harness
-from harness.judge.sandbox import processes, replies, warm
-from harness.judge.sandbox.confinement import Confinement
-from harness.judge.sandbox.jobs import Child, Job, is_over
-from harness.judge.sandbox.messages import FAILURE, VALUE, Request
-from harness.judge.sandbox.worker import HEADER
 from harness.records import Failure, Stage
+from harness.sandbox import processes, replies, warm
+from harness.sandbox.confinement import Confinement
+from harness.sandbox.jobs import Child, Job, is_over
+from harness.sandbox.messages import FAILURE, VALUE, Request
+from harness.sandbox.worker import HEADER
 
 # What is kept of a child's output to be shown, and how much it may print before it is ended:
 # the tracebacks and logs of JAX are a few hundred KB at most.
@@ -132,7 +132,7 @@ class Children:
         """An interpreter of its own, which is confined before it imports anything."""
         confined = msgspec.json.encode(confinement).decode()
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.judge.sandbox.worker", module, str(channel), confined],
+            [sys.executable, "-P", "-m", "harness.sandbox.worker", module, str(channel), confined],
             cwd=directory,
             env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
             stdin=subprocess.DEVNULL,

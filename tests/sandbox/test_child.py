@@ -12,10 +12,10 @@ from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
 from harness.judge.evaluate.messages import TraceReply, TraceRequest
-from harness.judge.sandbox import environment, processes
-from harness.judge.sandbox.child import Children
-from harness.judge.sandbox.jobs import Child
 from harness.records import Failure
+from harness.sandbox import environment, processes
+from harness.sandbox.child import Children
+from harness.sandbox.jobs import Child
 
 IMPORT = "import math\n"
 

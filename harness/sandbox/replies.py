@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from harness.judge.sandbox import strip_paths
+from harness.sandbox import strip_paths
 
 # Numbers are counts, bytes and cycles, and are printed: more than 64 bits are none of these.
 _LARGEST = 1 << 63

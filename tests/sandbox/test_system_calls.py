@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hostile import attack
 
-from harness.judge.sandbox import confinement, system_calls
 from harness.records import Failure
+from harness.sandbox import confinement, system_calls
 
 filtered = pytest.mark.skipif(
     not confinement.offered(True).system_calls_filtered, reason="system calls are filtered on x86-64 and aarch64 Linux"

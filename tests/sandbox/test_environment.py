@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 TWO = "0::/pod/container\n"
 ONE = "4:memory:/box\n3:cpu,cpuacct:/box\n0::/\n"

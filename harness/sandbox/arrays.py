@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judge.sandbox.messages import Rejected
 from harness.records import Array
+from harness.sandbox.messages import Rejected
 
 
 def dtype(name: str) -> np.dtype[Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import harness
 from harness.hardware import Chip
-from harness.judge.sandbox import tracing_flags
 from harness.records import Environment
+from harness.sandbox import tracing_flags
 
 # What a child gets of the caller's environment: where programs and libraries are, and how dates and
 # letters are written. Nothing else: settings that would change what is traced, compiled or run, and

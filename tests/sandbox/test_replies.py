@@ -10,8 +10,8 @@ import pytest
 from hostile import attack
 
 from harness.judge.evaluate.messages import TraceReply
-from harness.judge.sandbox import replies, strip_paths
 from harness.records import Claims, Failure, Trace
+from harness.sandbox import replies, strip_paths
 
 # A child that takes the channel and the number of the request from the frames above it, and answers for itself.
 ANSWER = """
@@ -143,4 +143,4 @@ def test_a_path_without_end_takes_no_time() -> None:
 
 def test_a_rejection_is_bounded_as_well(tmp_path: Path) -> None:
     code = "raise Rejected('static', 'race', 'm\\ud800' * 9999, 'd' * 99999)"
-    assert failure(tmp_path, f"from harness.judge.sandbox.messages import Rejected\n{code}").kind == "race"
+    assert failure(tmp_path, f"from harness.sandbox.messages import Rejected\n{code}").kind == "race"

@@ -16,8 +16,8 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from harness.judge.sandbox import readable, system_calls
 from harness.records import Isolation
+from harness.sandbox import readable, system_calls
 
 # An exported program is a few MB with its constants, outputs are as large as the problem's arrays.
 FILE_BYTES = 4 << 30

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.judge.sandbox import environment
+from harness.sandbox import environment
 
 # prctl(2): orphans below this process become its children, not init's, however often they forked.
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37

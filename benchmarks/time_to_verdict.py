@@ -27,8 +27,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from harness import contest as contests
-from harness.candidate import Candidate
-from harness.constants import rewrite
+from harness.candidate import Candidate, rewrite
 from harness.judge.evaluate.request import Listener
 from harness.loop import scaffold
 from harness.loop.evaluate import evaluate, request

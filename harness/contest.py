@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness import links
+from harness import files
 from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
@@ -105,7 +105,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
                 f"expected a contest (prepare.py and kernel.py), found no {name} in {directory}; "
                 "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
-    links.refuse(directory)
+    files.refuse_links(directory)
     path = directory / "prepare.py"
     problem, own_chip = _prepared(path)
     return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))

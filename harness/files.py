@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, and the operating system's refusals in words."""
+"""Files that are written wholly or not at all, refusals of the operating system in words, and links that lead out."""
 
 import contextlib
 import errno
@@ -92,3 +92,22 @@ def cache_directory() -> Path | None:
     """The ratchet's folder among the user's caches, which may not be there yet; None for a user without a home."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", ""), ".cache")
     return Path(folder) / "kernel-ratchet" if os.path.isabs(folder) else None
+
+
+# What a kernel.py is read from is recorded, and the folders are written to.
+LINKS_OF_A_CONTEST = ("*.py", "experiments", "attempts.jsonl", "profile_data")
+
+
+def refuse_links(directory: Path) -> None:
+    """Raises RatchetError `outside` where what verbs read or write of the contest lies outside its repository."""
+    folder = directory.resolve()
+    root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+    for path in (path for pattern in LINKS_OF_A_CONTEST for path in folder.glob(pattern)):
+        # Of a link that goes round in circles this is the link itself, which no verb can open.
+        target = Path(os.path.realpath(path))
+        if path.is_symlink() and not target.is_relative_to(root):
+            raise RatchetError(
+                "outside",
+                f"{path} is a symbolic link to {target}, which lies outside the repository {root}: put the "
+                "file itself there, if you trust where the link comes from",
+            )

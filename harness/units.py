@@ -57,3 +57,8 @@ def change(time_ratio: float, digits: int = 1) -> str:
     """A ratio new/old as the change that it is: `0.508` -> `-49.2%`, `1.0` -> `0.0%`."""
     text = f"{100 * (time_ratio - 1):+.{digits}f}"
     return f"{text.lstrip('+-') if float(text) == 0 else text}%"
+
+
+def quantity(number: int, noun: str, many: str | None = None) -> str:
+    """`1, "attempt"` -> `1 attempt`; `1200, "attempt"` -> `1,200 attempts`; `many` where an s is not enough."""
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"

@@ -14,7 +14,7 @@ from harness.judge.verdict import roofline
 from harness.judge.verdict.changes import Figures, movable
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
-from harness.report_words import part_words
+from harness.records.report_words import part_words
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
 # A line that shares less than this with another is not that line rewritten: `h = h_ref[...].astype(jnp.float32)` and

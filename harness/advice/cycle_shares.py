@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from harness.records import CycleBreakdown, CycleShares, LineTime, Share, Simulation
-from harness.report_words import part_words
+from harness.records.report_words import part_words
 
 _HOTTEST = 3
 

@@ -9,7 +9,7 @@ from harness.advice.score_block import float_inputs, is_attention, score_block_b
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
 from harness.records import Ceiling, CounterLine, Evidence, PallasCall, PartKind, Report, Row, Simulation, Window
-from harness.report_words import with_chip
+from harness.records.report_words import with_chip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.amounts import quantity
 from harness.cli.arguments import directory, say
 from harness.cli.contests_page import contest_folders
 from harness.cli.documents import ChampionsDocument
@@ -18,6 +17,7 @@ from harness.loop import champions as checking
 from harness.records import CheckedChampion
 from harness.render.champions import champions_page, champions_text
 from harness.render.progress import Progress
+from harness.units import quantity
 
 _MESSAGE = """\
 Check every champion again and time accepted kernels anew

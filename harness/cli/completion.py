@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import harness
-from harness import links
+from harness import files
 from harness.cli.arguments import Parser, attempt_number, directory
 from harness.cli.program_name import INSTALLED
 from harness.cli.verb import Outcome, Verb
@@ -129,12 +129,12 @@ def _attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> lis
 
 def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
     """The constants of the contest's kernel.py, each with its value."""
-    from harness.constants import constants
+    from harness.candidate import constants
     from harness.render.layout import clean
 
     try:
         folder = directory(parsed_args.directory)
-        links.refuse(folder)
+        files.refuse_links(folder)
         kernel = folder / "kernel.py"
         # Of a pipe or a device there is no end.
         source = kernel.read_bytes() if kernel.is_file() else b""
@@ -151,7 +151,7 @@ def _members(parsed_args: Namespace, **_: object) -> list[str]:
 
     try:
         folder = directory(parsed_args.directory)
-        links.refuse(folder)
+        files.refuse_links(folder)
         prepare = folder / "prepare.py"
         stated = data.read(prepare.read_bytes()) if prepare.is_file() else None
         suite = stated[0] if stated else None

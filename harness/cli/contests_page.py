@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from git import Repo
 
-from harness.amounts import quantity
 from harness.cli.arguments import directory
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
@@ -19,7 +18,7 @@ from harness.loop.scaffold import OPERATORS
 from harness.render.contests import ContestRow, Peer, contest_row
 from harness.render.page import Story, page
 from harness.render.page.contests import contests_page
-from harness.units import decimal
+from harness.units import decimal, quantity
 
 _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import contest as contests
-from harness.amounts import quantity
 from harness.cli.arguments import directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
@@ -19,6 +18,7 @@ from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 from harness.sandbox import confinement, environment
+from harness.units import quantity
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading

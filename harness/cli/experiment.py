@@ -9,7 +9,6 @@ from harness import contest as contests
 from harness.advice import hypotheses
 from harness.advice import report as reporting
 from harness.advice.kernel_changes import kinds_of_change
-from harness.amounts import quantity
 from harness.candidate import Candidate
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
 from harness.cli.documents import AttemptDocument, JudgeDocument
@@ -30,6 +29,7 @@ from harness.loop.settings import parse
 from harness.records import Attempt, Evidence, Policy
 from harness.render import report_text
 from harness.render.progress import Progress
+from harness.units import quantity
 
 
 def experiment(given: Namespace) -> Outcome:

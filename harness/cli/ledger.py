@@ -7,7 +7,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness.advice.source_names import shown_name
-from harness.amounts import quantity
 from harness.candidate import Candidate, read_file
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
@@ -21,6 +20,7 @@ from harness.records import Evidence, Note, Row, ScaledRow
 from harness.render.layout import Files
 from harness.render.results import Shown, results_table
 from harness.render.results_csv import results_csv
+from harness.units import quantity
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 

@@ -6,11 +6,10 @@ from contextlib import suppress
 
 from harness import contest as contests
 from harness.advice import report as reporting
-from harness.candidate import Candidate
+from harness.candidate import Candidate, Settings
 from harness.cli.arguments import BASELINE, command, directory
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
-from harness.constants import Settings
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip

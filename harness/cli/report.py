@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.amounts import quantity
 from harness.cli import contests_page, table_page
 from harness.cli.arguments import command, directory, say
 from harness.cli.entries import entry_of
@@ -26,7 +25,7 @@ from harness.render.gallery import NAME, gallery
 from harness.render.page import Story, page
 from harness.render.results import recheck_words, unknown_words
 from harness.render.series import Entry, Group, groups, opening
-from harness.units import decimal
+from harness.units import decimal, quantity
 
 
 def report(given: Namespace) -> Outcome:

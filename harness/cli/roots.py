@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.links import OF_A_CONTEST
+from harness.files import LINKS_OF_A_CONTEST
 
 # A folder of captures has some hundred entries; so many take a second.
 _ENTRIES = 100_000
@@ -21,7 +21,7 @@ class Roots:
     def contest(self, folder: Path) -> Path:
         """The contest's folder, if it and what a verb reads of it lie below a root. Raises UsageError `outside`."""
         found = self._resolved(str(folder))
-        for path in (path for pattern in OF_A_CONTEST for path in found.glob(pattern)):
+        for path in (path for pattern in LINKS_OF_A_CONTEST for path in found.glob(pattern)):
             self.path(str(path))
         return found
 

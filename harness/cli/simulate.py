@@ -17,7 +17,7 @@ from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
-from harness.report_words import simulated
+from harness.records.report_words import simulated
 
 
 def simulate(given: Namespace) -> Outcome:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import files, limits
-from harness.amounts import quantity
 from harness.cli.arguments import say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.sweep import places_of
@@ -23,6 +22,7 @@ from harness.records import Cell, Column, Table
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
+from harness.units import quantity
 
 
 def table(given: Namespace) -> Outcome:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.amounts import quantity
 from harness.cli.table import checks, overview
 from harness.errors import RatchetError
 from harness.judge.verdict import compare_simulated
@@ -14,7 +13,7 @@ from harness.loop.tuning_table.row import Row, rows_in
 from harness.records import Sweep
 from harness.render.page.search import Searched, values_tried
 from harness.render.page.tuned import Tuned, TunedRow, tuned_page
-from harness.units import seconds
+from harness.units import quantity, seconds
 
 
 def page_of(folder: Path) -> tuple[bytes, str]:

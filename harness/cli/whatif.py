@@ -12,8 +12,8 @@ from harness.cli.lines import dumped
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
+from harness.records.report_words import simulated
 from harness.records.whatif import Answer, Scale
-from harness.report_words import simulated
 from harness.units import change, seconds
 
 

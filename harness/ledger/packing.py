@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness import files, limits
-from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.ledger import experiments, git, packed
 from harness.ledger import notes as notes_of
@@ -15,6 +14,7 @@ from harness.ledger.codec import RecordError, compact, decode_attempt, decode_at
 from harness.ledger.packed import Packed
 from harness.ledger.paths import PACKED_NAME, Place
 from harness.ledger.shortening import Budget, Pool, parsed, shorten, unshared
+from harness.units import quantity
 
 _ATTRIBUTES = f"{PACKED_NAME} merge=union\n"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import links
+from harness import files
 from harness.ledger import git
 
 RECORD_NAME = "attempt.json"
@@ -76,7 +76,7 @@ def place_of(directory: Path) -> Place:
     Raises RatchetError where there is no usable repository, and `outside` where a file of the contest lies elsewhere.
     """
     repository = git.open_repository(directory)
-    links.refuse(directory)
+    files.refuse_links(directory)
     relative = git.relative_path(repository, directory)
     relative = "" if relative == "." else relative
     return Place(repository=repository, root=git.root(repository), directory=relative, name=contest_name(relative))

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.amounts import quantity
 from harness.contest import Contest, load
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Listener, Progress, named
@@ -14,6 +13,7 @@ from harness.loop import preconditions, rescale
 from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
 from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
+from harness.units import quantity
 
 # The folder below profile_data for what is found out about the champion.
 WORK = "champion"

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from harness.candidate import Candidate
-from harness.constants import constants, rewrite
+from harness.candidate import Candidate, constants, rewrite
 from harness.errors import RatchetError
 from harness.records import Statement
 from harness.records.problem import Parameter

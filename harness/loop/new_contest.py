@@ -9,8 +9,7 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
-from harness.candidate import Candidate
-from harness.constants import names, rewrite
+from harness.candidate import Candidate, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
@@ -18,7 +17,7 @@ from harness.ledger import git
 from harness.ledger.git import write
 from harness.loop import existing, scaffold, trace_text
 from harness.records import KERNEL, Failure, Statement, SuiteMember
-from harness.report_words import simulated
+from harness.records.report_words import simulated
 from harness.units import seconds
 
 

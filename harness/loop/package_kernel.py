@@ -4,8 +4,7 @@ import ast
 from dataclasses import replace
 
 from harness.advice.source_names import shown_name
-from harness.candidate import KERNEL, Candidate
-from harness.constants import constants
+from harness.candidate import KERNEL, Candidate, constants
 from harness.loop.block_constants import with_settings
 from harness.records import Evidence, Hint, Report
 

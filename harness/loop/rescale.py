@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from harness.advice import report as reporting
-from harness.amounts import quantity
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
@@ -22,6 +21,7 @@ from harness.ledger import Ledger, history, scale
 from harness.ledger import notes as note_files
 from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
 from harness.records import Evidence, Key, Note, Row
+from harness.units import quantity
 
 # The folder below profile_data that a kernel's dumps lie in while it is timed.
 WORK = "rescale"

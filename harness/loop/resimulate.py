@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.amounts import quantity
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.evaluate import evaluation as measuring
@@ -15,6 +14,7 @@ from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict import members
 from harness.records import NOMINAL, Evidence, Failure, Policy, Resimulation
+from harness.units import quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.constants import names, rewrite
+from harness.candidate import names, rewrite
 from harness.errors import RatchetError
 
 # Templates lie beside the operators that they compute.

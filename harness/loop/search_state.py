@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.advice.kernel_changes import kinds_of_change
-from harness.candidate import Candidate
-from harness.constants import Settings
+from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
 from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
+from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
-from harness.report_words import source_label
 from harness.units import percent, seconds
 
 # What the hypothesis of an attempt says whose settings a search chose.

@@ -2,7 +2,7 @@
 
 import ast
 
-from harness.constants import expression, is_plain
+from harness.candidate import expression, is_plain
 from harness.errors import UsageError
 
 

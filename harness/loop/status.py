@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.amounts import quantity
 from harness.contest import Contest
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, git, history, scale
@@ -11,6 +10,7 @@ from harness.ledger.git.refs import ref_on_remotes
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, search_state
 from harness.records import TITLE_MOVES, Key, LogState, Note, Row, Status
+from harness.units import quantity
 
 
 def status(contest: Contest, *, only_reads: bool = False) -> Status:

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.advice.kernel_changes import kinds_of_change
-from harness.candidate import Candidate
-from harness.constants import Settings
+from harness.candidate import Candidate, Settings
 from harness.records import Edit, Hint
 
 Known = dict[frozenset[tuple[str, str]], str]

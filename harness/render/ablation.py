@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.ablation import Ablated, Ablation, Effect
+from harness.records.report_words import simulated
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import Style, clean, cut, hidden_columns, paint, table_width, terminal_width, wrap
-from harness.report_words import simulated
 from harness.units import column, count, kibibytes, percent, seconds
 
 # A title shorter than this says nothing: other columns go first.

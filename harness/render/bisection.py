@@ -1,10 +1,10 @@
 """What `bisect` found, as text."""
 
 from harness.records.bisection import Bisection, Judgment
+from harness.records.report_words import simulated
 from harness.render.comparison import comparison_text
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
-from harness.report_words import simulated
 from harness.units import count, percent, seconds
 
 _LEAST = 12

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from harness.amounts import quantity
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
+from harness.records.report_words import with_chip
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, diff_text, wrap
-from harness.report_words import with_chip
-from harness.units import change, count, decimal, kibibytes, seconds
+from harness.units import change, count, decimal, kibibytes, quantity, seconds
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from harness.records.comparison import LinePair, ProgramPair
 from harness.records.gate import Gate, Gated
+from harness.records.report_words import simulated
 from harness.render.comparison import amount, heading, notable, relative, time_words, where
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
-from harness.report_words import simulated
 from harness.units import change, count, percent, seconds
 
 # As many annotations of one kind as GitHub shows of a step.

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from harness.records import CycleBreakdown, LineTime, Simulation
+from harness.records.report_words import simulated
 from harness.render.layout import Files, Style, clean, cut, paint, wrap
-from harness.report_words import simulated
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"

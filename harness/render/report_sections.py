@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from harness.amounts import quantity
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation, Verdict
+from harness.records.report_words import simulated, source_label
 from harness.render.cycle_breakdown import SCORE_BLOCK
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, flow, wrap
-from harness.report_words import simulated, source_label
-from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
+from harness.units import change, count, decimal, kibibytes, milliseconds, percent, quantity, seconds
 
 # What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
 _AT_A_GLANCE = (

@@ -4,15 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.amounts import quantity
 from harness.hardware import chip
 from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
+from harness.records.report_words import source_label, with_chip
 from harness.render.grid import grid, widths_of
 from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
 from harness.render.review import calibration_line
 from harness.render.series import changed_fields
-from harness.report_words import source_label, with_chip
-from harness.units import change, count, milliseconds, percent
+from harness.units import change, count, milliseconds, percent, quantity
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
 _GAP = 1

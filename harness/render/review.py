@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from harness.amounts import quantity
 from harness.records import Attempt, Audit, Calibration, Change, Judgement, Replay, Revocation
 from harness.render.layout import clean, joined, paint, wrap
-from harness.units import change, percent, seconds
+from harness.units import change, percent, quantity, seconds
 
 
 def audit_text(audit: Audit, width: int, colour: bool) -> str:

@@ -4,12 +4,11 @@ from pathlib import PurePosixPath
 
 from rich.cells import cell_len
 
-from harness.amounts import quantity
 from harness.hardware import chip
 from harness.records import Evidence, Report
 from harness.render.layout import flow, wrap
 from harness.render.report_sections import FIELD, from_the_ridge, label
-from harness.units import decimal, milliseconds, percent
+from harness.units import decimal, milliseconds, percent, quantity
 
 
 def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:

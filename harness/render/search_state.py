@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.amounts import quantity
+from harness.records.report_words import source_label
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
-from harness.report_words import source_label
-from harness.units import change, milliseconds, percent
+from harness.units import change, milliseconds, percent, quantity
 
 _SHOWN = 8
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from harness.hardware import chip
 from harness.records import Attempt, Key, Report, Row, Simulation, Source
+from harness.records.report_words import source_label
 from harness.render.layout import clean
 from harness.render.operands import problem_names
 from harness.render.traces.lanes import Lane
-from harness.report_words import source_label
 
 # What a part of a run's time is: bundles that issue, and kinds of doing nothing.
 PieceKind = Literal["work", "bubble", "stall", "dma", "edge", "other"]

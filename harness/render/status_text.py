@@ -1,8 +1,8 @@
 """What `status` prints: where one stands in a contest."""
 
 from harness.records import LogState, Status
+from harness.records.report_words import with_chip
 from harness.render.layout import clean, joined, terminal_width, wrap
-from harness.report_words import with_chip
 from harness.units import milliseconds
 
 

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.amounts import quantity
 from harness.records import Screened, Sweep, Swept
+from harness.records.report_words import source_label
 from harness.render.grid import grid
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
-from harness.report_words import source_label
-from harness.units import change, column, seconds
+from harness.units import change, column, quantity, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.
 _SHADES = "█▓▒░·"

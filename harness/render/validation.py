@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from statistics import median
 
-from harness.amounts import quantity
 from harness.records.validation import MeasuredKernel, Validation
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
-from harness.units import column, percent
+from harness.units import column, percent, quantity
 
 _LEAST = 16
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from git import Git, GitCommandError
 
-from harness.constants import rewrite
+from harness.candidate import rewrite
 from harness.errors import RatchetError, UsageError
 from harness.loop import scaffold, settings
 from harness.records.selftest import Planted, Refusal

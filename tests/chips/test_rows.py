@@ -12,7 +12,7 @@ from harness.chips.row import Chip
 from harness.errors import UsageError
 from harness.hardware import CHIPS, DEFAULT_CHIP, TPUS, chip
 from harness.judge.simulate.machine import machine_of
-from harness.report_words import simulated, source_label, with_chip
+from harness.records.report_words import simulated, source_label, with_chip
 
 PACKAGE = Path(harness.__file__).parent
 # Rows; contests, each for a chip of its own choice; kernels that are planted for several chips.

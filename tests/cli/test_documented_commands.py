@@ -13,9 +13,9 @@ from documented import INSTEAD, NOT_RUN, Command, blocks, blocks_of, project_cop
 from loop_fixtures import PROJECT, git, ratchet
 from memory_examples import memory_run
 
+from harness.candidate import rewrite
 from harness.cli import place_of_verb
 from harness.cli.verbs import EVERY, EXPERIMENT
-from harness.constants import rewrite
 from harness.loop import scaffold
 
 BLOCKS = tuple(blocks())

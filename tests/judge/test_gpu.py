@@ -14,8 +14,7 @@ from jax.profiler import ProfileData
 from loop_fixtures import PROJECT, git, identify, ratchet
 from planted import POLICY, ROOT
 
-from harness.candidate import Candidate
-from harness.constants import rewrite
+from harness.candidate import Candidate, rewrite
 from harness.contest import load
 from harness.errors import RatchetError, UsageError
 from harness.hardware import GPUS, chip, chip_of_device

@@ -11,13 +11,13 @@ import pytest
 from ledger_fixtures import candidate, four_attempts, git, new_repository, numbers, plain_clone, run_attempt, run_revoke
 
 from harness.errors import RatchetError
+from harness.files import refuse_links
 from harness.ledger import Ledger, history, packed
 from harness.ledger.bulk_read import whole
 from harness.ledger.codec import RecordError, encode_attempt, value_text
 from harness.ledger.fsck import audit
 from harness.ledger.packing import Packing, pack, summary
 from harness.ledger.paths import place_of
-from harness.links import refuse
 from harness.records import Row
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +269,7 @@ def test_a_link_that_leads_out_is_refused(ledger: Ledger, contest: Path, tmp_pat
     (tmp_path / "outside").write_text("")
     packed_file(ledger).symlink_to(tmp_path / "outside")
     with pytest.raises(RatchetError, match="outside the repository"):
-        refuse(contest)
+        refuse_links(contest)
     with pytest.raises(RatchetError, match="symbolic link"):
         pack(ledger.place)
 

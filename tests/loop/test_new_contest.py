@@ -13,7 +13,7 @@ from loop_fixtures import PROJECT, ratchet
 
 from harness import cli
 from harness import contest as contests
-from harness.constants import constants
+from harness.candidate import constants
 from harness.errors import RatchetError
 from harness.loop import existing, scaffold
 

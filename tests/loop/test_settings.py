@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.constants import constants, refuse_text, rewrite
+from harness.candidate import constants, refuse_text, rewrite
 from harness.errors import RatchetError, UsageError
 from harness.loop.settings import parse
 

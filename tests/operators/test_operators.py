@@ -15,8 +15,7 @@ import pytest
 from loop_fixtures import PROJECT, git, identify, ratchet
 
 from harness import contest as contests
-from harness.candidate import Candidate
-from harness.constants import constants
+from harness.candidate import Candidate, constants
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate.evaluation import evaluate

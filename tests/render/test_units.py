@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import amounts, units
+from harness import units
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_decimal_prefixes_likewise(value: float, expected: str) -> None:
 
 
 def test_one_of_something_is_no_plural() -> None:
-    assert [amounts.quantity(number, "attempt") for number in (0, 1, 1200)] == [
+    assert [units.quantity(number, "attempt") for number in (0, 1, 1200)] == [
         "0 attempts",
         "1 attempt",
         "1,200 attempts",
     ]
-    assert [amounts.quantity(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]
+    assert [units.quantity(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]

@@ -13,20 +13,15 @@ PROJECT = PACKAGE.parent
 FLOORS = {
     "errors": 0,
     "units": 0,
-    "amounts": 0,
     "chips": 0,
     "hardware": 1,
     "files": 1,
     "limits": 1,
-    "links": 1,
-    "constants": 1,
     "candidate": 2,
     "hlo": 2,
     "records": 2,
     "dumps": 3,
-    "report_words": 3,
     "operators": 3,
-    "problems": 4,
     "sandbox": 4,
     "judge.simulate": 4,
     "judge.evaluate": 5,
@@ -64,8 +59,8 @@ WALLS = {
     "judge.verdict": {"sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
     "operators": {"dumps": "a problem knows no compiler"},
 }
-# What holds the texts of kernels is no part that imports.
-_NO_ROOMS = ("", "judge", "__main__")
+# Texts of kernels import nothing of the house; `problems` is the former name of the operators.
+_NO_ROOMS = ("", "judge", "problems", "__main__")
 
 
 def source_files() -> list[Path]:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from harness import contest as contests
 from harness import files
-from harness.amounts import quantity
-from harness.candidate import KERNEL, Candidate
-from harness.constants import constants, names, rewrite
+from harness.candidate import KERNEL, Candidate, constants, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Listener, Progress, named
@@ -29,6 +27,7 @@ from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Evidence, Policy, Refused, Screened, Statement
+from harness.units import quantity
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3

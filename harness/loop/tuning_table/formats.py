@@ -9,13 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from harness import __version__
-from harness.amounts import quantity
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.loop.settings import value_of
 from harness.loop.tuning_table.kernels import Parameters
 from harness.loop.tuning_table.row import Row
-from harness.units import percent, seconds
+from harness.units import percent, quantity, seconds
 
 Format = Literal["json", "python", "tokamax"]
 FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")

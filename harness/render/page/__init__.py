@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.amounts import quantity
 from harness.records import Gain
 from harness.render.layout import clean
 from harness.render.page.detail import compared_names, detail_plain
@@ -12,6 +11,7 @@ from harness.render.page.parts import CHUNK, Kind, Plain, assembled
 from harness.render.page.source import Line
 from harness.render.results import gain_words
 from harness.render.series import Entry, groups, opening
+from harness.units import quantity
 
 _KIND = Kind(
     body="contest.html",

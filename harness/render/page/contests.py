@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from harness.amounts import quantity
 from harness.render.contests import ContestRow, Timed
 from harness.render.layout import clean
 from harness.render.page.overview import with_uncertainty
 from harness.render.page.parts import Kind, Plain, assembled
-from harness.units import count, percent, seconds
+from harness.units import count, percent, quantity, seconds
 
 _KIND = Kind(
     body="contests.html",

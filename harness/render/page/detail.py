@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
+from harness.records.report_words import with_chip
 from harness.render.layout import clean
 from harness.render.page.overview import VERDICTS, moved_by, verdict, with_uncertainty
 from harness.render.page.parts import Plain
 from harness.render.page.search import Searched, search_plain
 from harness.render.page.source import Line, diff_lines, python_lines, visible
 from harness.render.series import Entry, Piece, pieces
-from harness.report_words import with_chip
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"

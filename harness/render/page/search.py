@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.records import Screened, Sweep
+from harness.records.report_words import source_label
 from harness.render.layout import clean
 from harness.render.page.parts import Plain
 from harness.render.sweep import remark
-from harness.report_words import source_label
 from harness.units import change, count, seconds
 
 Settings = tuple[tuple[str, str], ...]

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.amounts import quantity
 from harness.records import Table
 from harness.render.layout import clean
 from harness.render.page.parts import CHUNK, Kind, Plain, assembled
 from harness.render.page.search import Searched, search_plain
 from harness.render.tables import cell
-from harness.units import count
+from harness.units import count, quantity
 
 _KIND = Kind(
     body="tuned.html",

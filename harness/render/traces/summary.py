@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.records import Timeline
-from harness.report_words import simulated
+from harness.records.report_words import simulated
 from harness.units import count, decimal, seconds
 
 

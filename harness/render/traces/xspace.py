@@ -9,9 +9,9 @@ from itertools import accumulate
 
 from harness.hardware import Chip
 from harness.records import CycleBreakdown, Span, Timeline
+from harness.records.report_words import part_words
 from harness.render.traces.perfetto import figures, shown_name
 from harness.render.traces.rows import Row, rows
-from harness.report_words import part_words
 
 # Names that XProf looks for (seen in a capture of a v6e and in what xprof 2.24 accepts): the lines of a device plane,
 # and the statistics of planes and instructions.

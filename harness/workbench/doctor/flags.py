@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from harness.amounts import quantity
 from harness.records import Column, Table
 from harness.records.doctor import Settings
+from harness.units import quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
 from harness.workbench.doctor.flag_rules import RULES, Subject

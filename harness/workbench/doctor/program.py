@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.amounts import quantity
 from harness.hardware import DEFAULT_CHIP, chip_of_device
 from harness.hardware import chip as chip_named
 from harness.records import Column, Table
 from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
+from harness.units import quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
 from harness.workbench.hlo.matrix_fill import filled

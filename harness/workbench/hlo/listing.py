@@ -3,12 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from harness.amounts import quantity
 from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Array, arrays
 from harness.records import Column, Table
-from harness.units import percent, seconds
+from harness.units import percent, quantity, seconds
 from harness.workbench.hlo.collectives import Traffic, collectives
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from harness.amounts import quantity
 from harness.chips.row import Figures
 from harness.hlo.shapes import Array
 from harness.hlo.sharding import Mesh
 from harness.records import Column, Table
-from harness.units import decimal
+from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.mesh import specification

@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.amounts import quantity
 from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
 from harness.records import Table
 from harness.records.table import Origin
-from harness.units import percent
+from harness.units import percent, quantity
 from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph

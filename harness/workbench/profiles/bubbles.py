@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.amounts import quantity
 from harness.records import Device
+from harness.units import quantity
 from harness.workbench.profiles import intervals
 from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import steps

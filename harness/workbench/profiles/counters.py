@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import chips
-from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.records import Capture, Table
+from harness.units import quantity
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.datatables import Value, number
 from harness.workbench.profiles.op_times import origin, share

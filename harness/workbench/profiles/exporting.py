@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.amounts import quantity
 from harness.dumps.xplane import Event, Plane, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
+from harness.units import quantity
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.places import host_name

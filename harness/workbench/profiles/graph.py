@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.amounts import quantity
 from harness.errors import RatchetError, UsageError
 from harness.hlo import parse
 from harness.hlo.module import Instruction
 from harness.records import Capture, Column, Table
-from harness.units import seconds
+from harness.units import quantity, seconds
 from harness.workbench import tables
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.graph import Graph

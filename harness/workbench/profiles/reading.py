@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from harness import limits
-from harness.amounts import quantity
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
+from harness.units import quantity
 from harness.workbench.profiles import executions, module_files, remote_timeline
 from harness.workbench.profiles.executions import Operations, Serial
 from harness.workbench.profiles.modules import Modules, protos

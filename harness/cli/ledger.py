@@ -4,8 +4,10 @@ import hashlib
 import shlex
 import sysconfig
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
+from harness import contest as contests
 from harness.advice.source_names import shown_name
 from harness.candidate import Candidate, read_file
 from harness.cli.arguments import BASELINE, command, directory, say
@@ -24,8 +26,8 @@ from harness.units import quantity
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
-# A screen of 30 lines less the table's head and the sentences below it.
-_MOST_LINES = 24
+# So many lines has a screen, with the table's head and the sentences below it.
+_SCREEN = 30
 
 
 def results(given: Namespace) -> Outcome:
@@ -39,8 +41,6 @@ def results(given: Namespace) -> Outcome:
         is_accepted=given.accepted, is_best=given.best, since=_since(given.since, ledger, found), text=given.grep
     )
     lines = table.newest(table.chosen(found, table.lines(found, unfolded=given.all), wanted), given.limit)
-    if not (wanted.is_narrow or given.all or given.limit):
-        lines = table.shortened(lines, _MOST_LINES)
     progress = gain(found)
     rows = tuple(one for one in found.rows if any(one is other for line in lines for other in _rows(line)))
     document = ResultsDocument(
@@ -68,9 +68,20 @@ def results(given: Namespace) -> Outcome:
             again=command("rescale --all", given.directory),
         )
         none = "" if lines else f"none of {quantity(len(found.rows), 'attempt')} matches {_filters(given)}\n"
-        return none + results_table(shown)
+        return none + (results_table(shown) if wanted.is_narrow or given.all or given.limit else _on_a_screen(shown))
 
     return Outcome(document=document, text=text)
+
+
+def _on_a_screen(shown: Shown) -> str:
+    """The table with attempts in a row that were not accepted as one line each, where it would be too long."""
+    printed = results_table(shown)
+    while (surplus := len(printed.splitlines()) - _SCREEN) > 0:
+        fewer = replace(shown, lines=table.shortened(shown.lines, len(shown.lines) - surplus))
+        if len(fewer.lines) == len(shown.lines):
+            break
+        shown, printed = fewer, results_table(fewer)
+    return printed
 
 
 def _since(text: str | None, ledger: Ledger, found: table.ScaledTable) -> int | None:
@@ -103,9 +114,27 @@ def _filters(given: Namespace) -> str:
     return " and ".join(told)
 
 
+def opened(folder: Path) -> Ledger:
+    """The ledger of the contest in a folder, also of one of which only the ledger is left.
+
+    Raises RatchetError `no-contest` where the folder has neither a contest nor attempts.
+    """
+    try:
+        contests.require(folder)
+    except RatchetError as no_contest:
+        try:
+            ledger = Ledger.open(folder)
+        except RatchetError as error:
+            raise (no_contest if error.kind == "not-a-repository" else error) from error
+        if not history.rows(ledger.place, 1)[0]:
+            raise
+        return ledger
+    return Ledger.open(folder)
+
+
 def settled(given: Namespace) -> Ledger:
     """The ledger of the contest meant; an attempt that was killed is finished or undone first, and that is said."""
-    ledger = Ledger.open(directory(given.directory))
+    ledger = opened(directory(given.directory))
     for sentence in ledger.recovered() if ledger.is_unfinished() and not given.only_reads else ():
         say(sentence)
     return ledger

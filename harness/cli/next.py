@@ -16,29 +16,34 @@ from harness.hardware import chip
 from harness.ledger import Ledger, history, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
-from harness.records import Row
+from harness.records import Recheck, Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
 
 
 def next_(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
-    found = search_state.search_state(_sighted(contest, given), plateau=given.plateau, limit=given.limit)
-    return Outcome(document=found, text=lambda: search_state_text(found, terminal_width()))
+    ledger = settled(given)
+    attempts = table.scaled(ledger)
+    found = search_state.search_state(
+        _sighted(contest, ledger, attempts, given), plateau=given.plateau, limit=given.limit
+    )
+    checks = tuple(line for line in table.lines(attempts) if isinstance(line, Recheck))
+    return Outcome(document=found, text=lambda: search_state_text(found, terminal_width(), checks))
 
 
-def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
-    ledger, limit = settled(given), given.limit
-    found = table.scaled(ledger)
+def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: Namespace) -> search_state.Sighted:
+    limit = given.limit
     champion, skipped = found.champion, found.skipped
     # Times are of one scale, so that what was tried can be compared.
     rows = tuple(one.row for one in found.rows)
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # Those to look into, and the champion that the oldest of them was judged against.
-    before = [row for row in rows[:-limit] if row.outcome == "accept"][-1:]
+    begins = next(iter([at for at, row in enumerate(rows) if search_state.is_attempt(row)][-limit:]), 0)
+    before = [row for row in rows[:begins] if row.outcome == "accept"][-1:]
     candidates = {
         row.number: candidate
-        for row in (*before, *rows[-limit:])
+        for row in (*before, *rows[begins:])
         if (candidate := _candidate(ledger, row.number)) is not None
     }
     standing = search_state.title_row(rows, champion.number if champion else None)
@@ -68,7 +73,7 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
         is_present_key=is_present,
         report=report,
         messages=tuple(messages),
-        screened=_screened(ledger, rows[-limit:]) if report and report.hints else (),
+        screened=_screened(ledger, rows[begins:]) if report and report.hints else (),
     )
 
 

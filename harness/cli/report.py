@@ -1,5 +1,6 @@
 """What `report` and `plot` write: one HTML page of a ledger or of a table, the ledger's figures as PNG."""
 
+import os
 import webbrowser
 from argparse import Namespace
 from collections import Counter
@@ -17,8 +18,8 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import whole
+from harness.ledger.titles import title_moves
 from harness.loop.gain import gain
-from harness.loop.search_state import title_moves
 from harness.records import Recheck, Row, ScaledRow
 from harness.render import plots
 from harness.render.gallery import NAME, gallery
@@ -26,6 +27,8 @@ from harness.render.page import Story, page
 from harness.render.results import recheck_words, unknown_words
 from harness.render.series import Entry, Group, groups, opening
 from harness.units import decimal, quantity
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
 
 
 def report(given: Namespace) -> Outcome:
@@ -34,7 +37,7 @@ def report(given: Namespace) -> Outcome:
     if given.peers is not None and not given.all:
         raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
     folder = directory(given.directory).resolve()
-    usual = folder / "profile_data" if given.table is None else given.table
+    usual = folder / PROFILE_DATA if given.table is None else given.table
     target: Path = (given.out or usual / ("contests/index.html" if given.all else "report.html")).resolve()
     if target.is_dir():
         raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
@@ -44,6 +47,9 @@ def report(given: Namespace) -> Outcome:
         data, what = _ledger_page(given, target) if given.table is None else table_page.page_of(given.table)
         write_atomically(target, data)
         written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
+    if given.out is None and given.table is None:
+        # git passes over it, also where no contest says so.
+        pruning.made(folder / PROFILE_DATA)
     if given.open and not webbrowser.open(target.as_uri()):
         raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
     return Outcome(text=lambda: written)
@@ -59,7 +65,9 @@ def _story(ledger: Ledger, page_folder: Path) -> Story:
     """What the page of a contest tells that lies in `page_folder`. Raises RatchetError `no-attempts`."""
     scaled = table.scaled(ledger)
     found, champion = _entries(ledger, scaled, ledger.place.kernel_path.parent / "profile_data", page_folder)
-    again = command("rescale --all", None)
+    contest = ledger.place.kernel_path.parent
+    # Who reads the page stands where it was made.
+    again = command("rescale --all", None if contest.samefile(Path.cwd()) else Path(os.path.relpath(contest)))
     notes = (*scaled.skipped, *unknown_words(scaled.rows, again))
     return Story(
         contest=ledger.place.name,
@@ -74,21 +82,22 @@ def _story(ledger: Ledger, page_folder: Path) -> Story:
 
 def plot(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    target: Path = (given.out or folder / "profile_data" / "plots").resolve()
+    target: Path = (given.out or folder / PROFILE_DATA / "plots").resolve()
     if given.all:
         return _plot_of_all(given, folder, target)
     ledger = settled(given)
     scaled = table.scaled(ledger)
     if given.key is not None:
         # A key of then is asked for by name: its times are those that were recorded.
-        recorded = tuple(ScaledRow(row=one.then, then=one.then) for one in scaled.rows)
-        scaled = replace(scaled, rows=recorded, scale=None)
+        scaled = replace(scaled, rows=scaled.recorded, scale=None)
     found, champion = _entries(ledger, scaled, folder / "profile_data", target)
     group = _meant(groups(found), champion, given.key)
     written: list[str] = []
     for name, picture in plots.pictures(group, dark=given.dark):
         write_atomically(target / name, picture)
         written.append(f"wrote {target / name}")
+    if given.out is None:
+        pruning.made(folder / PROFILE_DATA)
     return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
 
 
@@ -100,6 +109,8 @@ def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
     if picture is None:
         raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
     write_atomically(target / NAME, picture)
+    if given.out is None:
+        pruning.made(folder / PROFILE_DATA)
     return Outcome(text=lambda: f"wrote {target / NAME}: {quantity(len(found.rows), 'contest')}", messages=found.notes)
 
 

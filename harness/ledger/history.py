@@ -322,10 +322,10 @@ def attempt(place: Place, number: int) -> Attempt:
         raise complaint
     last = last_number(place)
     known = f"1 to {last}" if last else "which has none yet"
+    remedy = "./ratchet.sh results lists them" if last else './ratchet.sh "experiment: baseline" makes the first'
     raise RatchetError(
         "unknown-attempt",
-        f"expected an attempt of contest {place.name}, {known}, got {number}: there is no attempt {number}; "
-        "./ratchet.sh results lists them",
+        f"expected an attempt of contest {place.name}, {known}, got {number}: there is no attempt {number}; {remedy}",
     )
 
 

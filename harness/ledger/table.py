@@ -1,7 +1,7 @@
 """The table of a ledger: its rows on the champion's scale, its lines, and the choice among them."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -9,6 +9,7 @@ from harness.ledger import history
 from harness.ledger import notes as note_files
 from harness.ledger.ledger import Ledger
 from harness.ledger.scale import on_scale, scale_of
+from harness.ledger.titles import Title, is_check, taken_back, titles
 from harness.records import Attempt, Key, Losses, Note, Recheck, Row, Scale, ScaledRow
 
 Line = ScaledRow | Recheck | Losses | Note
@@ -49,7 +50,12 @@ class ScaledTable:
         """The rows as charts show them: on the scale, or as recorded if only one accepted kernel has a time on it."""
         if self.scale is None or self.scale.timed > 1 or self.scale.accepted == 1:
             return self.rows
-        return tuple(ScaledRow(row=one.then, then=one.then) for one in self.rows)
+        return self.recorded
+
+    @property
+    def recorded(self) -> tuple[ScaledRow, ...]:
+        """The rows with the times that were recorded."""
+        return tuple(replace(one, row=one.then, why_unknown="") for one in self.rows)
 
     def is_on_scale(self, one: ScaledRow) -> bool:
         """True if the row is of the scale's source and chip."""
@@ -75,10 +81,17 @@ def scaled(ledger: Ledger) -> ScaledTable:
     """The table of a ledger: every reader of times compares those of one scale, and takes them from here."""
     rows, skipped = history.rows(ledger.place)
     notes, unread = note_files.read(ledger.place)
-    champion = ledger.champion()
+    return table_of(rows, notes, ledger.champion(), (*skipped, *unread))
+
+
+def table_of(
+    rows: Sequence[Row], notes: Sequence[Note], champion: Attempt | None, skipped: tuple[str, ...] = ()
+) -> ScaledTable:
+    """The table of these rows and notes."""
     scale = scale_of(rows, notes, champion.number if champion else None)
     found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
-    return ScaledTable(rows=found, notes=notes, scale=scale, champion=champion, skipped=(*skipped, *unread))
+    marked = tuple(replace(one, taken_back=how) for one, how in zip(found, taken_back(rows), strict=True))
+    return ScaledTable(rows=marked, notes=tuple(notes), scale=scale, champion=champion, skipped=skipped)
 
 
 def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
@@ -89,11 +102,10 @@ def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
     found: list[Line] = []
     run: list[ScaledRow | Note] = []
     before: Row | None = None
-    held: Row | None = None
-    for one, is_check, champion in _in_order(table):
-        if is_check and not unfolded:
-            if not run:
-                held = champion
+    held: Title | None = None
+    for one, is_checked, title in _in_order(table):
+        if is_checked and not unfolded:
+            held = held if run else title
             run.append(one)
             continue
         if run:
@@ -158,13 +170,11 @@ def bests(table: ScaledTable) -> tuple[int, ...]:
     """The accepted attempts, by number, that set a new best time on the scale."""
     least: float | None = None
     found = []
-    revoked = {number for one in table.rows if one.row.is_on_branch is not False for number in one.row.revokes}
     for one in table.rows:
-        row = one.row
-        counts = row.is_title and row.is_on_branch is not False and row.number not in revoked
-        if counts and table.is_on_scale(one) and row.seconds is not None and (least is None or row.seconds < least):
-            least = row.seconds
-            found.append(row.number)
+        seconds = one.row.seconds
+        if one.is_accepted and table.is_on_scale(one) and seconds is not None and (least is None or seconds < least):
+            least = seconds
+            found.append(one.row.number)
     return tuple(found)
 
 
@@ -178,7 +188,7 @@ def _is_wanted(line: Line, wanted: Wanted, best: Container[int]) -> bool:
         return not (wanted.is_accepted or wanted.is_best or wanted.text) and line.after >= (wanted.since or 0)
     row = line.row
     return (
-        (not wanted.is_accepted or row.is_title)
+        (not wanted.is_accepted or line.is_accepted)
         and (not wanted.is_best or row.number in best)
         and row.number >= (wanted.since or 0)
         and wanted.text.casefold() in row.hypothesis.casefold()
@@ -189,34 +199,21 @@ def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
     return (*run.rows, *run.notes)
 
 
-def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Row | None]]:
+def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
     """Attempts and checks of champions in their order, whether each checks an unchanged champion, and the champion."""
     checked = [note for note in table.notes if note.kind == "checked"]
-    last = {one.row.number: place for place, one in enumerate(table.rows)}
-    champion: Row | None = None
-    for place, one in enumerate(table.rows):
-        row = one.then
-        yield one, champion is not None and _is_check(row, champion), champion
-        champion = row if _takes_title(row) else champion
+    rows = [one.then for one in table.rows]
+    last = {row.number: place for place, row in enumerate(rows)}
+    title, *after = titles(rows)
+    for place, (one, row) in enumerate(zip(table.rows, rows, strict=True)):
+        yield one, is_check(row, title), title
+        title = after[place]
         if last[row.number] == place:
-            yield from ((note, True, champion) for note in checked if note.after == row.number)
-    yield from ((note, True, champion) for note in checked if note.after not in last)
+            yield from ((note, True, title) for note in checked if note.after == row.number)
+    yield from ((note, True, title) for note in checked if note.after not in last)
 
 
-def _takes_title(row: Row) -> bool:
-    return row.outcome == "accept" and row.is_on_branch is not False
-
-
-def _is_check(row: Row, champion: Row) -> bool:
-    """True of a rebaseline of the champion's text, or of a text that is traced to the same program."""
-    is_same = row.kernel_sha256 == champion.kernel_sha256 or (
-        row.fingerprint != "" and row.fingerprint == champion.fingerprint
-    )
-    is_comparable = (row.source, row.chip) == (champion.source, champion.chip)
-    return row.kind == "rebaseline" and row.is_on_branch is not False and is_same and is_comparable
-
-
-def _recheck(run: Sequence[ScaledRow | Note], before: Row | None, champion: Row | None) -> Recheck:
+def _recheck(run: Sequence[ScaledRow | Note], before: Row | None, title: Title | None) -> Recheck:
     rows = tuple(one for one in run if isinstance(one, ScaledRow))
     notes = tuple(one for one in run if isinstance(one, Note))
     keys = [(row.key_digest, row.key) for row in ((before,) if before else ())]
@@ -229,8 +226,8 @@ def _recheck(run: Sequence[ScaledRow | Note], before: Row | None, champion: Row 
         rows=rows,
         notes=notes,
         changed=tuple(changed),
-        changes=len(pairs) + len(notes),
-        before_seconds=champion.seconds if champion else None,
+        champion=title.holder if title else notes[0].attempt if notes else None,
+        before_seconds=title.row.seconds if title else None,
     )
 
 

@@ -1,6 +1,5 @@
 """How far the accepted attempts of a contest came: first and present champion on one scale, and the chip's peak."""
 
-from collections.abc import Container
 from typing import Literal
 
 from harness.hardware import chip
@@ -14,10 +13,9 @@ def gain(table: ScaledTable) -> Gain | None:
     scale, standing = table.scale, table.standing
     if scale is None:
         return None
-    revoked = {number for one in table.rows if one.row.is_on_branch is not False for number in one.row.revokes}
     own = [one for one in table.rows if table.is_on_scale(one) and one.row.kind not in TITLE_MOVES]
     tried = [one for one in own if one.row.kind != "rebaseline"]
-    titles = [one for one in own if one.row.is_title and _counts(one.row, revoked)]
+    titles = [one for one in own if one.is_accepted]
     first = next((one for one in titles if one.row.seconds is not None), None)
     if first and standing and _is_same(first.row, standing.row):
         # Attempts that checked it again are no way from it.
@@ -28,8 +26,8 @@ def gain(table: ScaledTable) -> Gain | None:
         source=scale.source,
         chip=scale.chip,
         attempts=len(tried),
-        accepted=sum(one.row.is_title and _counts(one.row, revoked) for one in tried),
-        revoked=sum(one.row.is_title and not _counts(one.row, revoked) for one in tried),
+        accepted=sum(one.is_accepted for one in tried),
+        revoked=sum(one.row.is_title and not one.is_accepted for one in tried),
         champion=table.number,
         champion_seconds=seconds,
         first=first.row.number if first else None,
@@ -38,10 +36,6 @@ def gain(table: ScaledTable) -> Gain | None:
         bound_by=bound_by,
         peak_share=share,
     )
-
-
-def _counts(row: Row, revoked: Container[int]) -> bool:
-    return row.is_on_branch is not False and row.number not in revoked
 
 
 def _is_same(first: Row, champion: Row) -> bool:

@@ -7,8 +7,9 @@ from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
+from harness.ledger.titles import is_check, taken_back, titles
 from harness.loop.untried_advice import untried
-from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
+from harness.records import TITLE_MOVES, Report, Row, Source, Statement, Work
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.units import percent, seconds
@@ -50,7 +51,8 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
     # What a CPU takes says nothing about the distance to the chip's floor.
     on_chip = standing.seconds if standing and standing.source != "measured cpu" else None
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
-    tried = _tried(seen)[-(limit or len(seen.rows)) :]
+    every = _tried(seen)
+    tried = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
     hints, left_out = untried(seen.report.hints if seen.report else (), champion, seen.candidates, seen.screened)
@@ -59,7 +61,7 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
         problem=seen.problem.title,
         champion=standing,
         floor=floor,
-        attempts=sum(row.kind not in TITLE_MOVES for row in seen.rows),
+        attempts=len(every),
         attempts_since_win=len(since),
         advice=_advice(standing, floor, since, tried, plateau),
         hints=hints,
@@ -86,49 +88,22 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
 
 
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The attempts after the last one that was accepted; an undo or a revoke is neither a win nor an attempt.
+    """The attempts after the last one that was accepted and still counts.
 
-    What was tried before a revoke was judged against a kernel that fails: it is counted no more.
+    An undo, a revoke and a rebaseline are neither wins nor attempts. What was tried before a revoke was judged against
+    a kernel that fails, what was tried before the champion's text was changed by hand against another text: neither
+    is counted any more.
     """
-    last = max((row.number for row in rows if row.is_title or row.kind == "revoke"), default=0)
-    return tuple(row for row in rows if row.number > last and row.kind not in TITLE_MOVES)
+    begins = 0
+    for place, (row, title, how) in enumerate(zip(rows, titles(rows), taken_back(rows), strict=False)):
+        is_win = row.is_title and how is None and not is_check(row, title)
+        begins = place + 1 if is_win or row.kind == "revoke" else begins
+    return tuple(row for row in rows[begins:] if is_attempt(row))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TitleMove:
-    """An undo or a revoke, the accepts that it took the title from, and who holds it then: places in rows.
-
-    `again` is None where nobody does, or where it is not known.
-    """
-
-    place: int
-    took: tuple[int, ...]
-    again: int | None
-    kind: Kind
-
-
-def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
-    """Every undo and revoke among `rows`, oldest first.
-
-    An undo takes back the newest accept on this branch that still stands, a revoke those that it names.
-    """
-    found: list[TitleMove] = []
-    accepts: list[int] = []
-    for place, row in enumerate(rows):
-        if row.is_on_branch is False:
-            continue
-        if row.is_title:
-            accepts.append(place)
-        elif row.kind == "revoke":
-            took = tuple(at for at in accepts if rows[at].number in row.revokes)
-            accepts = [at for at in accepts if at not in took]
-            again = next((at for at in reversed(accepts) if rows[at].number == row.holder), None)
-            found.append(TitleMove(place=place, took=took, again=again, kind=row.kind))
-        elif row.kind == "undo" and row.outcome == "accept" and accepts:
-            undone = accepts.pop()
-            again = accepts[-1] if accepts else None
-            found.append(TitleMove(place=place, took=(undone,), again=again, kind=row.kind))
-    return tuple(found)
+def is_attempt(row: Row) -> bool:
+    """True if somebody tried something: neither a rebaseline nor an undo or a revoke."""
+    return row.kind not in (*TITLE_MOVES, "rebaseline")
 
 
 def revoked_by(rows: Sequence[Row], number: int) -> str:
@@ -153,12 +128,12 @@ def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
 
 
 def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
-    words = {"undo": "accepted and undone later", "revoke": "accepted, and revoked later because it fails"}
+    words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later because it fails"}
     found = []
-    for kind, said in words.items():
-        numbers = [rows[at].number for move in title_moves(rows) if move.kind == kind for at in move.took]
+    for how, said in words.items():
+        numbers = [str(row.number) for row, taken in zip(rows, taken_back(rows), strict=True) if taken == how]
         if numbers:
-            found.append(f"{said}: attempt {', '.join(map(str, sorted(numbers)))}")
+            found.append(f"{said}: attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}")
     return tuple(found)
 
 
@@ -181,10 +156,10 @@ def _standing(seen: Sighted) -> Standing | None:
 def _tried(seen: Sighted) -> tuple[Tried, ...]:
     found = []
     champion: int | None = None
-    for row in seen.rows:
-        if row.kind in TITLE_MOVES:
-            # No attempt; its kernel.py, that of the champion before, is what comes after it is compared with.
-            if row.is_on_branch is not False:
+    for row, how in zip(seen.rows, taken_back(seen.rows), strict=True):
+        if not is_attempt(row):
+            # Its kernel.py is what comes after it is compared with: that of the champion, as it is from then on.
+            if row.is_on_branch is not False and (row.outcome == "accept" or row.kind == "revoke"):
                 champion = row.number if row.outcome == "accept" else None
             continue
         candidate = seen.candidates.get(row.number)
@@ -208,6 +183,7 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
                 seconds=row.seconds,
                 source=row.source,
                 chip=row.chip,
+                taken_back=how,
             )
         )
         if row.outcome == "accept" and row.is_on_branch is not False:
@@ -225,7 +201,7 @@ def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
         KindTried(
             kind=kind,
             attempts=tuple(one.attempt for one in group),
-            accepted=sum(one.outcome == "accept" for one in group),
+            accepted=sum(one.outcome == "accept" and one.taken_back is None for one in group),
             best_time_ratio=min((one.time_ratio for one in group if one.time_ratio is not None), default=None),
         )
         for kind, group in groups.items()

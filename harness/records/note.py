@@ -9,6 +9,7 @@ from harness.records.verdict import Key
 
 # Why a row has no time where its kernel was not timed under the scale's key.
 NOT_YET = "not timed on this scale"
+TakenBack = Literal["undone", "revoked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +73,19 @@ class ScaledRow:
 
     Where there is no time on the scale, the figures of `row` that depend on one are None and `why_unknown` says why.
     `time_ratio` of `row` is against the champion of its time: of times on the scale where both are known, else the
-    recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key.
+    recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key. `taken_back`
+    says of an accepted attempt that a later undo or revoke took its title.
     """
 
     row: Row
     then: Row
     why_unknown: str = ""
+    taken_back: TakenBack | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if it became the champion, and its title was not taken, as far as is known here."""
+        return self.row.is_title and self.row.is_on_branch is not False and self.taken_back is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.records.evidence import Source
+from harness.records.note import TakenBack
 from harness.records.report import Hint
 from harness.records.verdict import Outcome
 
@@ -48,7 +49,7 @@ class Tried:
     """One attempt: what kinds of change it was, the constants of its kernel.py, and what it came to.
 
     `kinds` and `constants` are None where its kernel.py is not known here. `time_ratio` is
-    new/old against the champion of its time.
+    new/old against the champion of its time. `taken_back` says of an accepted one that it was undone or revoked later.
     """
 
     attempt: int
@@ -62,11 +63,12 @@ class Tried:
     seconds: float | None
     source: Source
     chip: str
+    taken_back: TakenBack | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTried:
-    """All attempts of one kind of change: how many, how many won, and the least time ratio among them."""
+    """All attempts of one kind of change: how many, how many won for good, and the least time ratio among them."""
 
     kind: str
     attempts: tuple[int, ...]
@@ -94,7 +96,11 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """Where the search stands. `tried` is newest last; `hints` are the champion's, the most promising first."""
+    """Where the search stands. `tried` is newest last; `hints` are the champion's, the most promising first.
+
+    Attempts are neither rebaselines nor undos and revokes, as in the table's last line. A win is an accepted attempt
+    that nobody took back.
+    """
 
     contest: str
     problem: str

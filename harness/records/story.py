@@ -11,14 +11,14 @@ from harness.records.note import Note, ScaledRow
 class Recheck:
     """Consecutive checks of the champion's unchanged program: rebaselines, and notes of kind `checked`.
 
-    `changed` names what changed in the key between them, `changes` counts how often it did. `before_seconds` is the
-    time that the champion's record had before them.
+    `champion` is the attempt that holds the title, `before_seconds` the time that its record had before them;
+    `changed` names what changed in the key between them.
     """
 
     rows: tuple[ScaledRow, ...]
     notes: tuple[Note, ...]
     changed: tuple[Literal["judge", "compiler", "machine"], ...]
-    changes: int
+    champion: int | None
     before_seconds: float | None
 
     @property
@@ -63,10 +63,10 @@ class Gain:
     """The way from the first accepted kernel to the champion's on one scale.
 
     `attempts` counts neither rebaselines nor undos and revokes; `accepted` of them were accepted and still count,
-    `revoked` were accepted and do not: they were revoked, or are not on the branch. `first` is the oldest accepted
-    attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share` is the
-    champion's share of the matrix units' peak if it is bound by compute, of the HBM bandwidth if by memory; None where
-    no record tells it.
+    `revoked` were accepted and do not: they were undone or revoked, or are not on the branch. `first` is the oldest
+    accepted attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share`
+    is the champion's share of the matrix units' peak if it is bound by compute, of the HBM bandwidth if by memory; None
+    where no record tells it.
     """
 
     source: Source

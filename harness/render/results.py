@@ -1,7 +1,7 @@
 """The table of attempts on one scale, its folded lines, and the sentences below it."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.hardware import chip
@@ -18,6 +18,7 @@ _GAP = 1
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _NOTHING = "-"
 _VERDICTS_TOLD = {"reject": "rejected"}
+_FAILURES_TOLD = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
 
@@ -54,7 +55,7 @@ class _Column:
 def results_table(shown: Shown, width: int | None = None) -> str:
     """The table, `*` at the champion, a line where another source or chip begins, then the story in sentences.
 
-    An accepted attempt that lost its title because it fails is `revoked`.
+    An accepted attempt that was taken back is `undone`, one that lost its title because it fails `revoked`.
 
     Fits `width` columns (by default the terminal's, 100 in a file or a pipe) by cutting hypotheses, then by leaving out
     the columns that matter least, which a line names. `-` stands for what is not known or does not apply.
@@ -106,14 +107,13 @@ _MEMBER = 9
 
 
 def _columns(shown: Shown, rows: Sequence[ScaledRow]) -> list[_Column]:
-    revoked = {number for one in shown.rows if one.row.is_on_branch is not False for number in one.row.revokes}
     every = [one.row for one in shown.rows]
     lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
     columns = [
         _Column(title="#", text=lambda one: _number(one.row, shown.champion)),
         _Column(title="commit", text=lambda one: one.row.commit[:7] or None, rank=4, side="l", is_extra=True),
-        _Column(title="verdict", text=lambda one: _verdict(one.row, revoked), side="l"),
+        _Column(title="verdict", text=_verdict, side="l"),
         _Column(title="hypothesis", text=lambda one: _hypothesis(one.row), side="l"),
         _Column(title="score", text=lambda one: None if one.row.score is None else f"{one.row.score:.1f}", rank=8),
         _Column(title="time ms", text=lambda one: _time(one.row.seconds)),
@@ -188,7 +188,12 @@ def _with_groups(head: list[str], body: list[str], shown: Shown, width: int) -> 
             named = told if rows[0].key_digest in told else f"{told}, key {rows[0].key_digest}"
             out += wrap(f"-- {named}: not comparable with the rows above --", width)
         before = rows[-1] if rows else before
-        out.append(next(cells) if isinstance(line, ScaledRow) else cut(_folded(line, shown.champion), width))
+        if isinstance(line, ScaledRow):
+            out.append(next(cells))
+        elif isinstance(line, Recheck):
+            out += wrap(recheck_words(line, shown.champion), width, "", "  ")
+        else:
+            out.append(cut(losses_words(line) if isinstance(line, Losses) else _note_words(line), width))
     return out
 
 
@@ -198,41 +203,41 @@ def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:
     return () if isinstance(line, Note) else tuple(one.row for one in line.rows)
 
 
-def _folded(line: Recheck | Losses | Note, champion: int | None) -> str:
-    if isinstance(line, Losses):
-        return losses_words(line)
-    return recheck_words(line, champion) if isinstance(line, Recheck) else _note_words(line)
-
-
 def losses_words(run: Losses) -> str:
-    """Which attempts were not accepted, by verdict, and the best change of theirs."""
-    verdicts = Counter(_verdict(one.row, ()) for one in run.attempts)
+    """Which attempts were not accepted, by verdict, and the change that was nearest to a gain."""
+    verdicts = Counter(_verdict(one) for one in run.attempts)
     counts = [f"{number} {_VERDICTS_TOLD.get(verdict, verdict)}" for verdict, number in verdicts.items()]
     ratios = [one.row.time_ratio for one in run.attempts if one.row.time_ratio is not None]
-    best = f", best {change(min(ratios))}" if ratios else ""
+    nearest = f", nearest {change(min(ratios))}" if ratios else ""
     checks = sum(len(one.rows) for one in run.rechecks)
     checked = f"; champion checked again {quantity(checks, 'time')}" if checks else ""
     numbers = f"{run.attempts[0].row.number}-{run.attempts[-1].row.number}"
-    return f"{numbers} {', '.join(counts)}{best}{checked} (--all lists them)"
+    return f"{numbers} {', '.join(counts)}{nearest}{checked} (--all lists them)"
 
 
 def recheck_words(run: Recheck, champion: int | None) -> str:
-    """Which attempts checked the champion's unchanged program, why, how often in vain, and its times of then."""
-    numbers = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+    """Which attempts checked the champion's unchanged program, how often and why, the failures, the recorded times."""
     star = "*" if champion is not None and any(one.row.number == champion for one in run.rows) else ""
+    numbers = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
+    place, often = (f"{numbers}{star}", len(run.rows)) if run.rows else (f"after {run.last}:", len(run.notes))
+    program = "the champion's" if run.champion is None else f"attempt {run.champion}'s"
+    why = f"as the {_listed(run.changed)} changed" if run.changed else "under one key"
+    later = ""
+    if run.rows and run.notes:
+        is_after = all(note.after == run.last for note in run.notes)
+        later = f", and {_times(len(run.notes))} {f'after {run.last}' if is_after else 'more'}"
     failed = Counter(one.then.failure_kind or one.then.outcome for one in run.rows if one.then.outcome != "accept")
     failed.update(note.failure_kind for note in run.notes if note.failure_kind)
-    vain = f" ({', '.join(f'{number} {clean(kind)}' for kind, number in failed.items())})" if failed else ""
-    times = quantity(len(run.rows) + len(run.notes), "time")
-    why = "champion checked again under one key"
-    if run.changes:
-        why = f"{' and '.join(run.changed) or 'key'} changed {quantity(run.changes, 'time')}, champion checked again"
-        times = ""
-    place = f"{numbers}{star}" if run.rows else f"after {numbers}"
-    return f"{place} {why}{f' {times}' if times else ''}{vain}{_times_then(run)}"
+    kinds = [f"{number} {_FAILURES_TOLD.get(kind, clean(kind))}" for kind, number in failed.items()]
+    vain = f" ({', '.join(kinds)})" if kinds else ""
+    return f"{place} {program} program checked again {_times(often)} {why}{later}{vain}{_recorded_times(run)}"
 
 
-def _times_then(run: Recheck) -> str:
+def _times(number: int) -> str:
+    return "once" if number == 1 else quantity(number, "time")
+
+
+def _recorded_times(run: Recheck) -> str:
     times = [one.then.seconds for one in run.rows if one.then.seconds is not None and one.then.outcome == "accept"]
     if run.before_seconds is not None:
         times.insert(0, run.before_seconds)
@@ -240,10 +245,10 @@ def _times_then(run: Recheck) -> str:
     if len(known) < 2:
         return ""
     if len(set(known)) == 1:
-        return ", time unchanged"
+        return "; time unchanged"
     if known[0] != known[-1]:
-        return f", time {known[0]} -> {known[-1]} ms then"
-    return f", time {min(known, key=float)} to {max(known, key=float)} ms then"
+        return f"; {known[0]} -> {known[-1]} ms as recorded"
+    return f"; {min(known, key=float)} to {max(known, key=float)} ms as recorded"
 
 
 def _note_words(note: Note) -> str:
@@ -277,8 +282,8 @@ def unknown_words(rows: Sequence[ScaledRow], again: str, *, has_then: bool = Tru
         yield f"{len(numbers)} {are} {NOT_YET}{changes}: {again} times {'it' if len(numbers) == 1 else 'them'}"
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    *most, last = map(str, numbers)
+def _listed(parts: Sequence[object]) -> str:
+    *most, last = map(str, parts)
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -342,13 +347,14 @@ def _difference(before: Row, after: Row) -> str:
     return clean(", ".join(told)) or f"key {after.key_digest}"
 
 
-def _verdict(row: Row, revoked: Container[int]) -> str:
+def _verdict(one: ScaledRow) -> str:
+    row = one.row
     if row.is_on_branch is False:
         return "accept, not on branch"
     if row.kind == "revoke":
         return row.kind
-    if row.number in revoked and row.is_title:
-        return "revoked"
+    if one.taken_back:
+        return one.taken_back
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return {"inconclusive": "unclear"}.get(row.outcome, row.outcome)

@@ -23,7 +23,8 @@ def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int 
     every = [*(one.then.members for one in rows), *(note.members for note in notes)]
     members = dict.fromkeys(name for times in every for name, _ in times)
     names = [
-        "record", *_ROW, "is_champion", *_FIGURES, *(f"then_{name}" for name in _FIGURES), "why_unknown", *_NOTE,
+        "record", *_ROW, "is_champion", *_FIGURES, *(f"then_{name}" for name in _FIGURES), "why_unknown", "taken_back",
+        *_NOTE,
         *(f"seconds {name}" for name in members), *(f"then_seconds {name}" for name in members),
     ]  # fmt: skip
     out = io.StringIO()
@@ -32,7 +33,8 @@ def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int 
     for one in rows:
         line = {"record": "attempt"} | {name: getattr(one.row, name) for name in (*_ROW, *_FIGURES)}
         line |= {f"then_{name}": getattr(one.then, name) for name in _FIGURES}
-        line |= {"is_champion": one.row.number == champion, "why_unknown": one.why_unknown}
+        line |= {"is_champion": one.row.number == champion}
+        line |= {"why_unknown": one.why_unknown, "taken_back": one.taken_back}
         line |= {f"seconds {name}": seconds for name, seconds in one.row.members}
         line |= {f"then_seconds {name}": seconds for name, seconds in one.then.members}
         writer.writerow(_plain(line))

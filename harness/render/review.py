@@ -62,10 +62,10 @@ def calibration_line(found: Calibration) -> str:
     if not found.stated:
         return ""
     if found.median_ratio is None:
-        return f"expectations: {found.stated} stated, {found.compared} compared: too few to say how good they are"
+        return f"expected gains: {found.stated} stated, {found.compared} compared: too few to say how good they are"
     return (
-        f"expectations: {found.compared} compared, {found.same_sign} of the right sign, {found.within_factor} within a "
-        f"factor of 2; median got/expected {found.median_ratio:.2f}"
+        f"expected gains: {found.same_sign} of {found.compared} went the right way, {found.within_factor} within a "
+        f"factor of 2; median: {found.median_ratio:.2f} of the expected"
     )
 
 

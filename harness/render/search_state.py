@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
+from harness.records import Recheck
 from harness.records.report_words import source_label
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
+from harness.render.results import recheck_words
 from harness.units import change, milliseconds, percent, quantity
 
 _SHOWN = 8
 
 
-def search_state_text(found: SearchState, width: int) -> str:
-    """The search state as lines of at most `width` columns."""
-    return joined(_lines(found, width))
+def search_state_text(found: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
+    """The search state as lines of at most `width` columns; `checks` of the champion stand among the attempts."""
+    return joined(_lines(found, width, checks))
 
 
-def _lines(found: SearchState, width: int) -> Iterator[str]:
+def _lines(found: SearchState, width: int, checks: Sequence[Recheck]) -> Iterator[str]:
     yield from wrap(clean(found.advice.sentence), width, "", "  ")
     yield ""
     yield from wrap(f"{clean(found.contest)}, {found.problem}", width, "Contest:      ")
@@ -27,8 +29,7 @@ def _lines(found: SearchState, width: int) -> Iterator[str]:
         yield from wrap(_kind(kind), width, "  ", "    ")
     if found.tried:
         yield ""
-        for one in found.tried[-_SHOWN:]:
-            yield cut(_attempt(one), width)
+        yield from _attempts(found, width, checks)
         if len(found.tried) > _SHOWN:
             yield f"  ({len(found.tried) - _SHOWN} before them: results)"
     if found.constants:
@@ -70,8 +71,19 @@ def _kind(kind: KindTried) -> str:
     return f"{kind.kind}: {len(kind.attempts)} tried, {kind.accepted} accepted{best}"
 
 
+def _attempts(found: SearchState, width: int, checks: Sequence[Recheck]) -> Iterator[str]:
+    """The newest attempts in their order, with a line for each run of checks that came after one of them."""
+    shown = found.tried[-_SHOWN:]
+    for one, following in zip(shown, (*shown[1:], None), strict=True):
+        yield cut(_attempt(one), width)
+        for run in checks:
+            if one.attempt <= run.first and (following is None or run.first < following.attempt):
+                champion = found.champion.attempt if found.champion else None
+                yield from wrap(recheck_words(run, champion), width, "     ", "       ")
+
+
 def _attempt(one: Tried) -> str:
-    came = one.failure_kind or one.outcome
+    came = one.failure_kind or one.taken_back or one.outcome
     moved = "" if one.time_ratio is None else f" {change(one.time_ratio)}"
     kinds = "+".join(one.kinds) if one.kinds else "-"
     return f"  {one.attempt:>4} {came}{moved}  {kinds}  {clean(one.hypothesis)}"

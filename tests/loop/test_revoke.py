@@ -34,6 +34,7 @@ from harness.ledger import champion as champions
 from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
 from harness.ledger.table import scaled
+from harness.ledger.titles import title_moves
 from harness.loop import search_state, status
 from harness.records import Report
 from harness.render import plots, report_text
@@ -224,7 +225,7 @@ def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledg
     rows, _ = history.rows(ledger.place)
     assert search_state.since_win(rows) == (), "what was tried against a kernel that fails is counted no more"
     assert attempts_since_accept(rows, "simulated") == before
-    moves = search_state.title_moves(rows)
+    moves = title_moves(rows)
     assert [(move.kind, move.took, move.again) for move in moves] == [("revoke", (3,), 1)]
     row = search_state.title_row(rows, 2)
     assert row is not None

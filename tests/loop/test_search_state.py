@@ -10,7 +10,8 @@ from state_examples import KERNEL, STATEMENT, kernel, row, seen
 from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, title_moves
+from harness.ledger.titles import title_moves
+from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win
 from harness.records import Edit, Hint, Row
 from harness.records.search_state import SearchState
 from harness.render.search_state import search_state_text
@@ -109,13 +110,34 @@ def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
 
 def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
     rows = [row(1, "accept"), row(2, "accept"), row(3), row(4, "accept", kind="undo"), row(5)]
-    assert [one.number for one in since_win(rows)] == [3, 5]
+    assert [one.number for one in since_win(rows)] == [2, 3, 5], "nor is what it took back a win"
     found = search_state(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
     assert [one.attempt for one in found.tried] == [1, 2, 3, 5]
     assert found.attempts == 4
     (constants,) = found.kinds
-    assert (constants.attempts, constants.accepted) == ((2, 3, 5), 1)
+    assert (constants.attempts, constants.accepted) == ((2, 3, 5), 0)
     assert "note: accepted and undone later: attempt 2" in search_state_text(found, 100)
+
+
+def test_checks_of_the_champion_are_neither_wins_nor_attempts() -> None:
+    def check(number: int, **changes: object) -> Row:
+        return replace(row(number, "accept", kind="rebaseline", kernel_sha256="won"), **changes)  # type: ignore[arg-type]
+
+    rows = [row(1, "accept"), row(2, "accept", kernel_sha256="won"), row(3), check(4), row(5), check(6)]
+    assert [one.number for one in since_win(rows)] == [3, 5]
+    found = search_state(seen(rows, dict.fromkeys(range(1, 7), KERNEL), champion=6))
+    assert [one.attempt for one in found.tried] == [1, 2, 3, 5]
+    assert (found.attempts, found.attempts_since_win) == (4, 2)
+    adopted = [*rows, check(7, kernel_sha256="by hand"), row(8)]
+    assert [one.number for one in since_win(adopted)] == [8], "what came before was tried on another text"
+
+
+def test_several_that_were_undone_are_plural() -> None:
+    rows = [row(number, "accept") for number in (1, 2, 3)]
+    rows += [row(number, "accept", kind="undo") for number in (4, 5)]
+    text = search_state_text(search_state(seen(rows, {})), 100)
+    assert "note: accepted and undone later: attempts 2, 3" in text
+    assert "     3 undone" in text
 
 
 def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:

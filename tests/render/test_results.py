@@ -78,9 +78,12 @@ def test_checks_of_an_unchanged_champion_are_one_line() -> None:
     assert len(found) == 5
     run = found[-1]
     assert isinstance(run, Recheck)
-    assert (run.first, run.last, len(run.notes), run.changes, run.changed) == (5, 8, 1, 5, ("judge",))
+    assert (run.first, run.last, len(run.notes), run.champion, run.changed) == (5, 8, 1, 2, ("judge",))
     said = recheck_words(run, 8)
-    assert said == "5-8* judge changed 5 times, champion checked again (1 timeout), time 2.700 -> 2.800 ms then"
+    assert said == (
+        "5-8* attempt 2's program checked again 4 times as the judge changed, and once after 8 (1 timed out); "
+        "2.700 -> 2.800 ms as recorded"
+    )
     assert len(lines(scaled_table(ROWS, 8, NOTES), unfolded=True)) == 9, "eight attempts and a check"
     assert "after 8 champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
         shown(ROWS, 8, NOTES, has_all=True), width=100
@@ -105,8 +108,8 @@ def test_losses_are_folded_where_the_table_is_long() -> None:
     assert [type(one) for one in folded] == kinds, "a loss alone stays"
     words = [losses_words(one) for one in folded if isinstance(one, Losses)]
     assert words == [
-        "3-4 1 rejected, 1 failed, best +11.1% (--all lists them)",
-        "6-10 3 rejected, 1 unclear, best -1.0%; champion checked again 1 time (--all lists them)",
+        "3-4 1 rejected, 1 failed, nearest +11.1% (--all lists them)",
+        "6-10 3 rejected, 1 unclear, nearest -1.0%; champion checked again 1 time (--all lists them)",
     ]
     assert isinstance(folded[4], Losses)
     assert [one.row.number for one in folded[4].rows] == [6, 7, 8, 9, 10], "none is lost"
@@ -120,14 +123,37 @@ def test_revoked_accepts_are_not_counted_as_accepted() -> None:
     assert "in 3 attempts, 2 accepted" in gain_words(replace(found, first_seconds=9e-3, first=2))
 
 
+def test_undone_accepts_are_told_apart_everywhere() -> None:
+    undo = line(4, "undo attempt 3", kind="undo", kernel_sha256="kernel 2", seconds=2.7e-3)
+    rows = [ROWS[0], ROWS[1], line(3, "c", seconds=1e-3), undo]
+    found = scaled_table(rows, 2)
+    assert [one.taken_back for one in found.rows] == [None, None, "undone", None]
+    made = gain(found)
+    assert made is not None
+    assert (made.attempts, made.accepted, made.revoked) == (3, 2, 1)
+    assert bests(found) == (1, 2)
+    text = results_table(shown(rows, 2), width=100)
+    assert [words.split()[1] for words in text.splitlines()[3:7]] == ["baseline", "accept", "undone", "undo"]
+    assert "in 3 attempts, 2 accepted" in text
+    accepted = chosen(found, lines(found), Wanted(is_accepted=True))
+    assert [one.row.number for one in accepted if isinstance(one, ScaledRow)] == [1, 2]
+    parsed = csv.DictReader(io.StringIO(results_csv(found.rows, (), 2)))
+    assert [one["taken_back"] for one in parsed] == ["", "", "undone", ""]
+    # What checks the champion after an undo checks the attempt that holds the title again.
+    check = replace(again(5, 1), seconds=2.7e-3)
+    assert "5* attempt 2's program checked again once" in results_table(shown([*rows, check], 5), width=100)
+
+
 def test_a_changed_kernel_or_an_attempt_between_ends_a_run() -> None:
     rows = [*ROWS[:2], again(3, 1), again(4, 2), line(5, "an idea", outcome="reject"), again(6, 3)]
     rows.append(line(7, "by hand", kind="rebaseline", time_ratio=0.9))
     found = lines(scaled_table(rows, 7))
     assert [type(one).__name__ for one in found] == ["ScaledRow"] * 2 + ["Recheck", "ScaledRow", "Recheck", "ScaledRow"]
-    assert recheck_words(found[2], 7).startswith("3-4 judge changed 2 times")  # type: ignore[arg-type]
+    assert recheck_words(found[2], 7).startswith("3-4 attempt 2's program checked again 2 times as the judge changed")  # type: ignore[arg-type]
     # The rejected attempt was judged under the first key, so the key changed once more.
-    assert recheck_words(found[4], 7) == "6 judge changed 1 time, champion checked again, time unchanged"  # type: ignore[arg-type]
+    assert isinstance(found[4], Recheck)
+    said = "6 attempt 2's program checked again once as the judge changed; time unchanged"
+    assert recheck_words(found[4], 7) == said, "not attempt 4's: that was a check too"
 
 
 def test_the_same_program_in_other_words_is_folded_too() -> None:
@@ -141,17 +167,17 @@ def test_the_words_name_what_changed() -> None:
     newer = replace(KEY, judge="other", libtpu="0.1")
     run = lines(scaled_table([*ROWS[:2], replace(again(3, 1), key=newer, key_digest="x", seconds=None)], 3))[-1]
     assert isinstance(run, Recheck)
-    assert recheck_words(run, None) == "3 judge and compiler changed 1 time, champion checked again"
+    assert recheck_words(run, None) == "3 attempt 2's program checked again once as the judge and compiler changed"
     same = replace(again(3, 1), key=KEY, key_digest=ROWS[1].key_digest, seconds=2.7e-3)
     run = lines(scaled_table([*ROWS[:2], same], 3))[-1]
     assert isinstance(run, Recheck)
-    assert recheck_words(run, None) == "3 champion checked again under one key 1 time, time unchanged"
+    assert recheck_words(run, None) == "3 attempt 2's program checked again once under one key; time unchanged"
 
 
 def test_a_check_that_fails_says_so() -> None:
     bad = replace(NOTES[2], failure_kind="wrong-result", reason="wrong on sinks")
     text = results_table(shown(ROWS[:2], 2, [bad]), width=100)
-    assert "after 8 judge changed 1 time, champion checked again (1 wrong-result)" in text
+    assert "after 8: attempt 2's program checked again once as the judge changed (1 wrong-result)" in text
     text = results_table(shown(ROWS[:2], 2, [bad], has_all=True), width=100)
     assert "after 8 champion (attempt 2) checked again: wrong-result: wrong on sinks" in text
 

@@ -11,11 +11,10 @@ from rich.cells import cell_len
 from harness.advice.report import report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
-from harness.ledger.scale import on_scale, scale_of
-from harness.ledger.table import ScaledTable, Wanted, chosen, lines
+from harness.ledger.table import ScaledTable, Wanted, chosen, lines, table_of
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
-from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row, ScaledRow
+from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
 from harness.render.report_text import View, report_text
 from harness.render.results import Shown
 
@@ -80,10 +79,8 @@ def table() -> Iterator[Row]:
 
 def scaled_table(rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = ()) -> ScaledTable:
     """The table of hand-made rows and notes; the champion's record is that of CHAMPION."""
-    scale = scale_of(rows, notes, champion)
-    found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
     holder = None if champion is None else judged(CHAMPION, None, number=champion, kind="baseline", champion=None)[0]
-    return ScaledTable(rows=found, notes=tuple(notes), scale=scale, champion=holder, skipped=())
+    return table_of(rows, notes, holder)
 
 
 def shown(

@@ -74,6 +74,9 @@ def plateau(seen: Observed) -> Finding | None:
     """Several attempts in a row brought nothing."""
     lost = 0
     for row in reversed(seen.previous):
+        if row.kind == "rebaseline":
+            # The champion checked again: nothing was tried, and nothing won.
+            continue
         if row.outcome == "accept":
             break
         lost += 1

@@ -15,7 +15,8 @@ VERDICTS: dict[Outcome, str] = {
     "inconclusive": "inconclusive",
     "failed": "failed",
 }
-_MOVED = ("undone", "revoked", "undo", "revoke")
+_MOVED = ("undone", "revoked", "not on this branch", "rebaseline", "undo", "revoke")
+_MANY = {"rebaseline": "rebaselines", "undo": "undos", "revoke": "revokes"}
 _MANY_TIMES = 11
 _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
@@ -161,19 +162,27 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    if entry.row.kind in TITLE_MOVES:
+    """What an attempt counts as beside its number: as in the sentence on how far they came, rebaselines are none."""
+    if entry.row.kind in (*TITLE_MOVES, "rebaseline"):
         return entry.row.kind
     if entry.is_revoked:
         return "revoked"
-    return "undone" if entry.is_undone else VERDICTS[entry.row.outcome]
+    if entry.is_undone:
+        return "undone"
+    return "not on this branch" if entry.row.is_on_branch is False else VERDICTS[entry.row.outcome]
 
 
 def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     """The figures at a glance: what they are, the figure, a word beside it."""
     standing, bound = group.standing, group.bound
     counted = Counter(_counted_as(entry) for entry in group.entries)
-    told = [f"{number} {word}" for word in (*VERDICTS.values(), *_MOVED) if (number := counted[word])]
-    attempts = ("attempts", count(len(group.entries)), ", ".join(told))
+    told = [
+        f"{number} {_MANY.get(word, word) if number > 1 else word}"
+        for word in (*VERDICTS.values(), *_MOVED)
+        if (number := counted[word])
+    ]
+    tried = len(group.entries) - sum(counted[word] for word in ("rebaseline", *TITLE_MOVES))
+    attempts = ("attempts", count(tried), ", ".join(told))
     if standing is None:
         return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)
     report = standing.report

@@ -89,12 +89,8 @@ def _timing_tables(problem: Problem) -> Any:
         return {}
 
 
-def load(directory: Path, chip_name: str | None = None) -> Contest:
-    """The contest in `directory`, for its own chip or for the one called `chip_name`.
-
-    Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
-    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`.
-    """
+def require(directory: Path) -> Path:
+    """The folder, resolved. Raises RatchetError `no-contest` where it has no prepare.py or no kernel.py."""
     directory = directory.resolve()
     if not directory.is_dir():
         raise RatchetError("no-contest", f"expected a contest's folder, got {directory}, which does not exist")
@@ -105,6 +101,16 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
                 f"expected a contest (prepare.py and kernel.py), found no {name} in {directory}; "
                 "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
+    return directory
+
+
+def load(directory: Path, chip_name: str | None = None) -> Contest:
+    """The contest in `directory`, for its own chip or for the one called `chip_name`.
+
+    Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
+    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`.
+    """
+    directory = require(directory)
     files.refuse_links(directory)
     path = directory / "prepare.py"
     problem, own_chip = _prepared(path)

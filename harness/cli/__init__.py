@@ -12,16 +12,20 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import __version__, limits
 from harness.cli import published
 from harness.cli.arguments import colour, did_you_mean, say
-from harness.cli.program_name import renamed
+from harness.cli.program_name import renamed, work_in
 from harness.cli.verb import Outcome, Verb
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
 from harness.cli.xprof_commands import BY_NAME
 from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
@@ -33,15 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; errors are printed to stderr, with their kind."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
+    work_in(None)
     try:
         return _run(words)
     except RatchetError as error:
         return _fail(error.kind, str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
         return _fail("interrupted", "interrupted: your files are as they were", INTERRUPTED, as_json)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
     except RecursionError:
         return _fail("too-large", "what was read is nested deeper than Python follows", 4, as_json)
     except MemoryError:
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> int:
     """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
-    _escape_what_stdout_lacks()
+    _prepare_output()
     if COMPLETING in os.environ:
         from harness.cli import completion
 
@@ -74,17 +76,36 @@ def program() -> int:
 
 def judge_contest(prepare_path: str) -> int:
     """What `python prepare.py` does: judges the kernel.py beside `prepare_path` and records nothing."""
-    _escape_what_stdout_lacks()
+    _prepare_output()
     return main(["judge", "-C", str(Path(prepare_path).resolve().parent), *sys.argv[1:]])
 
 
-def _escape_what_stdout_lacks() -> None:
-    """A character that the encoding of stdout lacks is printed as its number, as on stderr.
+class _Pipe(io.FileIO):
+    """A file that drops what nobody reads any more: `ratchet.sh ... | head` ends as it would have ended without."""
 
-    Else a recorded attempt, whose report has some, would end as a bug.
+    def write(self, data: "Buffer") -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data) or 0
+
+
+def _prepare_output() -> None:
+    """Neither a pipe that was closed early nor a character that an encoding lacks changes how a verb ends.
+
+    Such a character is printed as its number. Else a recorded attempt, whose report has some, would end as a bug.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.flush()
+            pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False))
+            is_lined = name == "stderr" or stream.line_buffering
+            kept = io.TextIOWrapper(pipe, stream.encoding, "backslashreplace", line_buffering=is_lined)
+            setattr(sys, name, kept)
 
 
 def _run(words: list[str]) -> int:
@@ -120,6 +141,9 @@ def _packages() -> Iterator[str]:
 def _carried_out(verb: Verb, words: list[str]) -> int:
     """Parses, runs and prints: the only place that prints what a verb gave."""
     given = verb.parse(words)
+    if verb.takes_contest:
+        # What `new` makes is a folder of its own.
+        work_in(given.directory, [name for name, one in EVERY.items() if one.takes_contest and name != "new"])
     try:
         with limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
             outcome = verb.run(given)
@@ -185,7 +209,7 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
         # Half a second that only a document is worth.
         from harness.cli.documents import ErrorDocument, Mistake, json_text
 
-        print(json_text("error", ErrorDocument(error=Mistake(kind=kind, message=message))))
+        print(json_text("error", ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))
     # The tag ends the sentence: after the usage below it, it would read as an argument.
     said, line_break, usage = message.partition("\n")
     tag = "" if kind == "bug" else f" [{kind}]"

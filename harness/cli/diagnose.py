@@ -16,11 +16,11 @@ from harness.candidate import Candidate
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.judged import judged
-from harness.cli.ledger import known_candidate
+from harness.cli.ledger import known_candidate, opened
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
-from harness.ledger import Ledger, history
+from harness.ledger import history
 from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
 from harness.loop import edits
@@ -117,7 +117,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
         evidence = judged(contest, given)
         name, own, candidate = "kernel.py", contest.chip, contest.candidate()
     else:
-        ledger = Ledger.open(folder)
+        ledger = opened(folder)
         evidence = history.attempt(ledger.place, number).evidence
         name, own, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
     evidence = evidence_of(evidence, member)

@@ -7,10 +7,9 @@ from pathlib import Path
 from harness import contest as contests
 from harness import limits
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory
-from harness.cli.ledger import tidy
+from harness.cli.ledger import opened, tidy
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
-from harness.ledger import Ledger
 from harness.ledger import fsck as auditing
 from harness.loop import replay as replaying
 from harness.records import Attempt, Audit, Key
@@ -24,7 +23,7 @@ _TIMES_OF_A_REPLAY = 30
 
 def fsck(given: Namespace) -> Outcome:
     folder = directory(given.directory)
-    ledger = Ledger.open(folder)
+    ledger = opened(folder)
     champion = ledger.champion()
     present, why_not = _present_key(folder, champion)
     found = auditing.audit(ledger, present, given.signed_by)

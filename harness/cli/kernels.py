@@ -8,7 +8,7 @@ from harness import contest as contests
 from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.documents import AttemptDocument, DoneDocument
-from harness.cli.ledger import known_candidate, settled, with_packages
+from harness.cli.ledger import known_candidate, opened, settled, with_packages
 from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
@@ -31,14 +31,7 @@ def show(given: Namespace) -> Outcome:
     if given.number is None and not newest:
         raise RatchetError("no-attempts", f"no attempts yet: {command(BASELINE, given.directory)} makes the first")
     number = newest[-1].number if given.number is None else given.number
-    try:
-        attempt = history.attempt(ledger.place, number)
-    except RatchetError as error:
-        if error.kind != "unknown-attempt":
-            raise
-        way, verb = ("all of them", "results") if newest else ("the first is made by", BASELINE)
-        raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
-
+    attempt = history.attempt(ledger.place, number)
     document = AttemptDocument(attempt=attempt, row=None)
     if given.member:
         attempt = of_member(attempt, given.member)
@@ -70,7 +63,8 @@ def show(given: Namespace) -> Outcome:
 
 
 def checkout(given: Namespace) -> Outcome:
-    return _done(undoing.checkout(directory(given.directory), given.number, force=given.force))
+    ledger = opened(directory(given.directory))
+    return _done(undoing.checkout(ledger, given.number, force=given.force))
 
 
 def undo(given: Namespace) -> Outcome:
@@ -87,4 +81,5 @@ def new(given: Namespace) -> Outcome:
 
 
 def _done(sentences: tuple[str, ...]) -> Outcome:
+    sentences = tuple(map(renamed, sentences))
     return Outcome(document=DoneDocument(done=sentences), text=lambda: "\n".join(sentences))

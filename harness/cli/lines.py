@@ -14,7 +14,7 @@ from harness.advice.timeline import timeline_with_parts
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
 from harness.cli.judged import judged
-from harness.cli.ledger import known_candidate, tidy, with_packages
+from harness.cli.ledger import known_candidate, opened, tidy, with_packages
 from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
 from harness.dumps.llo import ModuleDump
@@ -22,8 +22,7 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.hlo.evaluation import Values
-from harness.ledger import Ledger, history
-from harness.ledger.paths import place_of
+from harness.ledger import history
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
 from harness.render.layout import terminal_width
@@ -46,7 +45,7 @@ def lines(given: Namespace) -> Outcome:
         title, candidate = "kernel.py as it stands", contest.candidate()
         evidence, again = judged(contest, given), ""
     else:
-        ledger = Ledger.open(directory(given.directory))
+        ledger = opened(directory(given.directory))
         title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)
         evidence = history.attempt(ledger.place, given.number).evidence
         back = command(f"checkout {given.number}", given.directory)
@@ -129,7 +128,7 @@ def subject(given: Namespace, chip_name: str | None) -> Subject:
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
-        evidence = evidence_of(history.attempt(place_of(folder), int(what)).evidence, member)
+        evidence = evidence_of(history.attempt(opened(folder).place, int(what)).evidence, member)
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
         return Subject(
             name=_named(f"{int(what):04d}", member), dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem

@@ -63,8 +63,6 @@ def _run(run: Callable[[], int], writing: int) -> None:
         code = run()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
-        code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     finally:

@@ -23,8 +23,9 @@ from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, preconditions, rescale, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say, evaluate, may_pass_next_time
-from harness.loop.search_state import CHOSEN, since_win
+from harness.loop.search_state import CHOSEN
 from harness.records import (
+    TITLE_MOVES,
     Attempt,
     Champion,
     Evidence,
@@ -282,12 +283,13 @@ def _decided(
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """How many programs the searches since the last win looked at that saw this one, under this key; 1 if none did.
+    """How many programs the searches since the last accept looked at that saw this one, under this key; 1: none did.
 
-    If several did, the largest number. A record that cannot be read counts as one that says nothing.
+    A rebaseline is an accept here, as in the verdicts before. If several did, the largest number. A record that cannot be read counts as one that says nothing.
     """
     counts = [1]
-    for row in since_win(run.rows):
+    last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)
+    for row in (row for row in run.rows if row.number > last and row.kind not in TITLE_MOVES):
         if fingerprint and row.key_digest == run.digest and CHOSEN in row.hypothesis:
             with suppress(RatchetError):
                 sweep = history.attempt(run.ledger.place, row.number).sweep

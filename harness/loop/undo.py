@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from harness.advice import report as reporting
 from harness.candidate import Candidate
@@ -17,13 +16,12 @@ from harness.loop import preconditions
 from harness.records import Champion, Policy, Verdict
 
 
-def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
+def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
     """Puts the kernel.py of attempt `number` into the working tree and says so; the index stays as it is.
 
     Raises RatchetError `unknown-attempt`, `no-kernel`, or `unsaved-kernel` where kernel.py holds
     what neither an attempt nor a commit has, unless `force`.
     """
-    ledger = Ledger.open(directory)
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()
         candidate = history.candidate(ledger.place, number)

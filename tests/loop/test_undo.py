@@ -33,9 +33,9 @@ def refusal(ledger: Ledger) -> str:
 
 def test_after_a_checkout_the_way_out_is_named_and_works(ledger: Ledger) -> None:
     folder = ledger.place.kernel_path.parent
-    checkout(folder, 1, force=False)
+    checkout(Ledger.open(folder), 1, force=False)
     assert "got that of attempt 1: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
-    checkout(folder, 3, force=False)
+    checkout(Ledger.open(folder), 3, force=False)
     said = undo(contests.load(folder), Policy())
     assert any("./ratchet.sh checkout 3, then the experiment with --again" in one for one in said)
     assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text
@@ -47,6 +47,6 @@ def test_a_change_of_ones_own_is_not_lost_by_what_is_named(ledger: Ledger) -> No
     assert "got a change that no attempt and no commit has" in refusal(ledger)
     git(folder, "commit", "-qam", "My own")
     assert "got that of the last commit: ./ratchet.sh checkout 3, then undo" in refusal(ledger)
-    checkout(folder, 3, force=False)
+    checkout(Ledger.open(folder), 3, force=False)
     undo(contests.load(folder), Policy())
     assert ledger.place.kernel_path.read_bytes() == history.candidate(ledger.place, 2).text

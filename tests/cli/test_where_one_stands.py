@@ -1,0 +1,92 @@
+"""Commands in errors work where the user stands, folders without a contest say so, and closed pipes change nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loop_fixtures import PROJECT, git
+
+from harness.cli import main
+from harness.cli.program_name import renamed, work_in
+
+EXAMPLE = Path(PROJECT) / "examples" / "matmul"
+
+
+@pytest.mark.parametrize("words", [["show", "99"], ["checkout", "999"], ["lines", "999"]])
+def test_errors_name_commands_with_the_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-C", str(EXAMPLE), *words]) == 4
+    assert f"./ratchet.sh -C {EXAMPLE} results lists them" in capsys.readouterr().err
+    assert main(["-C", str(EXAMPLE), *words, "--json"] if words[0] != "lines" else ["-C", str(EXAMPLE), *words]) == 4
+    told = capsys.readouterr()
+    assert f"./ratchet.sh -C {EXAMPLE} results lists them" in told.out + told.err
+
+
+def test_only_what_takes_a_contest_gets_the_folder() -> None:
+    work_in(Path("a b"), ["show", "checkout"])
+    try:
+        assert renamed("./ratchet.sh checkout 10, then") == "./ratchet.sh -C 'a b' checkout 10, then"
+        assert renamed('./ratchet.sh "experiment: baseline"') == "./ratchet.sh -C 'a b' \"experiment: baseline\""
+        for same in (
+            "ratchet.sh new DIR", "./ratchet.sh -C x show 3", "usage: ratchet.sh show [-h]", "ratchet.sh showing",
+            "other/ratchet.sh show",
+        ):  # fmt: skip
+            assert renamed(same) == same
+    finally:
+        work_in(None)
+    assert renamed("./ratchet.sh checkout 10") == "./ratchet.sh checkout 10"
+
+
+@pytest.mark.parametrize("is_repository", [False, True], ids=["plain", "repository"])
+def test_a_folder_without_a_contest_says_so(
+    tmp_path: Path, is_repository: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if is_repository:
+        git(tmp_path, "init", "-q")
+    for words in (["results"], ["fsck"], ["report"], ["plot"], ["show"], ["checkout", "1"], ["lines", "1"], ["status"]):
+        assert main(["-C", str(tmp_path), *words]) == 4, words
+        assert "expected a contest (prepare.py and kernel.py), found no prepare.py" in capsys.readouterr().err
+    assert not (tmp_path / "profile_data").exists()
+
+
+def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(tmp_path, "init", "-q")
+    folder = tmp_path / "examples" / "matmul"
+    folder.mkdir(parents=True)
+    (folder / "attempts.jsonl").write_bytes((EXAMPLE / "attempts.jsonl").read_bytes())
+    git(tmp_path, "add", ".")
+    git(tmp_path, "-c", "user.name=a", "-c", "user.email=b@c", "commit", "-qm", "a ledger")
+    assert main(["-C", str(folder), "results"]) == 0
+    assert "baseline" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "code"), [(["results"], 0), (["diff", "1", "999"], 4)])
+def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code: int) -> None:
+    program = "import sys; from harness.cli import program; sys.exit(program())"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "-C", str(EXAMPLE), *words], cwd=PROJECT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        if code:
+            process.stderr.close()
+        assert process.wait(60) == code
+
+
+def test_output_that_nobody_reads_is_dropped() -> None:
+    program = (
+        "import sys; from harness import cli; cli._prepare_output()\n"
+        "for _ in range(9999): print('x' * 99)\n"
+        "print('still here', file=sys.stderr); sys.exit(3)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(9)
+        process.stdout.close()
+        assert process.stderr.read() == b"still here\n"
+        assert process.wait(60) == 3

@@ -5,7 +5,7 @@ import difflib
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,9 +22,27 @@ EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        lacking = re.fullmatch(r"argument (-[\w-]+)(?:/\S+)*: expected one argument", message)
+        for action in self._actions if lacking else ():
+            if lacking and lacking[1] in action.option_strings and action.help:
+                words = action.help % {"default": action.default}
+                message = f"expected {lacking[1]} {action.metavar or 'VALUE'}, got nothing after it: {words}"
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
         meant = did_you_mean(unknown[1], self.known(), "") if unknown else ""
         raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does it, but a value may begin with a minus and a digit: `--expect -5%`."""
+        words: list[str] = []
+        valued = self.valued()
+        for word in sys.argv[1:] if args is None else args:
+            if re.match(r"-\d", word) and words and words[-1].startswith("--") and words[-1] in valued:
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+        return super().parse_known_args(words, namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(renamed(message or ""), file)

@@ -31,7 +31,10 @@ class Experiment(Verb):
         evaluation_options(parser)
         _settings(parser, "rewrite this constant of kernel.py")
         parser.add_argument(
-            "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
+            "--expect",
+            default=None,
+            metavar="5%",
+            help="how much less time you expect, as 5%% or x0.95 (more: -5%% or x1.05); recorded",
         )
         parser.add_argument("--again", action="store_true", help="judge an already judged program again")
         parser.add_argument(
@@ -338,7 +341,9 @@ class New(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("folder", type=Path, help="a new folder; it becomes a git repository if it lies in none")
-        parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(templates())}")
+        parser.add_argument(
+            "--like", default="attention", help=f"what to start from (attention): {', '.join(templates())}"
+        )
         parser.add_argument(
             "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
             help="rewrite this constant of prepare.py, of kernel.py, or of both",

@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 from harness import contest as contests
+from harness.amounts import quantity
 from harness.cli.arguments import directory, say
 from harness.cli.documents import RescaleDocument
 from harness.cli.verb import Outcome
@@ -16,8 +17,13 @@ def rescale(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
     with Progress(quiet=given.quiet or given.json) as progress:
         found = rescaling.rescale(contest, progress, say, everything=given.all)
-    left = rescaling.pending(Ledger.open(contest.directory), contest, contest.key("simulated"), everything=True)
-    said = rescaling.sentences(found, left)
+    ledger = Ledger.open(contest.directory)
+    left = rescaling.pending(ledger, contest, contest.key("simulated"), everything=True)
+    rows = [
+        row for row in ledger.rows()[0] if row.is_title or (given.all and row.outcome in ("reject", "inconclusive"))
+    ]
+    attempts = quantity(len(rows), "attempt" if given.all else "accepted attempt") if rows else ""
+    said = rescaling.sentences(found, left, attempts)
     width = terminal_width()
     return Outcome(
         document=RescaleDocument(key_digest=found.key_digest, notes=found.notes, skipped=found.skipped),

@@ -285,7 +285,8 @@ def _decided(
 def _looked_at(run: Run, fingerprint: str) -> int:
     """How many programs the searches since the last accept looked at that saw this one, under this key; 1: none did.
 
-    A rebaseline is an accept here, as in the verdicts before. If several did, the largest number. A record that cannot be read counts as one that says nothing.
+    A rebaseline is an accept here. If several did, the largest number. A record that cannot be read counts as one that
+    says nothing.
     """
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)

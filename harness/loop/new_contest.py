@@ -1,5 +1,6 @@
 """A new contest in a repository: scaffolded and committed."""
 
+import ast
 import shlex
 import shutil
 from contextlib import ExitStack
@@ -60,7 +61,7 @@ def new(
     return (
         *((f"made a git repository in {shown}",) if is_new else ()),
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
-        _signature(contest.problem.statement()),
+        _signature(contest.problem.statement(), contest.kernel()),
         *words,
         f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
@@ -154,23 +155,29 @@ def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:
     return git.open_repository(directory), True
 
 
-def _signature(statement: Statement) -> str:
-    """What kernel.py has to define, in one sentence; of a suite in one for each of its functions."""
+def _signature(statement: Statement, kernel: bytes) -> str:
+    """What `kernel` defines, in one sentence; of a suite in one for each of its functions."""
     if statement.members is None:
-        return f"{_call(statement, KERNEL)}; compute_flops() must return {statement.work.flops:,}"
+        flops = f"{statement.work.flops:,}"
+        return f"{_call(statement, KERNEL, kernel)}; compute_flops(), if there is one, must return {flops}"
     called: dict[str, list[SuiteMember]] = {}
     for member in statement.members:
         called.setdefault(member.function, []).append(member)
     return "\n".join(
-        f"{_call(members[0].statement, function)} at {', '.join(member.name for member in members)}"
+        f"{_call(members[0].statement, function, kernel)} at {', '.join(member.name for member in members)}"
         for function, members in called.items()
     )
 
 
-def _call(statement: Statement, function: str) -> str:
+def _call(statement: Statement, function: str, kernel: bytes) -> str:
+    """The call with the arguments in the order in which the kernel takes them, that of the problem if it has others."""
     outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.results)
-    names = ", ".join(array.name for array in statement.inputs)
-    return f"{function}({names}) -> {outputs}"
+    names = [array.name for array in statement.inputs]
+    for node in ast.parse(kernel).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            own = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            names = own if sorted(own) == sorted(names) else names
+    return f"{function}({', '.join(names)}) -> {outputs}"
 
 
 def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:

@@ -154,12 +154,20 @@ def _logged(ledger: Ledger) -> Iterator[None]:
         ledger.log_notes()
 
 
-def sentences(found: Rescaled, left: Sequence[Row] = ()) -> tuple[str, ...]:
-    """What a rescale came to, in words."""
+def sentences(found: Rescaled, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
+    """What a rescale came to, in words; `attempts` are those that may need a time (`8 accepted attempts`), "": none."""
+    if not (found.notes or found.skipped) and attempts is not None:
+        why = f"all {attempts} have a time under key {found.key_digest}" if attempts else "no attempts yet"
+        return (f"nothing to do: {why}", *_left(left))
     timed = [note for note in found.notes if note.seconds is not None]
     failed = [note for note in found.notes if note.seconds is None]
     said = [f"{quantity(len(timed), 'recorded kernel')} timed again under key {found.key_digest}"]
     said += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
+    if found.notes:
+        said.append("the times are in experiments/notes.jsonl, which joins the branch with the next accepted attempt")
+    return (*said, *_left(left), *found.skipped)
+
+
+def _left(left: Sequence[Row]) -> Iterator[str]:
     if left:
-        said.append(f"{quantity(len(left), 'rejected kernel')} without a time under it: ./ratchet.sh rescale --all")
-    return (*said, *found.skipped)
+        yield f"{quantity(len(left), 'rejected kernel')} without a time under it: ./ratchet.sh rescale --all"

@@ -1,5 +1,6 @@
 """A new contest, from one of the templates."""
 
+import difflib
 from pathlib import Path
 
 from harness.candidate import names, rewrite
@@ -80,7 +81,9 @@ def scaffold(
     if there is nothing called `like`, `unknown-constant`; writes nothing then.
     """
     if like not in templates():
-        raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}")
+        near = difflib.get_close_matches(like, templates(), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}{hint}")
     contents = {**{file: text(like, file) for file in ("prepare.py", "kernel.py")}, ".gitignore": IGNORED}
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]

@@ -5,10 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from evidence_examples import evidence
 from loop_fixtures import PROJECT, git
 
 from harness.cli import main
+from harness.cli.experiment import expectation
 from harness.cli.program_name import renamed, work_in
+from harness.cli.verbs import EXPERIMENT
+from harness.loop import new_contest
 
 EXAMPLE = Path(PROJECT) / "examples" / "matmul"
 
@@ -90,3 +94,35 @@ def test_output_that_nobody_reads_is_dropped() -> None:
         process.stdout.close()
         assert process.stderr.read() == b"still here\n"
         assert process.wait(60) == 3
+
+
+def test_an_expectation_may_begin_with_a_minus() -> None:
+    for words in (["--expect", "-5%"], ["--expect=-5%"]):
+        assert EXPERIMENT.parse(["experiment: x", *words]).expect == "-5%"
+    assert expectation("-5%") == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["results", "--since"], "expected --since N, got nothing after it: only attempt N and later ones"),
+        (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
+        (["new", "mine", "--like", "rmsnrm"], "got 'rmsnrm'; did you mean rmsnorm?"),
+    ],
+)
+def test_mistakes_are_answered_with_what_was_meant(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) in (2, 4)
+    assert said in capsys.readouterr().err
+
+
+def test_new_prints_the_order_in_which_the_kernel_takes_its_arguments() -> None:
+    statement = evidence().problem
+    said = new_contest._signature(statement, b"def kernel_fn(v, q, k):\n    return q\n")
+    assert said.startswith("kernel_fn(v, q, k) -> ")
+    assert "; compute_flops(), if there is one, must return " in said
+    assert new_contest._signature(statement, b"def kernel_fn(a, b, c):\n    return a\n").startswith(
+        "kernel_fn(q, k, v)"
+    )

@@ -31,7 +31,7 @@ def test_gains_are_compared_not_ratios_of_time() -> None:
     assert (found.stated, found.compared, found.same_sign, found.within_factor) == (6, 5, 3, 2)
     # Gains got / expected: 1, 3, -0.4, 0.5.
     assert found.median_ratio == pytest.approx(0.75)
-    assert "median got/expected 0.75" in calibration_line(found)
+    assert "median: 0.75 of the expected" in calibration_line(found)
 
 
 def test_too_few_to_say() -> None:
@@ -46,4 +46,4 @@ def test_the_table_ends_with_it_and_marks_an_accept_that_is_on_no_branch() -> No
     lost = Row(**{**{name: getattr(one, name) for name in Row.__dataclass_fields__}, "is_on_branch": False})
     text = results_table(shown([lost], None), width=140)
     assert "accept, not on branch" in text
-    assert text.splitlines()[-2].startswith("expectations: 1 stated, 1 compared: too few")
+    assert text.splitlines()[-2].startswith("expected gains: 1 stated, 1 compared: too few")

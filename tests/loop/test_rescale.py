@@ -174,3 +174,7 @@ def test_the_words_for_a_rescale_that_leaves_attempts() -> None:
     assert rescale.sentences(found) == (
         "0 recorded kernels timed again under key 0123456789ab", "attempt 3 was not timed: why",
     )  # fmt: skip
+    nothing = rescale.Rescaled(key_digest="0123456789ab", notes=(), skipped=())
+    said = "nothing to do: all 3 attempts have a time under key 0123456789ab"
+    assert rescale.sentences(nothing, attempts="3 attempts") == (said,)
+    assert rescale.sentences(nothing, attempts="") == ("nothing to do: no attempts yet",)

@@ -3,14 +3,14 @@
 from argparse import Namespace
 
 from harness import contest as contests
-from harness.amounts import quantity
 from harness.cli.arguments import directory, say
 from harness.cli.documents import RescaleDocument
 from harness.cli.verb import Outcome
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.loop import rescale as rescaling
 from harness.render.layout import joined, terminal_width, wrap
 from harness.render.progress import Progress
+from harness.units import quantity
 
 
 def rescale(given: Namespace) -> Outcome:
@@ -20,7 +20,9 @@ def rescale(given: Namespace) -> Outcome:
     ledger = Ledger.open(contest.directory)
     left = rescaling.pending(ledger, contest, contest.key("simulated"), everything=True)
     rows = [
-        row for row in ledger.rows()[0] if row.is_title or (given.all and row.outcome in ("reject", "inconclusive"))
+        row
+        for row in history.rows(ledger.place)[0]
+        if row.is_title or (given.all and row.outcome in ("reject", "inconclusive"))
     ]
     attempts = quantity(len(rows), "attempt" if given.all else "accepted attempt") if rows else ""
     said = rescaling.sentences(found, left, attempts)

@@ -61,7 +61,7 @@ def new(
     return (
         *((f"made a git repository in {shown}",) if is_new else ()),
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
-        _signature(contest.problem.statement(), contest.kernel()),
+        _signature(contest.problem.statement(), contest.kernel_path.read_bytes()),
         *words,
         f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )

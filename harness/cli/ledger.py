@@ -75,12 +75,10 @@ def results(given: Namespace) -> Outcome:
 
 def _on_a_screen(shown: Shown) -> str:
     """The table with attempts in a row that were not accepted as one line each, where it would be too long."""
-    printed = results_table(shown)
-    while (surplus := len(printed.splitlines()) - _SCREEN) > 0:
-        fewer = replace(shown, lines=table.shortened(shown.lines, len(shown.lines) - surplus))
-        if len(fewer.lines) == len(shown.lines):
-            break
-        shown, printed = fewer, results_table(fewer)
+    printed, most = results_table(shown), len(shown.lines)
+    while (surplus := len(printed.splitlines()) - _SCREEN) > 0 and most > 0:
+        most -= surplus
+        printed = results_table(replace(shown, lines=table.shortened(shown.lines, most)))
     return printed
 
 

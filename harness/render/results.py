@@ -220,17 +220,13 @@ def recheck_words(run: Recheck, champion: int | None) -> str:
     star = "*" if champion is not None and any(one.row.number == champion for one in run.rows) else ""
     numbers = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
     place, often = (f"{numbers}{star}", len(run.rows)) if run.rows else (f"after {run.last}:", len(run.notes))
-    program = "the champion's" if run.champion is None else f"attempt {run.champion}'s"
-    why = f"as the {_listed(run.changed)} changed" if run.changed else "under one key"
-    later = ""
-    if run.rows and run.notes:
-        is_after = all(note.after == run.last for note in run.notes)
-        later = f", and {_times(len(run.notes))} {f'after {run.last}' if is_after else 'more'}"
+    program = "champion" if run.champion is None else f"attempt {run.champion}"
+    why = f"{' and '.join(run.changed)} changed" if run.changed else "same key"
     failed = Counter(one.then.failure_kind or one.then.outcome for one in run.rows if one.then.outcome != "accept")
     failed.update(note.failure_kind for note in run.notes if note.failure_kind)
     kinds = [f"{number} {_FAILURES_TOLD.get(kind, clean(kind))}" for kind, number in failed.items()]
     vain = f" ({', '.join(kinds)})" if kinds else ""
-    return f"{place} {program} program checked again {_times(often)} {why}{later}{vain}{_recorded_times(run)}"
+    return f"{place} {why}: {program} checked again {_times(often)}{vain}{_recorded_times(run)}"
 
 
 def _times(number: int) -> str:
@@ -245,10 +241,10 @@ def _recorded_times(run: Recheck) -> str:
     if len(known) < 2:
         return ""
     if len(set(known)) == 1:
-        return "; time unchanged"
+        return ", time unchanged"
     if known[0] != known[-1]:
-        return f"; {known[0]} -> {known[-1]} ms as recorded"
-    return f"; {min(known, key=float)} to {max(known, key=float)} ms as recorded"
+        return f", {known[0]} -> {known[-1]} ms as recorded"
+    return f", {min(known, key=float)} to {max(known, key=float)} ms as recorded"
 
 
 def _note_words(note: Note) -> str:

@@ -20,7 +20,9 @@ LABEL = f"[simulated {NAME}, not calibrated]"
 def said(where: Path, *words: str) -> str:
     """What a verb prints, by the harness that lies above the contest."""
     home = next(folder for folder in (where, *where.parents) if (folder / "harness").is_dir())
-    return ratchet(where, *words, expect=0, environment={"PYTHONPATH": str(home)}).stdout
+    printed = ratchet(where, *words, expect=0, environment={"PYTHONPATH": str(home)}).stdout
+    # Lines are wrapped where the folder's name is long.
+    return " ".join(printed.split())
 
 
 @pytest.fixture(scope="module")

@@ -80,10 +80,7 @@ def test_checks_of_an_unchanged_champion_are_one_line() -> None:
     assert isinstance(run, Recheck)
     assert (run.first, run.last, len(run.notes), run.champion, run.changed) == (5, 8, 1, 2, ("judge",))
     said = recheck_words(run, 8)
-    assert said == (
-        "5-8* attempt 2's program checked again 4 times as the judge changed, and once after 8 (1 timed out); "
-        "2.700 -> 2.800 ms as recorded"
-    )
+    assert said == "5-8* judge changed: attempt 2 checked again 4 times (1 timed out), 2.700 -> 2.800 ms as recorded"
     assert len(lines(scaled_table(ROWS, 8, NOTES), unfolded=True)) == 9, "eight attempts and a check"
     assert "after 8 champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
         shown(ROWS, 8, NOTES, has_all=True), width=100
@@ -141,7 +138,7 @@ def test_undone_accepts_are_told_apart_everywhere() -> None:
     assert [one["taken_back"] for one in parsed] == ["", "", "undone", ""]
     # What checks the champion after an undo checks the attempt that holds the title again.
     check = replace(again(5, 1), seconds=2.7e-3)
-    assert "5* attempt 2's program checked again once" in results_table(shown([*rows, check], 5), width=100)
+    assert "5* judge changed: attempt 2 checked again once" in results_table(shown([*rows, check], 5), width=100)
 
 
 def test_a_changed_kernel_or_an_attempt_between_ends_a_run() -> None:
@@ -149,10 +146,10 @@ def test_a_changed_kernel_or_an_attempt_between_ends_a_run() -> None:
     rows.append(line(7, "by hand", kind="rebaseline", time_ratio=0.9))
     found = lines(scaled_table(rows, 7))
     assert [type(one).__name__ for one in found] == ["ScaledRow"] * 2 + ["Recheck", "ScaledRow", "Recheck", "ScaledRow"]
-    assert recheck_words(found[2], 7).startswith("3-4 attempt 2's program checked again 2 times as the judge changed")  # type: ignore[arg-type]
+    assert recheck_words(found[2], 7).startswith("3-4 judge changed: attempt 2 checked again 2 times")  # type: ignore[arg-type]
     # The rejected attempt was judged under the first key, so the key changed once more.
     assert isinstance(found[4], Recheck)
-    said = "6 attempt 2's program checked again once as the judge changed; time unchanged"
+    said = "6 judge changed: attempt 2 checked again once, time unchanged"
     assert recheck_words(found[4], 7) == said, "not attempt 4's: that was a check too"
 
 
@@ -167,17 +164,17 @@ def test_the_words_name_what_changed() -> None:
     newer = replace(KEY, judge="other", libtpu="0.1")
     run = lines(scaled_table([*ROWS[:2], replace(again(3, 1), key=newer, key_digest="x", seconds=None)], 3))[-1]
     assert isinstance(run, Recheck)
-    assert recheck_words(run, None) == "3 attempt 2's program checked again once as the judge and compiler changed"
+    assert recheck_words(run, None) == "3 judge and compiler changed: attempt 2 checked again once"
     same = replace(again(3, 1), key=KEY, key_digest=ROWS[1].key_digest, seconds=2.7e-3)
     run = lines(scaled_table([*ROWS[:2], same], 3))[-1]
     assert isinstance(run, Recheck)
-    assert recheck_words(run, None) == "3 attempt 2's program checked again once under one key; time unchanged"
+    assert recheck_words(run, None) == "3 same key: attempt 2 checked again once, time unchanged"
 
 
 def test_a_check_that_fails_says_so() -> None:
     bad = replace(NOTES[2], failure_kind="wrong-result", reason="wrong on sinks")
     text = results_table(shown(ROWS[:2], 2, [bad]), width=100)
-    assert "after 8: attempt 2's program checked again once as the judge changed (1 wrong-result)" in text
+    assert "after 8: judge changed: attempt 2 checked again once (1 wrong-result)" in text
     text = results_table(shown(ROWS[:2], 2, [bad], has_all=True), width=100)
     assert "after 8 champion (attempt 2) checked again: wrong-result: wrong on sinks" in text
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     _layers.landlock is None or not _layers.system_calls_filtered, reason="without both walls nothing is forked"
 )
 MEMORY = 4 << 30
-SUPPORT = Path(__file__).parents[2] / "support"
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture

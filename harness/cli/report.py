@@ -18,9 +18,9 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import Ledger, git, table
 from harness.ledger.bulk_read import whole
-from harness.ledger.titles import title_moves
 from harness.loop.gain import gain
 from harness.records import Recheck, Row, ScaledRow
+from harness.records.titles import title_moves
 from harness.render import plots
 from harness.render.gallery import NAME, gallery
 from harness.render.page import Story, page

@@ -9,8 +9,8 @@ from harness.ledger import history
 from harness.ledger import notes as note_files
 from harness.ledger.ledger import Ledger
 from harness.ledger.scale import on_scale, scale_of
-from harness.ledger.titles import Title, is_check, taken_back, titles
 from harness.records import Attempt, Key, Losses, Note, Recheck, Row, Scale, ScaledRow
+from harness.records.titles import Title, is_check, taken_back, titles
 
 Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]

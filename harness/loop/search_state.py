@@ -7,11 +7,11 @@ from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.ledger.titles import is_check, taken_back, titles
 from harness.loop.untried_advice import untried
 from harness.records import TITLE_MOVES, Report, Row, Source, Statement, Work
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
+from harness.records.titles import is_check, taken_back, titles
 from harness.units import percent, seconds
 
 # What the hypothesis of an attempt says whose settings a search chose.

@@ -201,8 +201,12 @@ def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: P
         (("bisect", "--from", "1", "--to", "2"), "nothing-to-find", "attempt 2 is no worse than attempt 1"),
         (("bisect", "--from", "1", "--to", "99"), "unknown-attempt", "1 to 3, got 99"),
         (("bisect", "--from", "HEAD~1", "--to", "HEAD"), "nothing-to-find", "two kernels or more from --from to --to"),
-        (("ablate", "999"), "unknown-attempt", "1 to 3, got 999: there is no attempt 999; ./ratchet.sh results"),
-        (("ablate", "1"), "not-accepted", "./ratchet.sh results"),
+        (
+            ("ablate", "999"),
+            "unknown-attempt",
+            "1 to 3, got 999: there is no attempt 999; ./ratchet.sh -C {folder} results",
+        ),
+        (("ablate", "1"), "not-accepted", "./ratchet.sh -C {folder} results"),
     ],
 )
 def test_refusals_say_what_was_expected_and_what_to_do(
@@ -214,7 +218,7 @@ def test_refusals_say_what_was_expected_and_what_to_do(
     refusal = capsys.readouterr().err
     assert f"[{kind}]" in refusal
     assert "expected" in refusal
-    assert said in refusal
+    assert said.format(folder=folder) in refusal
 
 
 def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -34,9 +34,9 @@ from harness.ledger import champion as champions
 from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
 from harness.ledger.table import scaled
-from harness.ledger.titles import title_moves
 from harness.loop import search_state, status
 from harness.records import Report
+from harness.records.titles import title_moves
 from harness.render import plots, report_text
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT

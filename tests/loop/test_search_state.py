@@ -10,10 +10,10 @@ from state_examples import KERNEL, STATEMENT, kernel, row, seen
 from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict.roofline import impossibilities
-from harness.ledger.titles import title_moves
 from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win
 from harness.records import Edit, Hint, Row
 from harness.records.search_state import SearchState
+from harness.records.titles import title_moves
 from harness.render.search_state import search_state_text
 
 

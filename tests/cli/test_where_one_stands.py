@@ -1,5 +1,6 @@
 """Commands in errors work where the user stands, folders without a contest say so, and closed pipes change nothing."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,10 @@ EXAMPLE = Path(PROJECT) / "examples" / "matmul"
 @pytest.mark.parametrize("words", [["show", "99"], ["checkout", "999"], ["lines", "999"]])
 def test_errors_name_commands_with_the_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-C", str(EXAMPLE), *words]) == 4
-    assert f"./ratchet.sh -C {EXAMPLE} results lists them" in capsys.readouterr().err
+    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in capsys.readouterr().err
     assert main(["-C", str(EXAMPLE), *words, "--json"] if words[0] != "lines" else ["-C", str(EXAMPLE), *words]) == 4
     told = capsys.readouterr()
-    assert f"./ratchet.sh -C {EXAMPLE} results lists them" in told.out + told.err
+    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in told.out + told.err
 
 
 def test_only_what_takes_a_contest_gets_the_folder() -> None:

@@ -1,6 +1,7 @@
 """The change that made a kernel worse, found in planted histories and in this repository's own ledgers."""
 
 import json
+import shlex
 from dataclasses import replace
 from math import ceil, log2
 from pathlib import Path
@@ -218,7 +219,7 @@ def test_refusals_say_what_was_expected_and_what_to_do(
     refusal = capsys.readouterr().err
     assert f"[{kind}]" in refusal
     assert "expected" in refusal
-    assert said.format(folder=folder) in refusal
+    assert said.format(folder=shlex.quote(str(folder))) in refusal
 
 
 def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

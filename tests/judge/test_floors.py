@@ -86,7 +86,8 @@ def is_there(name: str) -> bool:
 
 def test_modules_and_files_that_texts_name_are_there() -> None:
     # No import resolves them: children are started by the names of modules, pages and comments name files.
-    named = re.compile(r"(?<![\w./-])(?:harness(?:\.\w+)+|(?:harness|docs|benchmarks)/[\w/.-]+\.(?:py|md|tsv))\b")
+    files = r"(?:harness|docs|benchmarks)/[\w/.-]+\.(?:py|md|tsv)\b|harness/[\w/]+/(?=`)"
+    named = re.compile(rf"(?<![\w./-])(?:harness(?:\.\w+)+|{files})")
     pages = (*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("benchmarks/*.py"))
     found = {
         f"{path.relative_to(PROJECT)}: {name}": name

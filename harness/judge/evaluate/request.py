@@ -1,4 +1,4 @@
-"""What is asked of an evaluation: the request, its plan for each member of a suite, and who listens meanwhile."""
+"""The request for an evaluation, its plan for each member of a suite, and the listener to its stages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def problem(self) -> Problem:
-        """What is computed."""
+        """The problem that is computed."""
         return self.member.problem
 
     @property

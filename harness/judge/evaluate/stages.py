@@ -144,7 +144,7 @@ def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest
 
 
 def _seen(plan: Plan, state: State) -> Seen | None:
-    """What is known of the exported program, with its files where the compiler writes them."""
+    """The findings of an earlier evaluation about the exported program; its files are put where the compiler writes."""
     programs = plan.request.programs
     if programs is None:
         return None

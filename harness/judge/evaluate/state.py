@@ -44,7 +44,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process replied to a request, and the rank of what follows from it."""
+    """The reply of a process to a request, and the rank of its consequences."""
 
     request: Any
     reply: Any
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is known of one candidate so far.
+    """The findings about one candidate so far.
 
     `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are those of the exported
     program, `seen` what an earlier evaluation found out about this very program. `is_slower`: the candidate is too slow

@@ -1,5 +1,6 @@
 """The axes of an operator as its fields state them, and what follows: smaller shapes, compared rows, valid fields."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
@@ -37,7 +38,7 @@ def axis(**stated: Any) -> Mapping[str, Axis]:
     return {"axis": Axis(**stated)}
 
 
-class Operator:
+class Operator(ABC):
     """What follows from the fields of a problem: a frozen dataclass, whose ints are sizes and whose dtype is known."""
 
     __slots__ = ()
@@ -74,13 +75,13 @@ class Operator:
         every = ((one.name, getattr(self, one.name)) for one in fields(own))
         return tuple((name, value) for name, value in every if value is not None)
 
+    @abstractmethod
     def statement(self) -> Statement:
-        """As of a Problem."""
-        raise NotImplementedError
+        """The operation, its arrays and its useful work, as a Problem states them."""
 
+    @abstractmethod
     def work(self) -> Work:
         """The useful work of one call."""
-        raise NotImplementedError
 
     @property
     def row_cost(self) -> int:

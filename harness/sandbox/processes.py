@@ -56,16 +56,16 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
     """
     rows: dict[int, tuple[str, int, int, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for pid in _numbers(Path("/proc")):
         with contextlib.suppress(OSError):
-            head, _, tail = entry.read_bytes().rpartition(b")")
+            head, _, tail = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
             # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... threads (18th),
             # rss in pages (22nd). Z and X: dead already, only not yet reaped.
             fields = tail.split()
             if fields[0] not in (b"Z", b"X"):
                 name = head.partition(b"(")[2].decode("utf-8", "replace")
                 numbers = (int(fields[at]) for at in (1, 3, 17, 21))
-                rows[int(entry.parent.name)] = (name, *numbers)  # type: ignore[assignment]
+                rows[pid] = (name, *numbers)  # type: ignore[assignment]
     here, own_session = os.getpid(), os.getsid(0)
     found = []
     for pid, (name, _, session, threads, pages) in rows.items():
@@ -86,13 +86,24 @@ def share_of_cores(found: Iterable[Process], seconds: float) -> float:
     """
     ran = waited = 0
     for process in found:
-        for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        tasks = Path(f"/proc/{process.pid}/task")
+        for task in _numbers(tasks):
             with contextlib.suppress(OSError, ValueError):
                 # Nanoseconds on a core, nanoseconds in the queue for one, turns.
-                on_core, in_queue, _ = map(int, path.read_text().split())
+                on_core, in_queue, _ = map(int, (tasks / f"{task}/schedstat").read_text().split())
                 ran, waited = ran + on_core, waited + in_queue
     wanted = min(ran + waited, round(seconds * 1e9) * environment.cores()) if ran else 0
     return min(1.0, ran / wanted) if wanted else 1.0
+
+
+def _numbers(folder: Path) -> tuple[int, ...]:
+    """The ids that a folder of /proc lists; () where it is gone.
+
+    Not by a glob: it looks at each match once more, and raises where that has ended meanwhile.
+    """
+    with contextlib.suppress(OSError):
+        return tuple(int(name) for name in os.listdir(folder) if name.isdecimal())
+    return ()
 
 
 def kill(process: Process) -> None:

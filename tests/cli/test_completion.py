@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ RMSNORM = PROJECT / "examples" / "rmsnorm"
 def completed(line: str, folder: Path = RMSNORM) -> list[str]:
     """What the function that bash got offers for the word at the end of `line`."""
     script = f"""
-        ratchet() {{ {sys.executable} -m harness "$@"; }}
+        ratchet() {{ {shlex.quote(sys.executable)} -m harness "$@"; }}
         eval "$(ratchet completion bash)"
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_WORDBREAKS=$' \\t\\n="'
         COMP_CWORD={len(line.split(" ")) - 1} COMPREPLY=()
@@ -131,7 +132,7 @@ def test_a_shell_asks_this_program_whatever_is_typed(tmp_path: Path) -> None:
         pytest.skip("the environment was not set up by ratchet.sh")
     line = "./ratchet.sh bis"
     script = f"""
-        eval "$({sys.executable} -m harness completion bash)"
+        eval "$({shlex.quote(sys.executable)} -m harness completion bash)"
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_CWORD=1 COMPREPLY=()
         words=($(complete -p ratchet.sh))
         ${{words[-2]}} ./ratchet.sh

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+import shlex
 import sys
 import tracemalloc
 from dataclasses import replace
@@ -220,7 +222,9 @@ def test_without_tokamax_it_says_how_to_get_it(version: tuple[int, int], monkeyp
 
     monkeypatch.setattr("harness.loop.existing.target", missing)
     monkeypatch.setattr(sys, "version_info", version)
-    with pytest.raises(RatchetError, match=f"{sys.executable} -m pip install tokamax$") as caught:
+    with pytest.raises(
+        RatchetError, match=f"{re.escape(shlex.quote(sys.executable))} -m pip install tokamax$"
+    ) as caught:
         fill.tuned("tokamax:ragged_dot", None, ())
     assert ("--python 3.12" in str(caught.value)) == (version < (3, 12))
 

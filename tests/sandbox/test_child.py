@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,19 @@ def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
         for child in started:
             child.kill()
             child.communicate()
+
+
+def test_processes_that_end_while_they_are_listed_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+
+    def with_a_dead_one(folder: Path) -> list[str]:
+        # Above every pid there is: what /proc says of one that has just ended.
+        return [*listed(folder), str(1 << 30)]
+
+    monkeypatch.setattr(processes.os, "listdir", with_a_dead_one)
+    (mine,) = [one for one in processes.below([os.getsid(0)]) if one.pid == os.getpid()]
+    assert processes.share_of_cores([mine], 1.0) > 0
+    assert processes.share_of_cores([replace(mine, pid=1 << 30)], 1.0) == 1.0
 
 
 AUTOGROUP = Path("/proc/self/autogroup")

@@ -1,6 +1,7 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +75,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         except RatchetError as error:
             if error.kind == "not-installed" and name.startswith("tokamax"):
                 newer = "Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "
-                needs = newer * (sys.version_info < (3, 12)) + f"{sys.executable} -m pip install tokamax"
+                needs = newer * (sys.version_info < (3, 12)) + f"{shlex.quote(sys.executable)} -m pip install tokamax"
                 raise RatchetError("not-installed", f"expected the package tokamax, found none: {needs}") from error
             raise
 

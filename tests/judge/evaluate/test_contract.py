@@ -294,7 +294,7 @@ def test_helpers_belong_to_the_candidate(tmp_path: Path) -> None:
         assert "deeper.py line 1" in one.failure(kernel).message
 
 
-@pytest.mark.parametrize("name", ["numpy", "math", "ml_dtypes", "harness", "tests"])
+@pytest.mark.parametrize("name", ["numpy", "math", "ml_dtypes", "harness", "tabulate"])
 def test_a_helper_must_not_be_called_like_an_installed_module(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("BQ = 128\n")
     with tracer(tmp_path) as one:

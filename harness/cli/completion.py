@@ -20,8 +20,9 @@ from harness.hardware import CHIPS
 _CLONE = Path(harness.__file__).parents[1]
 # A shell waits for the answer: what takes longer is ended, and offers nothing.
 _MOST_SECONDS = 5
-# What a shell takes for one word as it is, also between double quotes.
-_ONE_WORD = re.compile(r"[\w/.@+-]+")
+# Paths that a shell takes for one word as they are, also between double quotes: the code for bash and zsh splits no
+# words at blanks.
+_ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+"), "fish": re.compile(r"[\w/.@+-]+")}
 # So many attempts are offered, the newest.
 _ATTEMPTS = 200
 # Arguments that name an attempt, a commit or a file.
@@ -32,11 +33,13 @@ def completion(given: Namespace) -> Outcome:
     """The code that a shell evaluates at its start; it asks the command itself for what fits."""
     from argcomplete.shell_integration import shellcode
 
-    names = [*INSTALLED, "ratchet.sh"]
-    return Outcome(text=lambda: shellcode(names, shell=given.shell, argcomplete_script=_own_program()).rstrip("\n"))
+    program = _own_program(given.shell)
+    # Without a program to ask, a shell asks the one that is typed.
+    names = [*INSTALLED, *(["ratchet.sh"] if program else [])]
+    return Outcome(text=lambda: shellcode(names, shell=given.shell, argcomplete_script=program).rstrip("\n"))
 
 
-def _own_program() -> str | None:
+def _own_program(shell: str) -> str | None:
     """The program that answers, whatever folder `./ratchet.sh` is typed in: that one may be a stranger's.
 
     None where this process was begun otherwise than by a program, or a shell would not take its path for one word.
@@ -47,7 +50,7 @@ def _own_program() -> str | None:
         environment = Path(os.environ.get("RATCHET_ENVIRONMENT") or _CLONE / ".venv")
         if Path(sys.prefix).resolve() != environment.resolve() or not (environment / ".ratchet-stamp").is_file():
             return None
-    return str(found) if found.is_file() and _ONE_WORD.fullmatch(str(found)) else None
+    return str(found) if found.is_file() and _ONE_WORD[shell].fullmatch(str(found)) else None
 
 
 def answer(verbs: Mapping[str, Verb]) -> None:

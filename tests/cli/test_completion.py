@@ -70,7 +70,7 @@ def test_the_members_of_a_suite_are_offered() -> None:
 
 
 def test_attempts_are_offered_also_of_another_folder(tmp_path: Path) -> None:
-    numbers = completed(f"ratchet -C {RMSNORM} show 1", tmp_path)
+    numbers = completed(f"ratchet -C {shlex.quote(str(RMSNORM))} show 1", tmp_path)
     assert {"1", "10", "11"} <= set(numbers)
     assert all(number.startswith("1") for number in numbers)
     assert completed("ratchet show 1", tmp_path) == []

@@ -197,7 +197,7 @@ def test_processes_that_end_while_they_are_listed_are_passed_over(monkeypatch: p
         # Above every pid there is: what /proc says of one that has just ended.
         return [*listed(folder), str(1 << 30)]
 
-    monkeypatch.setattr(processes.os, "listdir", with_a_dead_one)
+    monkeypatch.setattr(os, "listdir", with_a_dead_one)
     (mine,) = [one for one in processes.below([os.getsid(0)]) if one.pid == os.getpid()]
     assert processes.share_of_cores([mine], 1.0) > 0
     assert processes.share_of_cores([replace(mine, pid=1 << 30)], 1.0) == 1.0

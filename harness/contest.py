@@ -10,7 +10,7 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
-from harness.operators import Member, Problem, Suite, defined, timing_inputs
+from harness.operators import Member, Problem, Suite, prepare_module, timing_inputs
 from harness.prepare import confined, data
 from harness.records import Key, Source
 
@@ -128,7 +128,7 @@ def _prepared(path: Path) -> tuple[Problem | Suite, str]:
     if stated is None or not isinstance(stated[1], str):
         return confined.read(source, str(path))
     problem, own_chip = stated
-    if not isinstance(problem, Suite) and defined.missing_methods(problem):
+    if not isinstance(problem, Suite) and prepare_module.missing_methods(problem):
         return confined.read(source, str(path))
     try:
         problem.statement()

@@ -7,8 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from harness.operators.conformance import complaints, require_conforming
-from harness.operators.defined import Defined
+from harness.operators.conformance import complaints
 from harness.operators.outputs import as_read
 from harness.operators.probes import Probe, changed, check_determinism, check_probe
 from harness.operators.problem import Problem

@@ -68,18 +68,6 @@ def complaints(problem: Problem) -> tuple[str, ...]:
     return tuple(found)
 
 
-def require_conforming(problem: Problem) -> None:
-    """Raises RatchetError `bad-problem` with every complaint."""
-    found = complaints(problem)
-    if found:
-        listed = "\n  ".join(found)
-        raise RatchetError(
-            "bad-problem",
-            f"the problem that prepare.py defines does not keep what every problem must keep (docs/OPERATORS.md):\n"
-            f"  {listed}",
-        )
-
-
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 

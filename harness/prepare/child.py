@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.operators import Member, Problem, Suite, complaints, defined
+from harness.operators import Member, Problem, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
 from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
@@ -41,13 +41,13 @@ def _loaded(asked: Asked) -> tuple[Any, str]:
     """Problem and chip. Raises ValueError in words for people."""
     source, before = Path(asked.source).read_bytes(), tuple(sys.modules)
     try:
-        module = defined.run(source, asked.path)
+        module = prepare_module.run(source, asked.path)
         problem, chip = module.problem(), module.CHIP
     except MISTAKES as error:
         raise ValueError(
             f"expected it to define CHIP and problem(); loading it failed with {type(error).__name__}: {error}"
         ) from error
-    foreign = defined.foreign_imports(before)
+    foreign = prepare_module.foreign_imports(before)
     if foreign:
         raise ValueError(
             f"it imports {', '.join(foreign.values())}, which the judge's hash does not cover and no record would "
@@ -56,13 +56,13 @@ def _loaded(asked: Asked) -> tuple[Any, str]:
     if not isinstance(chip, str):
         raise ValueError(f"expected CHIP to be a name such as 'v5e', got {chip!r}")
     for one in [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]:
-        missing = defined.missing_methods(one)
+        missing = prepare_module.missing_methods(one)
         if missing:
             raise ValueError(
                 f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(one).__name__} without "
                 f"{', '.join(missing)}"
             )
-        defined.taken(module, source, asked.path, one)
+        prepare_module.require_home(module, one)
     if isinstance(problem, Suite):
         problem.statement()
     return problem, chip
@@ -79,7 +79,7 @@ def _answered(member: Member) -> Answered:
         probes=_tried(lambda: tuple(probe.name for probe in problem.probes(True, 0)), ()),
         timing=_tried(lambda: _timing(problem), {}),
         pickled=pickle.dumps(problem),
-        is_own=defined.is_prepare(type(problem).__module__),
+        is_own=prepare_module.is_prepare(type(problem).__module__),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from harness.errors import RatchetError
-from harness.operators import Member, Suite, defined
+from harness.operators import Member, Suite, prepare_module
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
@@ -38,7 +38,7 @@ class Confined:
     def __reduce__(self) -> tuple[Any, ...]:
         """How it is pickled for the children of a judgement: with the source, which they run."""
         if self._answered.is_own:
-            return defined._restored, (self._source, self._path, self._answered.pickled)
+            return prepare_module.restore, (self._source, self._path, self._answered.pickled)
         return pickle.loads, (self._answered.pickled,)
 
     def statement(self) -> Statement:

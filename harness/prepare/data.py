@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from harness import operators
-from harness.operators import Member, Suite, defined
+from harness.operators import Member, Suite, prepare_module
 
 # Python takes seconds to parse what is larger, if it is made for that.
 _MOST_BYTES = 1 << 16
@@ -239,7 +239,7 @@ def _is_on_board(found: Any) -> bool:
         isinstance(found, type)
         and is_dataclass(found)
         and found.__module__.startswith("harness.operators.")
-        and not defined.missing_methods(found)
+        and not prepare_module.missing_methods(found)
     )
 
 

@@ -23,7 +23,7 @@ from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.trace.imports import flags
 from harness.judge.simulate import run
 from harness.loop import scaffold
-from harness.operators import Defined, Problem, complaints, defined, require_conforming
+from harness.operators import Problem, complaints, prepare_module
 from harness.operators.probes import Part
 from harness.records import ExpectedCount, Policy, Work
 from harness.sandbox.messages import Rejected
@@ -176,9 +176,10 @@ def test_the_judges_hash_covers_the_problem(tmp_path: Path) -> None:
 
 
 def test_another_process_computes_the_same_problem(tmp_path: Path) -> None:
-    problem = pickle.loads(pickle.dumps(contests.load(contest(tmp_path / "softmax")).problem))
-    assert isinstance(problem, Defined)
-    (tmp_path / "problem.pickle").write_bytes(pickle.dumps(problem))
+    pickled = pickle.dumps(contests.load(contest(tmp_path / "softmax")).problem)
+    problem = pickle.loads(pickled)
+    assert type(problem).__name__ == "Softmax"
+    (tmp_path / "problem.pickle").write_bytes(pickled)
     (tmp_path / "softmax" / "prepare.py").unlink()
     code = (
         "import pickle, sys; p = pickle.load(open(sys.argv[1], 'rb')); s = next(p.reduced());"
@@ -269,13 +270,12 @@ def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtyp
 def test_a_class_from_elsewhere_is_refused() -> None:
     module = ModuleType("contest_prepare_0")
     with pytest.raises(ValueError, match=r"expected the class of problem\(\) to stand in prepare.py"):
-        defined.taken(module, b"", "prepare.py", Plain(rows=512, columns=256))
+        prepare_module.require_home(module, Plain(rows=512, columns=256))
 
 
 def test_a_kernel_may_not_import_the_prepare_it_is_judged_by(tmp_path: Path) -> None:
     problem = pickle.loads(pickle.dumps(contests.load(contest(tmp_path / "softmax")).problem))
-    assert isinstance(problem, Defined)
-    home = type(problem.problem).__module__
+    home = type(problem).__module__
     with pytest.raises(Rejected) as caught:
         flags(ast.parse(f"import jax\nfrom {home} import Softmax\n"))
     assert caught.value.failure.kind == "forbidden-import"
@@ -305,7 +305,6 @@ def of_dtype(dtype: str) -> Any:
 
 def test_the_problem_of_the_page_keeps_the_rules() -> None:
     assert complaints(PLAIN) == ()
-    require_conforming(PLAIN)
 
 
 def stated(**changes: Any) -> Any:
@@ -359,6 +358,3 @@ def test_a_problem_that_breaks_a_rule_is_told_which(broken: dict[str, Any], word
     globals()["Broken"] = type(problem)
     found = complaints(problem)
     assert any(words in complaint for complaint in found), found
-    with pytest.raises(RatchetError) as caught:
-        require_conforming(problem)
-    assert caught.value.kind == "bad-problem"

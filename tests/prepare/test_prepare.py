@@ -17,7 +17,7 @@ from harness import contest as contests
 from harness.cli.verbs import VERBS
 from harness.errors import RatchetError
 from harness.judge import key as keys
-from harness.operators import Defined, Suite, defined
+from harness.operators import Suite, prepare_module
 from harness.prepare import confined, data
 from harness.sandbox import confinement
 
@@ -37,7 +37,7 @@ def test_every_contest_here_is_data_and_says_what_running_it_says(folder: Path) 
     source = (folder / "prepare.py").read_bytes()
     stated = data.read(source)
     assert stated is not None
-    module = defined.run(source, "prepare.py")
+    module = prepare_module.run(source, "prepare.py")
     assert stated == (module.problem(), module.CHIP)
 
 
@@ -168,12 +168,12 @@ def test_a_problem_of_its_own_is_never_loaded_here(tmp_path: Path) -> None:
     assert not marker.exists()
     ours = Path(contest.directory / "prepare.py").read_bytes()
     own = hashlib.sha256(ours).hexdigest()[:16]
-    assert not any(defined.is_prepare(name) and name.endswith(own) for name in sys.modules)
+    assert not any(prepare_module.is_prepare(name) and name.endswith(own) for name in sys.modules)
     with pytest.raises(RuntimeError, match="computes in confined children alone"):
         problem.make_inputs("peaks", 1)
     # What the judge's children make of it is what running it here makes.
     real = pickle.loads(pickle.dumps(problem))
-    assert isinstance(real, Defined)
+    assert prepare_module.is_prepare(type(real).__module__)
     assert real.statement() == problem.statement()
     assert real.families(True) == problem.families(True)
     assert [one.statement() for one in real.reduced()] == [one.statement() for one in problem.reduced()]

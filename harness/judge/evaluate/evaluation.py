@@ -19,7 +19,7 @@ from harness.judge.evaluate.state import State
 from harness.judge.evaluate.suite import evaluate_suite
 from harness.judge.evaluate.timing.device import source
 from harness.judge.evaluate.walk import Evaluation
-from harness.operators import Defined, Member, Problem, Suite, require_conforming
+from harness.operators import Member, Problem, Suite
 from harness.operators.timing import Stated
 from harness.records import Evidence, Policy
 from harness.sandbox import confinement, warm
@@ -42,9 +42,8 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     members of a suite are evaluated each in a folder of its name below `request.work`. Whatever is raised, Ctrl-C too,
     no process is left behind.
 
-    Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
-    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `operators.timing`),
-    `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
+    Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `no-timing-inputs` and `bad-timing-inputs` (see
+    `operators.timing`), `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
     UsageError `unknown-device`.
     """
     chip, policy, problem, work = request.chip, request.policy, request.problem, request.work
@@ -71,8 +70,6 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
     plans = tuple(Plan(request=request, member=member, source=where, work=work / member.name) for member in members)
     for plan in plans:
-        if isinstance(plan.problem, Defined):
-            require_conforming(plan.problem)
         _require_dtypes(plan.problem, chip)
     stated = [operators.timing_inputs(plan.problem) for plan in plans]
     try:

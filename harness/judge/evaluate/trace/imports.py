@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Container, Iterable, Iterator
 
-from harness.operators import defined
+from harness.operators import prepare_module
 from harness.sandbox.messages import Rejected
 
 _PLAIN = frozenset((
@@ -99,7 +99,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
 def _refuse_name(node: ast.AST, name: str, how: str) -> None:
     """Raises _Refused where a module is refused, or one of its parts is something to get out by."""
     top, *parts = name.split(".")
-    if top in _REFUSED or defined.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
+    if top in _REFUSED or prepare_module.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
         raise _refused(node, f"{how} {name}")
 
 

@@ -18,7 +18,7 @@ import jax
 from jax._src import monitoring
 
 import harness
-from harness.operators import defined
+from harness.operators import prepare_module
 from harness.sandbox.messages import Rejected
 
 # What JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing that traces,
@@ -90,7 +90,7 @@ def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
     """Functions of the guarded modules, and what can be called on the classes that they define, with their code."""
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
-        if module is None or not (top in _GUARDED or defined.is_prepare(top)):
+        if module is None or not (top in _GUARDED or prepare_module.is_prepare(top)):
             continue
         for key, value in list(vars(module).items()):
             if type(value) is _Function:

@@ -1,0 +1,76 @@
+"""The module of a prepare.py: run from its bytes, which travel with its problem, so that every process computes it."""
+
+import hashlib
+import pickle
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import harness
+from harness.operators.problem import Problem
+
+_PREFIX = "contest_prepare_"
+
+
+def run(source: bytes, path: str) -> ModuleType:
+    """The module that these bytes of a prepare.py define; the same one for the same bytes.
+
+    It has no `__file__`: what it states must stand in it. Raises whatever the code raises.
+    """
+    name = _PREFIX + hashlib.sha256(source).hexdigest()[:16]
+    known = sys.modules.get(name)
+    if known is not None:
+        return known
+    module = ModuleType(name)
+    # Before its code runs: dataclasses look their module up.
+    sys.modules[name] = module
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def is_prepare(module: str) -> bool:
+    """Whether a module of this name is what `run` made of a prepare.py."""
+    return module.startswith(_PREFIX)
+
+
+def foreign_imports(before: Sequence[str]) -> dict[str, str]:
+    """The modules that are loaded now, were not `before`, and belong to no installed package, with their files."""
+    homes = [Path(path).resolve() for path in _installed()]
+    files = {name: getattr(sys.modules[name], "__file__", None) for name in sorted(set(sys.modules) - set(before))}
+    paths = {name: Path(file).resolve() for name, file in files.items() if file}
+    return {name: str(path) for name, path in paths.items() if not any(path.is_relative_to(home) for home in homes)}
+
+
+def _installed() -> Iterator[str]:
+    yield str(Path(harness.__file__).parent)
+    yield from (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    yield str(Path(sys.base_prefix, sys.platlibdir))
+
+
+def restore(source: bytes, path: str, pickled: bytes) -> Any:
+    """The pickled problem of the prepare.py at `path`, whose bytes are `source`: runs it, so that its classes exist."""
+    run(source, path)
+    return pickle.loads(pickled)
+
+
+def require_home(module: ModuleType, problem: Problem) -> None:
+    """Raises ValueError where the class of `problem` is neither the judge's nor of that module."""
+    home = type(problem).__module__
+    if home.split(".")[:2] != ["harness", "operators"] and home != module.__name__:
+        raise ValueError(
+            f"expected the class of problem() to stand in prepare.py or in harness.operators, got {home}."
+            f"{type(problem).__name__}, which the judge's hash does not cover"
+        )
+
+
+def missing_methods(problem: object) -> tuple[str, ...]:
+    """The methods of a Problem that `problem` lacks."""
+    wanted = [name for name in vars(Problem) if not name.startswith("_")]
+    return tuple(name for name in wanted if not callable(getattr(problem, name, None)))

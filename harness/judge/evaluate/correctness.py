@@ -12,11 +12,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import operators
 from harness.judge.evaluate.draws import mode_of
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
-from harness.operators import Problem
+from harness.operators import Problem, probes, tolerance
+from harness.operators.outputs import as_read
+from harness.operators.state import check_state
 from harness.operators.timing import differing
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Check, Failure, Mode
@@ -36,7 +37,7 @@ def check(request: CheckRequest) -> CheckReply:
         outputs, mode = _run_once(request.artifact, inputs), mode_of(request.reduced)
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().results)
-    found, failure = operators.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
+    found, failure = tolerance.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
     return CheckReply(check=found, failure=_with_shape(failure, problem, request))
 
 
@@ -57,12 +58,12 @@ def probe(request: ProbeRequest) -> ProbeReply:
             family = one.family
             inputs = _inputs(request.problem, request.reduced, False, family, request.seed)
         before, _ = _split(problem, inputs, _run_once(request.artifact, inputs))
-        changed = operators.changed(one, inputs)
+        changed = probes.changed(one, inputs)
         after, state = _split(problem, changed, _run_untouched(request.artifact, changed))
-        found, failure = operators.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
+        found, failure = probes.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
         if failure is None:
             named = f"{one.name} changed"
-            for kept in operators.check_state(problem, changed, state, family=named, mode=mode, seed=request.seed):
+            for kept in check_state(problem, changed, state, family=named, mode=mode, seed=request.seed):
                 checks.append(kept[0])
                 failure = failure or kept[1]
         # Probes of the same name are recorded as one check.
@@ -75,7 +76,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
     if failure is None and not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
         again, _ = _split(problem, inputs, _run_untouched(request.artifact, inputs))
-        found, failure = operators.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
+        found, failure = probes.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=_with_shape(failure, problem, request))
 
@@ -93,7 +94,7 @@ def _split(
 ) -> tuple[Sequence[NDArray[Any]], Sequence[NDArray[Any]]]:
     """The outputs as they are read, and the state."""
     count = len(problem.statement().outputs)
-    return operators.as_read(problem, inputs, results)[:count], results[count:]
+    return as_read(problem, inputs, results)[:count], results[count:]
 
 
 @cache

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
-from harness import operators
 from harness.candidate import Candidate
 from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
@@ -20,7 +19,7 @@ from harness.judge.evaluate.suite import evaluate_suite
 from harness.judge.evaluate.timing.device import source
 from harness.judge.evaluate.walk import Evaluation
 from harness.operators import Member, Problem, Suite
-from harness.operators.timing import Stated
+from harness.operators.timing import Stated, timing_inputs
 from harness.records import Evidence, Policy
 from harness.sandbox import confinement, warm
 from harness.sandbox.child import Children
@@ -71,7 +70,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     plans = tuple(Plan(request=request, member=member, source=where, work=work / member.name) for member in members)
     for plan in plans:
         _require_dtypes(plan.problem, chip)
-    stated = [operators.timing_inputs(plan.problem) for plan in plans]
+    stated = [timing_inputs(plan.problem) for plan in plans]
     try:
         for plan, timings in zip(plans, stated, strict=True):
             prepare(plan)

@@ -1,10 +1,12 @@
-"""The processes of one evaluation: started when they are first needed, chosen for each request, sharing the cores."""
+"""The processes of one evaluation: started when first needed, chosen for each request; what they were asked."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
-from harness.judge.evaluate.tasks import MODULES, ChildName
+from harness.judge.evaluate.state import FULL, REDUCED, Answer, Rank, Stage
+from harness.judge.evaluate.tasks import MODULES, TASKS, ChildName
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child, Job
@@ -16,7 +18,10 @@ _MOST_CHECKERS = 3
 
 
 class Workers:
-    """The processes that one evaluation has started. `operations` are those of the traced program."""
+    """The processes that one evaluation has started, and the requests that they have not answered.
+
+    `operations` are those of the traced program.
+    """
 
     def __init__(self, plan: Plan, children: Children) -> None:
         self._plan = plan
@@ -25,6 +30,8 @@ class Workers:
         # By the program that it has compiled.
         self._checkers: dict[str, Child] = {}
         self._yielding: set[str] = set()
+        self._jobs: dict[Job, tuple[Stage, Any, Rank]] = {}
+        self._asked: dict[tuple[str, Rank], int] = {}
         self.operations = 0
 
     @property
@@ -48,17 +55,68 @@ class Workers:
             )
         return self._started[place]
 
-    def checker(self, program: str, late: Container[Job], *, is_late: bool) -> Child:
+    def ask(self, stage: Stage, request: Any) -> None:
+        """Asks the process of a stage; `answers` has the reply, with the request's number as the last of its rank."""
+        number = self._asked.get((stage.name, stage.rank), 0)
+        self._asked[stage.name, stage.rank] = number + 1
+        if stage.child == "checker":
+            child = self._checker(request.artifact, is_late=stage.rank[0] == FULL)
+        else:
+            child = self.child(stage.child)
+        task, reply = TASKS[type(request)]
+        limit = stage.seconds(self._plan.policy)
+        job = self._children.ask(child, stage.name, stage.failing, task, request, reply, limit)
+        self._jobs[job] = (stage, request, (*stage.rank, number))
+
+    def answers(self) -> Iterator[tuple[Stage, Answer]]:
+        """Waits for an answer, and yields it and those that are there by then, each with its stage."""
+        self._share_cores()
+        for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
+            # Others are of another member of a suite, or were dropped.
+            if job in self._jobs:
+                stage, request, rank = self._jobs.pop(job)
+                yield stage, Answer(request, reply, rank)
+
+    def drop(self, last: Rank | None) -> list[str]:
+        """Forgets the requests that rank behind `last`, and those of processes that have ended; their stages' names."""
+        dropped = [
+            job
+            for job, (_, _, rank) in self._jobs.items()
+            if (last is not None and rank > last) or (job.child.ended and job not in job.child.queue)
+        ]
+        self._children.drop(dropped)
+        return [self._jobs.pop(job)[0].name for job in dropped]
+
+    @property
+    def is_busy(self) -> bool:
+        """True while an answer is to come."""
+        return bool(self._jobs)
+
+    @property
+    def is_compiling(self) -> bool:
+        """True while the chip's program is compiled or simulated; what else the compiler does keeps nobody."""
+        return any(job.task in ("compile", "simulate") for job in self._jobs)
+
+    @property
+    def is_reduced_open(self) -> bool:
+        """True while something is under way at the reduced shapes, beside what waits behind the compiler."""
+        return any(rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values())
+
+    def _is_late(self, child: Child) -> bool:
+        """True if a request at the contest's own shape waits in the queue of this process."""
+        return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
+
+    def _checker(self, program: str, *, is_late: bool) -> Child:
         """The process to check this: a program stays where it is compiled, all else goes where the least waits.
 
-        What is asked about a reduced shape (not `is_late`) does not wait for the contest's own, whose jobs are `late`.
+        What is asked about a reduced shape (not `is_late`) does not wait for requests at the contest's own.
         """
         if program in self._checkers:
             return self._checkers[program]
         started = [child for child in self._started.values() if child.name == "checker"]
         chosen = min(
             started,
-            key=lambda child: (not is_late and any(job in late for job in child.queue), len(child.queue)),
+            key=lambda child: (not is_late and self._is_late(child), len(child.queue)),
             default=None,
         )
         if chosen is None or (chosen.queue and len(started) < min(_MOST_CHECKERS, environments.cores())):
@@ -67,14 +125,14 @@ class Workers:
             self._checkers[program] = chosen
         return chosen
 
-    def share_cores(self, late: Container[Job], *, is_compiling: bool, is_reduced_open: bool) -> None:
+    def _share_cores(self) -> None:
         """While the chip's program is compiled and simulated, for which all else waits, the others yield to that.
 
-        After that checks of the contest's own shape, whose jobs are `late`, yield to those of reduced ones, which end
-        more evaluations.
+        After that checks of the contest's own shape yield to those of reduced ones, which end more evaluations.
         """
+        is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():
-            is_late = child.name == "checker" and is_reduced_open and any(job in late for job in child.queue)
+            is_late = child.name == "checker" and is_reduced_open and self._is_late(child)
             yields = is_late or (is_compiling and child.name in ("candidate", "checker"))
             if yields != (name in self._yielding):
                 self._children.yield_to_others(child, _NICENESS if yields else 0)

@@ -38,7 +38,7 @@ class Recording:
     kernel_mode: str
     candidate_blob: str
     candidate_sha256: str
-    restore_blob: str | None
+    restore_blob: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

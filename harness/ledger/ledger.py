@@ -142,10 +142,6 @@ class Ledger:
         self._require_lock()
         branch = git.branch_or_none(self.place.repository) or ""
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
-        restore_blob = None
-        if not new_branch_commit and champions.holder(self.place):
-            champion = self.champion_candidate()
-            restore_blob = write.write_blob(self.place.repository, champion.text, self.place.kernel)
         prepared = recording.prepare(
             self.place,
             attempt,
@@ -154,8 +150,11 @@ class Ledger:
             accept=new_branch_commit,
             branch=begun.branch,
             guarded=guarded,
-            restore_blob=restore_blob,
         )
+        if not new_branch_commit and champions.holder(self.place):
+            champion = self.champion_candidate()
+            blob = write.write_blob(self.place.repository, champion.text, self.place.kernel)
+            prepared = replace(prepared, restore_blob=blob)
         decided = replace(begun, recording=prepared)
         self._note(decided)
         return recording.finish(self.place, decided)

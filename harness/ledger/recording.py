@@ -33,9 +33,8 @@ def prepare(
     accept: bool,
     branch: str,
     guarded: tuple[str, ...],
-    restore_blob: str | None,
 ) -> Recording:
-    """Stores every object of the attempt and returns what is left to do; no ref, no index and no file changes."""
+    """What is left to do of recording an attempt, whose objects are stored here; no ref, index or file changes."""
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
@@ -53,7 +52,6 @@ def prepare(
         kernel_mode=_kernel_mode(place),
         candidate_blob=blob,
         candidate_sha256=candidate.sha256,
-        restore_blob=restore_blob,
     )
 
 

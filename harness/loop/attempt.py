@@ -276,7 +276,8 @@ def _decided(
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     own = run.options.sweep.looked_at if run.options.sweep else 1
     looked_at = max(own, _looked_at(run, fingerprint))
-    verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, looked_at)
+    tries = judging.Tries(since_accept=attempts, looked_at=looked_at)
+    verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, resimulated, tries)
     return _Decided(
         candidate=candidate, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
     )

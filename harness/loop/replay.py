@@ -61,9 +61,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
     if key.source == "simulated" or evidence.failure is not None:
         verdict = judging.decide(
-            evidence, opponent, None, policy, contest.chip, resimulated=resimulated,
-            looked_at=attempt.looked_at,
-        )  # fmt: skip
+            evidence, opponent, None, policy, contest.chip, resimulated, judging.Tries(looked_at=attempt.looked_at)
+        )
     else:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)
     then = _judgement(attempt.evidence, attempt.verdict, contest)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from harness.hardware import DEFAULT_CHIP, chip
-from harness.judge.verdict.decision import decide
+from harness.judge.verdict.decision import Tries, decide
 from harness.operators import Attention
 from harness.records import (
     NOMINAL,
@@ -92,7 +92,7 @@ def _lucky_rerun() -> Verdict:
         for pairs in _POLICY.looks:
             paired = _paired(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
             evidence = _evidence(_SECONDS)
-            verdict = decide(evidence, evidence, paired, _POLICY, _CHIP, attempt + 1)
+            verdict = decide(evidence, evidence, paired, _POLICY, _CHIP, tries=Tries(since_accept=attempt + 1))
             if verdict.outcome == "accept":
                 return verdict
             ratios[verdict.time_ratio or 1.0] = verdict

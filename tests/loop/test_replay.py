@@ -116,7 +116,7 @@ def test_fsck_judges_the_champion_again_and_finds_one_that_was_forged(contest: P
     document["attempt"]["evidence"] = faster(document["attempt"]["evidence"])
     read = codec.decode_attempt(json.dumps(document).encode(), "forged")
     on = chip(read.evidence.chip)
-    found = replace(read, verdict=decision.decide(read.evidence, None, None, read.policy, on, 1))
+    found = replace(read, verdict=decision.decide(read.evidence, None, None, read.policy, on))
     row = reporting.row(found, reporting.report(found.evidence, on), key_digest(found.key))
     record.write_bytes(codec.encode_attempt(found, row))
     git(forged, "update-ref", "-d", "refs/ratchet/root/log")

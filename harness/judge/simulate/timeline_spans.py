@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.dumps.llo import Schedule
 from harness.judge.simulate.functional_units import Pass, Stretch
@@ -91,7 +91,7 @@ class Trace:
     @property
     def left_out(self) -> Counter[str]:
         """How many are not, by row."""
-        return Counter({f"core {self.core} {name}": row.left_out for name, row in self._rows.items() if row.left_out})
+        return Counter({name: row.left_out for name, row in self._rows.items() if row.left_out})
 
     def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
         """A call of an HLO op, or of the top-level program, begins."""
@@ -105,11 +105,11 @@ class Trace:
         """The innermost call has ended."""
         frame = self._frames[-1]
         if frame.before is not None:
-            self._add("step", "steps", "drain", frame.before[1], clock)
+            self._add(self._span("step", "steps", "drain", frame.before[1], clock))
         self._flush()
         self._frames.pop()
         if self._frames:
-            self._add("op", "ops", frame.schedule.name, frame.start, clock)
+            self._add(self._span("op", "ops", frame.schedule.name, frame.start, clock))
 
     def passed(self, number: int, clock: int, after: Pass) -> None:
         """Stretch `number` of the innermost call begins at `clock`."""
@@ -121,18 +121,19 @@ class Trace:
 
     def transferred(self, name: str, outgoing: bool, hbm_bytes: int, start: int, arrival: int) -> None:
         """A transfer of the operand `name` starts, which will have arrived at `arrival`."""
-        self._add("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival, hbm_bytes=hbm_bytes)
+        span = self._span("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival)
+        self._add(replace(span, hbm_bytes=hbm_bytes))
 
     def waited(self, name: str, start: int, end: int) -> None:
         """The core has waited for the operand `name`."""
-        self._add("wait", "waits", name, start, end)
+        self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Frame, clock: int) -> None:
         """A turn has ended, so the one before it was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
             step = turn - (frame.account.first_body or 0)
-            self._add("step", "steps", f"step {step}" if step >= 0 else "fill", start, end, turn=turn)
+            self._add(self._span("step", "steps", f"step {step}" if step >= 0 else "fill", start, end), turn)
         frame.before = frame.turn, frame.turned, clock
         frame.turn, frame.turned = frame.account.turn, clock
 
@@ -143,7 +144,7 @@ class Trace:
         for index in range(stretch.first, stretch.last):
             if index - stretch.first in stalls:
                 name, cycles = stalls[index - stretch.first]
-                self._add("stall", "stalls", name, clock, clock + cycles)
+                self._add(self._span("stall", "stalls", name, clock, clock + cycles))
                 clock += cycles
             units: dict[str, set[str]] = {}
             lines: dict[str, int] = {}
@@ -162,37 +163,21 @@ class Trace:
             if pending[:2] == (name, line) and pending[3] == clock:
                 self._issues[unit] = name, line, pending[2], clock + 1
                 return
-            self._add("issue", unit, pending[0], pending[2], pending[3], line=pending[1])
+            self._add(replace(self._span("issue", unit, pending[0], pending[2], pending[3]), line=pending[1]))
         self._issues[unit] = name, line, clock, clock + 1
 
     def _flush(self) -> None:
         for unit, (name, line, start, end) in self._issues.items():
-            self._add("issue", unit, name, start, end, line=line)
+            self._add(replace(self._span("issue", unit, name, start, end), line=line))
         self._issues.clear()
 
-    def _add(
-        self,
-        kind: SpanKind,
-        row: str,
-        name: str,
-        start: int,
-        end: int,
-        *,
-        hbm_bytes: int = 0,
-        line: int = 0,
-        turn: int | None = None,
-    ) -> None:
-        if end == start:
+    def _span(self, kind: SpanKind, row: str, name: str, start: int, end: int) -> Span:
+        return Span(kind=kind, row=f"core {self.core} {row}", name=name, start=start, end=end)
+
+    def _add(self, span: Span, turn: int | None = None) -> None:
+        """Keeps a span, if it took time; `turn` is where it is another than the innermost call's."""
+        if span.end == span.start:
             return
-        span = Span(
-            kind=kind,
-            row=f"core {self.core} {row}",
-            name=name,
-            start=start,
-            end=end,
-            hbm_bytes=hbm_bytes,
-            line=line,
-        )
         frame = self._frames[-1]
-        shown = kind not in ("issue", "stall") and frame.shown(start, frame.turn if turn is None else turn)
-        self._rows.setdefault(row, _Row()).add(span, shown)
+        shown = span.kind not in ("issue", "stall") and frame.shown(span.start, frame.turn if turn is None else turn)
+        self._rows.setdefault(span.row, _Row()).add(span, shown)

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.hardware import Chip
 from harness.judge.verdict import (
@@ -20,15 +20,29 @@ from harness.records import Change, Evidence, Failure, Latency, PairedBenchmark,
 from harness.units import percent, seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """How often a gain could have come by luck: the more often, the more a verdict asks for.
+
+    `since_accept`: the attempts since the last accept, this one included. `looked_at`: the candidates of which this one
+    was the fastest.
+    """
+
+    since_accept: int = 1
+    looked_at: int = 1
+
+
+_ONE_TRY = Tries()
+
+
 def decide(
     candidate: Evidence,
     champion: Evidence | None,
     paired: PairedBenchmark | None,
     policy: Policy,
     chip: Chip,
-    attempts_since_accept: int = 1,
     resimulated: tuple[Resimulation, ...] = (),
-    looked_at: int = 1,
+    tries: Tries = _ONE_TRY,
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
@@ -36,10 +50,10 @@ def decide(
     a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
     gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
     each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive), and no
-    member of a suite may take more time than it may lose, there neither. The fastest of `looked_at` candidates is
+    member of a suite may take more time than it may lose, there neither. The fastest of several candidates (`tries`) is
     asked for more, because choosing by simulated times chooses their errors too. Of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
-    the more attempts there were since the last accept (`attempts_since_accept` counts this one).
+    the more attempts there were since the last accept.
     Raises ValueError where the two were not taken under the same key.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
@@ -61,13 +75,13 @@ def decide(
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if own.source == "simulated":
-        verdict = _simulated(candidate, champion, policy, chip, moved, looked_at)
+        verdict = _simulated(candidate, champion, policy, chip, moved, tries.looked_at)
         return (
             compare_resimulated.judged(verdict, candidate, champion, resimulated)
             if verdict.outcome == "accept"
             else verdict
         )
-    return _measured(candidate, champion, paired, policy, chip, attempts_since_accept, moved)
+    return _measured(candidate, champion, paired, policy, chip, tries.since_accept, moved)
 
 
 def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:

@@ -229,10 +229,9 @@ def _ruled(attempt: Attempt, opponent: Evidence | None, book: _Book, on: Chip) -
     if attempt.key.source != "simulated":
         rows = [one.row for one in book.between(0, attempt.number)]
         since = max(since, attempts_since_accept(rows, attempt.key.source))
-    return decision.decide(
-        attempt.evidence, opponent, attempt.paired, attempt.policy, on, since, recorded.resimulated,
-        max(attempt.looked_at, sweep.looked_at if sweep else 1),
-    )  # fmt: skip
+    looked_at = max(attempt.looked_at, sweep.looked_at if sweep else 1)
+    tries = decision.Tries(since_accept=since, looked_at=looked_at)
+    return decision.decide(attempt.evidence, opponent, attempt.paired, attempt.policy, on, recorded.resimulated, tries)
 
 
 def _is_early_accept(known: Known) -> bool:

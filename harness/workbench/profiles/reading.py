@@ -227,11 +227,15 @@ class _Host:
         for event in self._timed(lines.get(OPS_LINE)):
             serial.add(event, number(event.of))
         beside = (self._concurrent(event, number(event.of)) for event in self._timed(lines.get(_ASYNC_OPS)))
-        return self._device(
-            plane, name, "tpu", operations, serial=tuple(serial.executions(self._zero_ps)),
-            beside=executions.sorted_by_start(beside), modules=modules,
-            steps=[self._period(event, _STEPS) for event in self._timed(lines.get(_STEPS))],
-        )  # fmt: skip
+        return replace(
+            self._device(plane, name, "tpu"),
+            executions=tuple(serial.executions(self._zero_ps)),
+            asynchronous=executions.sorted_by_start(beside),
+            modules=tuple(modules),
+            steps=tuple(self._period(event, _STEPS) for event in self._timed(lines.get(_STEPS))),
+            # Numbered while the executions are read.
+            operations=operations.all,
+        )
 
     def _instruction(self, of: Described) -> Operation:
         """An HLO instruction as a TPU describes it: its text as the name, everything else in the metadata."""
@@ -261,9 +265,8 @@ class _Host:
             for event in self._timed(line):
                 serial.add(event, operations.number(self._thunk(event, event.of.name)))
             found += serial.executions(self._zero_ps)
-        return self._device(
-            plane, name, "gpu", operations, serial=executions.sorted_by_start(found), modules=[], steps=[]
-        )
+        serial_line = executions.sorted_by_start(found)
+        return replace(self._device(plane, name, "gpu"), operations=operations.all, executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
         """The host's CPU devices: what says its HLO operation, on whichever thread; everything else is a period.
@@ -295,13 +298,14 @@ class _Host:
         # A call of ours inside somebody's step is no step of its own.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
         for device in sorted(found):
-            yield self._device(
-                plane, f"CPU:{device}", "cpu", operations[device], serial=executions.sorted_by_start(found[device]),
-                modules=sorted(
-                    (self._around(name, *times) for (name, _), times in runs[device].items()), key=lambda p: p.start
-                ),
-                steps=steps,
-            )  # fmt: skip
+            modules = (self._around(name, *times) for (name, _), times in runs[device].items())
+            yield replace(
+                self._device(plane, f"CPU:{device}", "cpu"),
+                operations=operations[device].all,
+                executions=executions.sorted_by_start(found[device]),
+                modules=tuple(sorted(modules, key=lambda period: period.start)),
+                steps=tuple(steps),
+            )
 
     def _thunk(self, event: Event, kernel: str) -> Operation:
         """What a CPU or GPU ran for an HLO operation; the module's proto says where that comes from."""
@@ -320,18 +324,8 @@ class _Host:
             bytes_accessed=executions.bytes_accessed(stats, category),
         )
 
-    def _device(
-        self,
-        plane: Plane,
-        name: str,
-        platform: Platform,
-        operations: Operations,
-        *,
-        serial: tuple[Execution, ...],
-        beside: tuple[Execution, ...] = (),
-        modules: Sequence[Period],
-        steps: Sequence[Period],
-    ) -> Device:
+    def _device(self, plane: Plane, name: str, platform: Platform) -> Device:
+        """The device, with none of what ran on it."""
         return Device(
             name=name,
             host=self._host,
@@ -340,11 +334,6 @@ class _Host:
             peak_flops_per_second=_scaled(plane.stats, "peak_teraflops_per_second", 1e12),
             hbm_bytes_per_second=_scaled(plane.stats, "peak_hbm_bw_gigabytes_per_second", 1e9)
             or _scaled(plane.stats, "memory_bandwidth", 1.0),
-            operations=operations.all,
-            executions=serial,
-            asynchronous=beside,
-            modules=tuple(modules),
-            steps=tuple(steps),
         )
 
     def _timed(self, line: Line | None) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.judge.verdict import compare_simulated
 from harness.judge.verdict.compare_measured import attempts_since_accept, rule
-from harness.judge.verdict.decision import decide
+from harness.judge.verdict.decision import Tries, decide
 from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import Evidence, Latency, PairedBenchmark, Policy, Row, Samples, Verdict
 
@@ -24,7 +24,7 @@ def judged(
     candidate: Evidence, champion: Evidence | None = None, paired: PairedBenchmark | None = None, attempts: int = 1
 ) -> Verdict:
     again = resimulated(candidate, champion) if champion is not None else ()
-    return decide(candidate, champion, paired, POLICY, V5E, attempts, again)
+    return decide(candidate, champion, paired, POLICY, V5E, again, Tries(since_accept=attempts))
 
 
 def pairs_of(
@@ -193,7 +193,7 @@ def test_the_fastest_of_many_is_asked_for_more(looked_at: int, deviations: float
         time = 2e-3 / (1 + factor * deviations * 0.02)
         candidate = uncertain(time, 0.02)
         again = resimulated(candidate, champion)
-        verdict = decide(candidate, champion, None, POLICY, V5E, resimulated=again, looked_at=looked_at)
+        verdict = decide(candidate, champion, None, POLICY, V5E, resimulated=again, tries=Tries(looked_at=looked_at))
         assert verdict.outcome == outcome
         assert (f"the fastest of {looked_at} candidates" in " ".join(verdict.reasons)) == (looked_at > 1)
 

@@ -159,7 +159,8 @@ def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Ge
     # One of them at least, two as a rule.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
     changes = {}
-    for name in chosen:
+    # In the order of the fields: that of a set is another in each process, and each draws from `random`.
+    for name in (name for name in names if name in chosen):
         value = _changed(getattr(recipe, name), getattr(other, name), limits, random)
         low, high = limits.get(name, (None, None))
         changes[name] = value if low is None else type(value)(min(max(value, low), high))

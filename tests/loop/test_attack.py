@@ -1,7 +1,10 @@
 """The attack: it finds what is planted, finds nothing in an honest kernel, and what it wrote down repeats."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,28 @@ def test_recipes_are_drawn_and_changed_by_their_seed(space: Space) -> None:
         assert all(np.isfinite(array.astype(np.float32)).all() for array in space.make_inputs(lineage[-1], 1))  # type: ignore[attr-defined]
         assert space.recipe_in_words(lineage[-1])
     assert len(set(lineage)) > 20
+
+
+MUTATED = """
+import numpy as np
+from harness.operators import Matmul
+random = np.random.default_rng(1)
+recipe = Matmul(m=256, n=256, k=256).draw_recipe(random)
+for _ in range(20):
+    recipe = Matmul(m=256, n=256, k=256).mutate_recipe(recipe, random)
+print(recipe)
+"""
+
+
+def test_recipes_are_changed_alike_in_every_process() -> None:
+    recipes = {
+        subprocess.run(
+            [sys.executable, "-c", MUTATED], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True,
+            text=True, timeout=60,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(recipes) == 1
 
 
 @pytest.fixture

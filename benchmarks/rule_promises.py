@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.advice import diagnose
 from harness.advice import report as reporting
-from harness.advice.rules import RULES, Finding, Rule, hint
+from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.hardware import chip
 from harness.ledger import Ledger, history
 from harness.records import Attempt, Edit, Evidence, Row
@@ -120,7 +120,7 @@ def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
             yield attempt, champion, tuple(other for other in rows if other.number < row.number)
 
 
-def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, Finding, float | None]]:
+def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, RuleCase, float | None]]:
     report = reporting.report(champion, chip(champion.chip), rows)
     if report.seconds is None or report.impossible:
         return []
@@ -128,7 +128,7 @@ def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, Finding
     return [(rule, finding, hint(rule, finding, seen).gain) for rule, finding in diagnose.findings(seen)]
 
 
-def _follows(finding: Finding, before: Evidence, after: Evidence) -> bool:
+def _follows(finding: RuleCase, before: Evidence, after: Evidence) -> bool:
     if finding.knob == _STOPS:
         return True
     return any(_moved(edit, before, after) for edit in finding.edits)

@@ -25,7 +25,7 @@ _PAIRS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedSide:
     """One of the two: what it is called, its files, and what was found out about it."""
 
     name: str
@@ -33,7 +33,7 @@ class Side:
     evidence: Evidence
 
 
-def compare(before: Side, after: Side, diff: str, differing: str = "") -> Comparison:
+def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str = "") -> Comparison:
     """Both at every problem, with the `diff` of their texts; `differing` says why times are not comparable, if so."""
     texts = _Texts(before.candidate, after.candidate)
     theirs = dict(_programs(before.evidence))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.advice.edits import Tried
+from harness.advice.edits import TriedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
-from harness.advice.rules import RULES, Finding, Rule, hint
+from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
 from harness.advice.source_names import named_lines
 from harness.judge.verdict.roofline import finished_run
@@ -20,7 +20,7 @@ def hints(
     report: Report,
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
-    tried: Sequence[Tried] = (),
+    tried: Sequence[TriedEdits] = (),
 ) -> tuple[Hint, ...]:
     """The hints that the evidence supports, the most promising first; after a failure, what to do about it.
 
@@ -50,7 +50,7 @@ def hints(
     return tuple(by_knob.values())
 
 
-def findings(seen: Observed) -> tuple[tuple[Rule, Finding], ...]:
+def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
     """Every rule whose case this is, with what it found."""
     return tuple((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
 
@@ -65,7 +65,7 @@ def edits(
     return tuple(dict.fromkeys(edit for _, finding in findings(seen) for edit in finding.edits))
 
 
-def _rank(finding: Finding, said: Hint) -> float:
+def _rank(finding: RuleCase, said: Hint) -> float:
     """What counts: a simulated edit for all that it brings, a bound by its weight, an unknown gain by its cause."""
     if said.gain is None:
         return finding.cost * finding.weight

@@ -19,7 +19,7 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TriedEdits:
     """One constant of kernel.py set to another value, compiled and simulated; not checked for being right.
 
     `edits` are those that it makes true, `time_ratio` new over old; None where `why` says why there is no time.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
+from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 
 _HEAD = """\
 # What a kernel's operations mean
@@ -46,13 +46,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, entries: tuple[Entry, ...]) -> str:
+def _section(title: str, entries: tuple[SemanticsEntry, ...]) -> str:
     rows = ((_names(entry), entry.kind, entry.on_cpu, entry.on_chip, entry.guard) for entry in entries)
     columns = ("operation", "kind", "on the CPU, unless modelled", "on the chip", "guard, or why")
     return f"## {title}\n\n" + _table(columns, rows)
 
 
-def _names(entry: Entry) -> str:
+def _names(entry: SemanticsEntry) -> str:
     return ", ".join(f"`{name}`" for name in entry.primitives)
 
 

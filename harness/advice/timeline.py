@@ -14,7 +14,7 @@ from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.runs import CoreRun
-from harness.judge.simulate.timeline_spans import Trace, Window
+from harness.judge.simulate.timeline_spans import SpanRecorder, SpanWindow
 from harness.records import CycleBreakdown, Span, Timeline
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.
@@ -51,7 +51,7 @@ def timeline_with_parts(
     if last.reason:
         raise RatchetError("no-simulation", f"the run has no timeline, because its end is not known: {last.reason}")
     window = _window(plain[0], steps_shown)
-    traces = tuple(Trace(core, window if core == 0 else None) for core in range(machine.cores))
+    traces = tuple(SpanRecorder(core, window if core == 0 else None) for core in range(machine.cores))
     run_cores(dump, machine, tables, deadline, traces)
     flops = {op.schedule.name: op.mxu_flops // op.calls for op in last.ops}
     found = Timeline(
@@ -65,7 +65,7 @@ def timeline_with_parts(
     return found, tuple(breakdown(core, machine, with_lines=False) for core in plain)
 
 
-def _window(core: CoreRun, steps_shown: int) -> Window | None:
+def _window(core: CoreRun, steps_shown: int) -> SpanWindow | None:
     """The middle of the op that takes longest."""
     if not core.ops or steps_shown < 1:
         return None
@@ -77,7 +77,7 @@ def _window(core: CoreRun, steps_shown: int) -> Window | None:
         length = min(steps_shown, steps)
         # Where the steps are few, one more before the middle than after it.
         middle = (steps - length) // 2 + max(0, op.schedule.pipeline_depth - 1)
-    return Window(op=op.schedule.name, first=middle, last=middle + length)
+    return SpanWindow(op=op.schedule.name, first=middle, last=middle + length)
 
 
 def _with_flops(span: Span, flops: dict[str, int]) -> Span:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from harness.chips.row import Row
+from harness.chips.row import ChipRow
 
 _FILE = re.compile(r"[a-z]+[0-9]+[a-z]*")
 
@@ -19,14 +19,14 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def row(name: str) -> Row:
+def row(name: str) -> ChipRow:
     """The facts of the chip called `name`. Raises KeyError for a name that is not among `names()`."""
     if name not in names():
         raise KeyError(name)
-    found: Row = importlib.import_module(f"{__name__}.{name}").ROW
+    found: ChipRow = importlib.import_module(f"{__name__}.{name}").ROW
     return found
 
 
-def having(has: Callable[[Row], bool]) -> tuple[str, ...]:
+def having(has: Callable[[ChipRow], bool]) -> tuple[str, ...]:
     """The names of the chips whose row `has` something, in the order of `names()`."""
     return tuple(name for name in names() if has(row(name)))

@@ -1,10 +1,10 @@
 """NVIDIA H200 SXM: 132 multiprocessors."""
 
-from harness.chips.row import MIB, NVIDIA, Chip, Row
+from harness.chips.row import MIB, NVIDIA, Chip, ChipRow
 from harness.chips.workbench import Workbench
 
 # The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
-ROW = Row(
+ROW = ChipRow(
     chip=Chip(
         name="h200",
         device="GPU",

@@ -152,7 +152,7 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ChipRow:
     """All facts of one chip.
 
     `chip` is what is published about it: Figures alone where no kernel is judged for it. `units` is what the compiler

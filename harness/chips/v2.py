@@ -1,10 +1,10 @@
 """TPU v2: predictions alone; no compiler here makes kernels for it."""
 
-from harness.chips.row import PAPER, Figures, Row
+from harness.chips.row import PAPER, ChipRow, Figures
 from harness.chips.workbench import Links, Workbench
 
 # 46 TFLOP/s, 700 GB/s and 16 GiB a chip of two cores, each core a device.
-ROW = Row(
+ROW = ChipRow(
     chip=Figures(
         name="v2",
         device="core",

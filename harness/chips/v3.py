@@ -1,10 +1,10 @@
 """TPU v3: predictions alone; no compiler here makes kernels for it."""
 
-from harness.chips.row import PAPER, Figures, Row
+from harness.chips.row import PAPER, ChipRow, Figures
 from harness.chips.workbench import BOOK, Links, Workbench
 
 # 123 TFLOP/s, 900 GB/s and 32 GiB a chip of two cores, each core a device.
-ROW = Row(
+ROW = ChipRow(
     chip=Figures(
         name="v3",
         device="core",

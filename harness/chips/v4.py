@@ -1,9 +1,9 @@
 """TPU v4: 2 cores, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import CLOUD, MIB, Chip, Row, Units
+from harness.chips.row import CLOUD, MIB, Chip, ChipRow, Units
 from harness.chips.workbench import BOOK, Links, Workbench
 
-ROW = Row(
+ROW = ChipRow(
     chip=Chip(
         name="v4",
         device="chip",

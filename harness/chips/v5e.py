@@ -1,9 +1,9 @@
 """TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
 from harness.chips.workbench import BOOK, Links, Workbench
 
-ROW = Row(
+ROW = ChipRow(
     chip=Chip(
         name="v5e",
         device="chip",

@@ -1,9 +1,9 @@
 """TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
 from harness.chips.workbench import BOOK, Links, Workbench
 
-ROW = Row(
+ROW = ChipRow(
     chip=Chip(
         name="v6e",
         device="chip",

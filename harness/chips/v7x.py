@@ -1,9 +1,9 @@
 """TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
 from harness.chips.workbench import Links, Workbench
 
-ROW = Row(
+ROW = ChipRow(
     chip=Chip(
         name="v7x",
         device="core",

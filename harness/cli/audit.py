@@ -16,7 +16,7 @@ from harness.records.doctor import Settings
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.workbench.doctor import findings, known_flags, settings
-from harness.workbench.doctor.flag_rules import SYMPTOMS, Subject
+from harness.workbench.doctor.flag_rules import SYMPTOMS, RuleSubject
 from harness.workbench.doctor.flags import audit as audited
 from harness.workbench.profiles.places import SUFFIX
 
@@ -28,7 +28,7 @@ _SCRIPT = Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable=
 def audit(given: Namespace) -> Outcome:
     meant = chip(given.chip) if given.chip else None
     found = _settings(given.file)
-    subject = Subject(
+    subject = RuleSubject(
         found, known_flags.known(found), meant, tuple(SYMPTOMS[name] for name in given.symptom),
         is_capture=bool(given.file and given.file.endswith(SUFFIX)),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness import contest as contests
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.judged import judged
@@ -36,12 +36,12 @@ def diff(given: Namespace) -> Outcome:
     )
 
 
-def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
+def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide, Key]:
     """One of the two, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
     if what is None and place == 1:
         contest = contests.load(directory(given.directory))
         evidence = judged(contest, given)
-        side = Side(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
+        side = ComparedSide(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
         return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
     if what is None or re.fullmatch(r"\d+", what):
         return _attempt(settled(given), what, given.directory)
@@ -59,11 +59,11 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
         Progress(quiet=given.quiet or given.json) as progress,
     ):
         evidence = evaluate(request(contest, candidate, f"diff-{place}"), Listener(progress=progress))
-    side = Side(name=str(path), candidate=candidate, evidence=evidence)
+    side = ComparedSide(name=str(path), candidate=candidate, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
 
 
-def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[Side, Key]:
+def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[ComparedSide, Key]:
     if what is None:
         attempt = ledger.champion()
         if attempt is None:
@@ -71,6 +71,6 @@ def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[Side
     else:
         attempt = history.attempt(ledger.place, int(what))
     title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"
-    return Side(
+    return ComparedSide(
         name=title, candidate=history.candidate(ledger.place, attempt.number), evidence=attempt.evidence
     ), attempt.key

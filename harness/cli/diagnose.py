@@ -10,7 +10,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.edits import Tried
+from harness.advice.edits import TriedEdits
 from harness.advice.whatif import answers
 from harness.candidate import Candidate
 from harness.cli.arguments import colour, directory
@@ -62,7 +62,7 @@ class Diagnosis:
     name: str
     report: Report
     notes: tuple[str, ...]
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedEdits, ...] = ()
 
     @property
     def edits(self) -> Table:
@@ -141,7 +141,7 @@ def _tried(
     evidence: Evidence,
     candidate: Candidate,
     asked: Sequence[Edit],
-) -> tuple[tuple[Tried, ...], str]:
+) -> tuple[tuple[TriedEdits, ...], str]:
     """The advised edits of one constant, simulated; or why none was."""
     without = "no advised edit was simulated: "
     own = chip(evidence.chip)
@@ -168,7 +168,7 @@ def _tried(
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 
 
-def _of_edits(tried: Sequence[Tried], why: str) -> tuple[str, ...]:
+def _of_edits(tried: Sequence[TriedEdits], why: str) -> tuple[str, ...]:
     """What every simulated edit came to, in a sentence; else why there is none."""
     if not tried:
         return (why,) if why else ()

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.comparison import Side
+from harness.advice.comparison import ComparedSide
 from harness.advice.timeline import timeline
 from harness.cli.arguments import directory
 from harness.cli.entries import entry_of, kept_lanes
@@ -233,7 +233,7 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
     return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
 
 
-def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> bytes:
+def _page(contest: Contest, gated: Gated, sides: list[ComparedSide], into: Path) -> bytes:
     """Both as attempts of one page, the change judged against the base."""
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
@@ -254,7 +254,7 @@ def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> byte
     return page(story)
 
 
-def _held(contest: Contest, gated: Gated, number: int, side: Side, base: Side | None) -> Held:
+def _held(contest: Contest, gated: Gated, number: int, side: ComparedSide, base: ComparedSide | None) -> Held:
     is_base = side is base
     champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")

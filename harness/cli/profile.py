@@ -21,7 +21,7 @@ from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 from harness.sandbox.profiles import TraceMode
 from harness.workbench.capture import capturing, profile_server
-from harness.workbench.capture.capturing import Kernel
+from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply
 from harness.workbench.profiles import pruning, remote
 
@@ -50,13 +50,13 @@ def profile(given: Namespace) -> Outcome:
     )
 
 
-def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
+def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKernel:
     """kernel.py as it stands, on the chip if it is here, else on the CPU."""
     member, source = contest.member(name), device.source(contest.chip, on)
     if source == "simulated":
         say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
         source = "measured cpu"
-    return Kernel(
+    return CapturedKernel(
         contest=contest.directory,
         candidate=contest.candidate(),
         problem=member.problem,
@@ -74,7 +74,7 @@ def session_label(candidate: Candidate, rows: tuple[Row, ...], what: str) -> str
     return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
 
 
-def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+def _captured(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     if given.snapshots is not None:
         return _snapshots(kernel, given, rows)
     label = session_label(kernel.candidate, rows, "profile")
@@ -87,7 +87,7 @@ def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[
     return (_calls(reply, program.title, text, kernel, given.directory),)
 
 
-def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: Path | None) -> Table:
+def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, given: Path | None) -> Table:
     overview = command(f"xprof overview {Path(reply.profile).parent.name}", given)
     on_device: tuple[float | None, ...] = reply.device_seconds
     if len(on_device) != len(reply.host_seconds):
@@ -117,7 +117,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: P
     )
 
 
-def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     label = session_label(kernel.candidate, rows, "snapshot")
     taken: list[tuple[int, str]] = []
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
@@ -145,7 +145,7 @@ def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple
     )
 
 
-def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     """Runs kernel.py until Ctrl-C; nothing is left to print then."""
     # Before the kernel is traced, which takes longer.
     profile_server.require_free(given.serve)
@@ -162,7 +162,7 @@ def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Ta
     return ()
 
 
-def _how_to_capture(served: profile_server.Served, kernel: Kernel, given: Path | None) -> str:
+def _how_to_capture(served: profile_server.Served, kernel: CapturedKernel, given: Path | None) -> str:
     port = served.address.rpartition(":")[2]
     return "\n".join(
         (
@@ -177,6 +177,6 @@ def _how_to_capture(served: profile_server.Served, kernel: Kernel, given: Path |
     )
 
 
-def _origin(kernel: Kernel) -> Origin:
+def _origin(kernel: CapturedKernel) -> Origin:
     assert kernel.source != "simulated"
     return kernel.source

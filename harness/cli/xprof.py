@@ -36,7 +36,7 @@ from harness.workbench.profiles import (
     waste,
 )
 from harness.workbench.profiles.listing import list_on_server, list_runs
-from harness.workbench.profiles.places import PROFILE_DATA, Place
+from harness.workbench.profiles.places import PROFILE_DATA, CaptureFiles
 
 # Tables, or text that is to stay as it is (a graph, an address), or all of it where a subcommand says how it ended.
 Answer: TypeAlias = tuple[Table, ...] | str | Outcome
@@ -79,12 +79,12 @@ def _list_runs(given: Namespace) -> Answer:
     return list_runs(places.runs(where), str(where))
 
 
-def _url(given: Namespace, place: Place) -> Answer:
+def _url(given: Namespace, place: CaptureFiles) -> Answer:
     found = links.links(place, given.url or remote.server() or remote.LOCAL)
     return found if given.json else links.plain(found)
 
 
-def _export(given: Namespace, place: Place) -> Answer:
+def _export(given: Namespace, place: CaptureFiles) -> Answer:
     own = directory(given.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
     return exporting.export(reading.read(place.paths), Path(given.output) if given.output else own)
 

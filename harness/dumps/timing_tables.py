@@ -14,7 +14,7 @@ _FILE = "timing-tables.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TimingTable:
     """One argument of integers, by its position among the module's arguments; `values` in row-major order."""
 
     position: int
@@ -28,7 +28,7 @@ class TimingTables:
     """All tables of one timed call; `name` is that of the timing input."""
 
     name: str
-    tables: tuple[Table, ...]
+    tables: tuple[TimingTable, ...]
 
     @property
     def arguments(self) -> dict[int, npt.NDArray[np.generic]]:
@@ -41,7 +41,7 @@ def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -
     return TimingTables(
         name=name,
         tables=tuple(
-            Table(
+            TimingTable(
                 position=position, dtype=array.dtype.name, shape=array.shape, values=tuple(map(int, array.ravel()))
             )
             for position, array in sorted(arguments.items())

@@ -198,7 +198,7 @@ def _hash(parts: Any) -> str:
 # --- which files -------------------------------------------------------------------------------
 
 
-class _Module(msgspec.Struct, frozen=True):
+class _SourceModule(msgspec.Struct, frozen=True):
     """A module of the harness: its file below the package, a hash of its code, and the modules that it imports."""
 
     file: str
@@ -206,7 +206,7 @@ class _Module(msgspec.Struct, frozen=True):
     imports: tuple[str, ...]
 
 
-_Graph = Mapping[str, _Module]
+_Graph = Mapping[str, _SourceModule]
 
 
 def _entries_of_timing(source: Source) -> tuple[str, ...]:
@@ -291,8 +291,8 @@ def _kept_graph(of_bytes: str) -> _Graph:
     # Without a home, a folder that cannot be: nothing is kept.
     kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(kept.read_bytes(), type=dict[str, _Module])
-    found: dict[str, _Module] = {}
+        return msgspec.json.decode(kept.read_bytes(), type=dict[str, _SourceModule])
+    found: dict[str, _SourceModule] = {}
     todo = [*_OF_JUDGE, *_OPERATORS, *_every_chip()]
     while todo:
         name = todo.pop()
@@ -306,13 +306,13 @@ def _kept_graph(of_bytes: str) -> _Graph:
     return found
 
 
-def _read(name: str) -> _Module | None:
+def _read(name: str) -> _SourceModule | None:
     path = _path(name)
     if path is None:
         return None
     source = path.read_bytes()
     imports = tuple(sorted(set(_imports(source)) - {name}))
-    return _Module(file=path.relative_to(_PACKAGE).as_posix(), code=_code_digest(source), imports=imports)
+    return _SourceModule(file=path.relative_to(_PACKAGE).as_posix(), code=_code_digest(source), imports=imports)
 
 
 def _path(module: str) -> Path | None:

@@ -85,10 +85,10 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
     return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
 
 
-def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
+def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.TreeEntry], list[str]]:
     """kernel.py, all attempts' files in experiments/ that HEAD lacks, the notes; what was left out, in words."""
     changes = {
-        path: git.Entry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
+        path: git.TreeEntry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()
     }
     said = []
@@ -104,13 +104,13 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
             said.append(f"not committed: {error}")
             continue
         blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
-        changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
+        changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
     for name in notes.FILES:
         path = place.experiments_directory / name
         if path.is_file() and not path.is_symlink():
             blob = write.write_blob(place.repository, path.read_bytes(), f"{place.experiments}/{name}")
             if name not in committed or committed[name].blob != blob:
-                changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
+                changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
     return changes, said
 
 
@@ -138,7 +138,7 @@ def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
     return said
 
 
-def _is_ours(repository: Repo, staged: git.Entry, old: git.Entry | None, new: git.Entry) -> bool:
+def _is_ours(repository: Repo, staged: git.TreeEntry, old: git.TreeEntry | None, new: git.TreeEntry) -> bool:
     """True if the index holds what HEAD had, what was accepted, or the empty mark of `git add --intent-to-add`."""
     return (
         staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))

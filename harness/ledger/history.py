@@ -175,7 +175,7 @@ def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]
                 yield error
 
 
-def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.Entry]) -> Iterable[Row | RecordError]:
+def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.TreeEntry]) -> Iterable[Row | RecordError]:
     """For each file its row or what is wrong with it; HEAD stands in for one that the working tree lacks or spoiled."""
     failures: dict[str, RecordError] = {}
     for name in names:
@@ -211,7 +211,7 @@ def _numbered(row: Row, name: str, where: str) -> Row:
     return row
 
 
-def committed_names(place: Place) -> dict[str, git.Entry]:
+def committed_names(place: Place) -> dict[str, git.TreeEntry]:
     """The attempts' files in experiments/ at HEAD, by name."""
     head = git.commit_of(place.repository, "HEAD")
     found = git.entries(place.repository, head, place.experiments) if head else {}

@@ -32,7 +32,7 @@ TRAILER = "Ratchet-Notes"
 _RACES = 5
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
+class _NoteLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the schema of the record's fields, and the note."""
 
     schema: int
@@ -61,7 +61,7 @@ def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
 def decode(line: str, where: str) -> Note:
     """The note in a line. Raises RecordError that names `where` and what is wrong."""
     try:
-        found = msgspec.json.decode(line.encode(), type=_Line).note
+        found = msgspec.json.decode(line.encode(), type=_NoteLine).note
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         schema = _schema_of(line)
         if schema is not None and schema > SCHEMA:
@@ -117,7 +117,7 @@ def log_pending(place: Place) -> None:
             return
         blob = write.write_blob(place.repository, "".join(f"{line}\n" for line in pending).encode())
         index = place.state_directory / "index.notes"
-        entry = git.Entry(mode="100644", blob=blob)
+        entry = git.TreeEntry(mode="100644", blob=blob)
         tree = write.write_tree(place.repository, None, {FILE_NAME: entry}, index)
         sign = git.is_set(place.repository, "commit.gpgsign", False)
         commit = write.write_commit(place.repository, tree, (tip,), _message(pending), sign=sign)

@@ -90,9 +90,9 @@ def _log_commit(
     blobs: Mapping[str, str],
     before: str | None,
 ) -> str:
-    entries = {name: git.Entry(mode="100644", blob=blob) for name, blob in blobs.items()}
+    entries = {name: git.TreeEntry(mode="100644", blob=blob) for name, blob in blobs.items()}
     record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
-    entries[RECORD_NAME] = git.Entry(mode="100644", blob=record)
+    entries[RECORD_NAME] = git.TreeEntry(mode="100644", blob=record)
     tree = write.write_tree(place.repository, None, entries, accepting.private_index(place))
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.

@@ -11,7 +11,7 @@ from functools import partial
 
 from git import Repo
 
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import KERNEL, Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -275,7 +275,7 @@ class _Search:
             return None
         # With what each line costs, which is not found out where nothing is checked.
         before, after = (
-            Side(
+            ComparedSide(
                 name=f"{step.name} ({step.title})",
                 candidate=step.candidate,
                 evidence=self._evaluated(step, checked=True),

@@ -23,13 +23,13 @@ from harness.sandbox import environment, handover
 from harness.sandbox.child import Children
 from harness.sandbox.dialogue import Dialogue, Progress
 from harness.sandbox.messages import Done
-from harness.workbench.capture.capturing import Exported, Kernel
-from harness.workbench.capture.messages import Subject
+from harness.workbench.capture.capturing import CapturedKernel, Exported
+from harness.workbench.capture.messages import CaptureSubject
 from harness.workbench.profiles import pruning
 
 
 @contextmanager
-def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
+def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
     """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape where it traces at one.
 
     Whatever happens, no process and no file outlives the context. Raises RatchetError with the kind of the failure
@@ -65,7 +65,7 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
         failure = handover.taken(written, program, "contract")
         if failure is not None:
             raise RatchetError(failure.kind, failure.message)
-        subject = Subject(
+        subject = CaptureSubject(
             artifact=str(program), problem=str(pickled), reduced=reduced, seed=seed(), warmup_calls=warmup_calls
         )
         yield Exported(

@@ -13,7 +13,7 @@ from git import Repo
 
 from harness import contest as contests
 from harness import files
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import KERNEL, Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -44,8 +44,8 @@ class Judged:
     """One contest as it was judged: the finding, and both sides, None where there is none."""
 
     gated: Gated
-    before: Side | None
-    after: Side | None
+    before: ComparedSide | None
+    after: ComparedSide | None
     contest: Contest | None
 
 
@@ -211,13 +211,13 @@ def _side(
     progress: Progress,
     *,
     is_base: bool = False,
-) -> Side:
+) -> ComparedSide:
     """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
     # What is simulated is the same on every machine; for other chips there is no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     listener = Listener(progress=named(f"{label}:", progress), is_slower=(lambda _: True) if is_base else None)
     evidence = evaluate(request(contest, candidate, work, on=on), listener)
-    return Side(name=commit[:12], candidate=candidate, evidence=evidence)
+    return ComparedSide(name=commit[:12], candidate=candidate, evidence=evidence)
 
 
 def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:

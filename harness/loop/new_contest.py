@@ -185,7 +185,7 @@ def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:
     head = git.commit_of(repository, "HEAD")
     names = {git.relative_path(repository, path): path for path in paths}
     changes = {
-        name: git.Entry(mode="100644", blob=write.write_blob(repository, path.read_bytes(), name))
+        name: git.TreeEntry(mode="100644", blob=write.write_blob(repository, path.read_bytes(), name))
         for name, path in names.items()
     }
     private_index = git.git_directory(repository) / "ratchet" / "new.index"

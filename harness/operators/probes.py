@@ -51,7 +51,11 @@ class Probe:
 
 
 def probe(
-    name: str, family: str, regions: Iterable[Region], moves: Iterable[Part] = (), stays: Iterable[Part] = ()
+    name: str,
+    family: str,
+    regions: Iterable[Region],
+    moves: Iterable[Part] = (),
+    stays: Iterable[Part] = (),
 ) -> Probe:
     """A probe of these parts, without the empty ones, which promise nothing."""
     moving, staying = (tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays))

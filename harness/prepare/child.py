@@ -10,24 +10,24 @@ from typing import Any
 from harness.operators import Member, Problem, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
 from harness.operators.timing import Timed
-from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
+from harness.prepare.messages import Answered, Asked, Complaints, StatedContest, StatedShape
 
 # A judgement looks at the first that a kernel traces at; problems on board have fewer.
 _MOST_SHAPES = 64
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: Asked) -> StatedContest:
     """What the file states, or why it states nothing."""
     try:
         problem, chip = _loaded(asked)
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-        return Prepared(
+        return StatedContest(
             chip=chip,
             problems=tuple(map(_answered, members)),
             may_lose=problem.may_lose if isinstance(problem, Suite) else None,
         )
     except (*MISTAKES, ValueError) as error:
-        return Prepared(error=str(error))
+        return StatedContest(error=str(error))
 
 
 def complain(asked: Asked) -> Complaints:
@@ -90,10 +90,10 @@ def _tried(answer: Any, otherwise: Any) -> Any:
         return otherwise
 
 
-def _shapes(problem: Problem) -> Iterator[Shape]:
+def _shapes(problem: Problem) -> Iterator[StatedShape]:
     for small in islice(problem.reduced(), _MOST_SHAPES):
         second = problem.second_shape(small)
-        yield Shape(statement=small.statement(), second=None if second is None else second.statement())
+        yield StatedShape(statement=small.statement(), second=None if second is None else second.statement())
 
 
 def _timing(problem: Problem) -> dict[str, dict[str, list[int]]]:

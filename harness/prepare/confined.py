@@ -13,7 +13,7 @@ from harness.operators import Member, Suite, prepare_module
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.timing import Stated
-from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
+from harness.prepare.messages import Answered, Asked, Complaints, StatedContest, StatedShape
 from harness.records import Failure, Statement
 from harness.sandbox import confinement, environment
 from harness.sandbox.child import Children
@@ -52,7 +52,7 @@ class Confined:
 
     def second_shape(self, small: "_Shaped") -> "_Shaped | None":
         second = small.shape.second
-        return None if second is None else _Shaped(Shape(statement=second))
+        return None if second is None else _Shaped(StatedShape(statement=second))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Their names, which is what a judgement lists of those that it does not run."""
@@ -88,7 +88,7 @@ class Confined:
 class _Shaped(Confined):
     """The same problem at another shape, of which a judgement asks here for its statement alone."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: StatedShape) -> None:
         self.shape = shape
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
     Raises RatchetError `bad-prepare`, and `unconfined-prepare` where this kernel cannot confine the child.
     """
-    found = _asked(source, path, "prepare", Prepared)
+    found = _asked(source, path, "prepare", StatedContest)
     if found.error:
         raise RatchetError("bad-prepare", f"{path}: {found.error}")
     problems = tuple(Confined(source, path, answered) for answered in found.problems)

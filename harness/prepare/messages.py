@@ -14,7 +14,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class StatedShape:
     """One shape of a problem: what it states, and what it is called beside the others."""
 
     statement: Statement
@@ -34,7 +34,7 @@ class Answered:
     statement: Statement
     full: tuple[str, ...]
     small: tuple[str, ...]
-    reduced: tuple[Shape, ...]
+    reduced: tuple[StatedShape, ...]
     probes: tuple[str, ...]
     timing: dict[str, dict[str, list[int]]]
     pickled: bytes
@@ -42,7 +42,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class StatedContest:
     """What prepare.py states; `error` says why it states nothing. `may_lose` is that of a suite, else None."""
 
     chip: str = ""

@@ -10,7 +10,7 @@ from rule_examples import saved
 
 from harness import contest as contests
 from harness.advice import diagnose
-from harness.advice.edits import Tried, is_made_by
+from harness.advice.edits import TriedEdits, is_made_by
 from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import edits
@@ -23,8 +23,8 @@ QUERIES = Edit(window="q", axis=-2, size=128, new=512)
 KEYS = Edit(window="k", axis=-2, size=256, new=1024)
 
 
-def tried(edit: Edit, ratio: float | None, constant: str = "B") -> Tried:
-    return Tried(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
+def tried(edit: Edit, ratio: float | None, constant: str = "B") -> TriedEdits:
+    return TriedEdits(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
 
 
 def test_the_query_block_is_offered_though_another_bound_leads() -> None:

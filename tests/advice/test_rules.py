@@ -33,7 +33,7 @@ from rule_examples import (
 
 from harness.advice import diagnose
 from harness.advice.report import report
-from harness.advice.rules import RULES, Finding
+from harness.advice.rules import RULES, RuleCase
 from harness.hardware import chip
 from harness.records import Evidence, ExpectedCount, MosaicCounts, PartKind, Row
 
@@ -461,7 +461,7 @@ SILENT = {
 }  # fmt: skip
 
 
-def looked(name: str, case: Case) -> Finding | None:
+def looked(name: str, case: Case) -> RuleCase | None:
     given = case.given()
     found = report(given, chip(given.chip))
     assert found.seconds is not None

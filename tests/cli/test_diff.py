@@ -9,7 +9,7 @@ import pytest
 from loop_fixtures import git, ratchet
 
 from harness import cli
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
@@ -18,10 +18,10 @@ from harness.records.comparison import Comparison, LinePair
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 
 
-def side(number: int, text: bytes | None = None) -> Side:
+def side(number: int, text: bytes | None = None) -> ComparedSide:
     ledger = Ledger.open(RMSNORM)
     candidate = history.candidate(ledger.place, number) if text is None else Candidate(text=text)
-    return Side(name=str(number), candidate=candidate, evidence=history.attempt(ledger.place, number).evidence)
+    return ComparedSide(name=str(number), candidate=candidate, evidence=history.attempt(ledger.place, number).evidence)
 
 
 def line_of(found: Comparison, text: str) -> LinePair:

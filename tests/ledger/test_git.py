@@ -10,7 +10,7 @@ from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_
 
 from harness.errors import RatchetError
 from harness.ledger import git as questions
-from harness.ledger.git import Entry, index, write
+from harness.ledger.git import TreeEntry, index, write
 from harness.ledger.git.refs import ref_on_remotes
 
 
@@ -168,8 +168,8 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
     private.parent.mkdir()
     private.with_name("index.lock").write_text("left by a killed process")
     changes = {
-        "experiments/0001-a b.json": Entry(mode="100644", blob=blob),
-        "kernel.py": Entry(mode="100755", blob=blob),
+        "experiments/0001-a b.json": TreeEntry(mode="100644", blob=blob),
+        "kernel.py": TreeEntry(mode="100755", blob=blob),
     }
     tree = write.write_tree(repository, "HEAD", changes, private)
     listed = git(folder, "ls-tree", "-r", tree).splitlines()
@@ -183,7 +183,7 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
     assert list(private.parent.iterdir()) == []
     assert (folder / ".git" / "index").read_bytes() == index
     assert users_state(folder) == before
-    empty = write.write_tree(repository, None, {"a": Entry(mode="100644", blob=blob)}, private)
+    empty = write.write_tree(repository, None, {"a": TreeEntry(mode="100644", blob=blob)}, private)
     assert git(folder, "ls-tree", "--name-only", empty) == "a\n"
 
 
@@ -226,7 +226,7 @@ def test_blobs_are_read_in_one_process(folder: Path) -> None:
     assert ids[0] == git(folder, "rev-parse", "HEAD:kernel.py").strip()
     assert (ids[1], ids[3]) == (None, None)
     assert questions.read_blobs(repository, ()) == ()
-    assert questions.entry_at(repository, "HEAD", "kernel.py") == Entry(mode="100644", blob=ids[0] or "")
+    assert questions.entry_at(repository, "HEAD", "kernel.py") == TreeEntry(mode="100644", blob=ids[0] or "")
     assert questions.entry_at(repository, "HEAD", "nothing") is None
     assert questions.file_at(repository, "HEAD", "kernel.py") == NAIVE
 
@@ -267,7 +267,10 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     new = write.write_blob(repository, b"new\n")
     write.set_index_entries(
         repository,
-        {"kernel.py": Entry(mode="100755", blob=new), "experiments/0001-x.json": Entry(mode="100644", blob=new)},
+        {
+            "kernel.py": TreeEntry(mode="100755", blob=new),
+            "experiments/0001-x.json": TreeEntry(mode="100644", blob=new),
+        },
     )
     after = git(folder, "ls-files", "-s", "-v").splitlines()
     assert set(after) - set(before) == {f"S 100755 {new} 0\tkernel.py", f"H 100644 {new} 0\texperiments/0001-x.json"}
@@ -285,7 +288,7 @@ def test_a_locked_index_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     blob = write.write_blob(repository, b"new\n")
     (folder / ".git" / "index.lock").write_text("")
     with pytest.raises(RatchetError) as caught:
-        write.set_index_entries(repository, {"kernel.py": Entry(mode="100644", blob=blob)})
+        write.set_index_entries(repository, {"kernel.py": TreeEntry(mode="100644", blob=blob)})
     assert caught.value.kind == "index-locked"
 
 

@@ -14,7 +14,7 @@ from loop_fixtures import git, identify
 from pages import details
 
 from harness import cli
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
 from harness.loop import gate as gating
@@ -174,9 +174,9 @@ def test_commits_that_are_not_there(repository: Path) -> None:
         gating.change(repository, "main", "HEAD")
 
 
-def side(number: int) -> Side:
+def side(number: int) -> ComparedSide:
     ledger = Ledger.open(RMSNORM)
-    return Side(
+    return ComparedSide(
         name=str(number),
         candidate=history.candidate(ledger.place, number),
         evidence=history.attempt(ledger.place, number).evidence,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness.errors import UsageError
 from harness.operators import PagedAttention, as_read, check, timing_inputs
 from harness.operators.paged import tables as paged_tables
-from harness.operators.paged.tables import Tables
+from harness.operators.paged.tables import PageTables
 from harness.records import Failure
 
 RAGGED = PagedAttention(
@@ -19,7 +19,7 @@ RAGGED = PagedAttention(
 DECODE = replace(RAGGED, tokens=None)
 
 
-def tables(problem: PagedAttention, family: str, seed: int) -> Tables:
+def tables(problem: PagedAttention, family: str, seed: int) -> PageTables:
     return problem._tables_of(problem.make_inputs(family, seed))
 
 

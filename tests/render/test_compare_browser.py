@@ -10,7 +10,7 @@ from ledger_fixtures import NAIVE, new_repository, run_attempt
 from playwright.sync_api import Browser, Page, expect
 from report_examples import storied, taken_apart
 
-from harness.advice.comparison import Side, compare
+from harness.advice.comparison import ComparedSide, compare
 from harness.cli import main
 from harness.ledger import Ledger, history
 from harness.records import LineTime
@@ -39,7 +39,7 @@ def path(ledger: Ledger) -> Path:
 
 def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
     before, after = (
-        Side(
+        ComparedSide(
             name=str(number),
             candidate=history.candidate(ledger.place, number),
             evidence=history.attempt(ledger.place, number).evidence,

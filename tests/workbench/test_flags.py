@@ -14,7 +14,7 @@ from harness.dumps import xplane
 from harness.hardware import chip
 from harness.records.doctor import Answers, Known, Settings
 from harness.workbench.doctor import known_flags, settings
-from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, Subject
+from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
 from harness.workbench.doctor.flags import audit as audited
 
 FUSION = "xla_tpu_enable_async_collective_fusion"
@@ -38,7 +38,7 @@ def read(text: str) -> Settings:
 
 def rules(text: str, **given: Any) -> list[str]:
     """The rules that find something, in a script that says where it runs."""
-    subject = Subject(read(f"export JAX_PLATFORMS=tpu\n{text}"), given.pop("known", ALL_KNOWN), **given)
+    subject = RuleSubject(read(f"export JAX_PLATFORMS=tpu\n{text}"), given.pop("known", ALL_KNOWN), **given)
     return [finding.rule for rule in RULES for finding in rule(subject)]
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_understood_is_counted_and_listed(text: str, said: str) -> N
     found = read(text)
     assert len(found.not_understood) == 1
     assert found.not_understood[0].startswith(said)
-    (table, _), _ = audited(Subject(found, ALL_KNOWN))
+    (table, _), _ = audited(RuleSubject(found, ALL_KNOWN))
     assert any(note.startswith("not understood: 1 place:") and said in note for note in table.notes)
 
 
@@ -190,7 +190,7 @@ def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None
 
 def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
     def advice(name: str) -> str:
-        subject = Subject(read(""), ALL_KNOWN, chip(name), (SYMPTOMS["all-reduce-stalls"],))
+        subject = RuleSubject(read(""), ALL_KNOWN, chip(name), (SYMPTOMS["all-reduce-stalls"],))
         return next(f.remedy for rule in RULES for f in rule(subject) if f.rule == "missing-for-symptom")
 
     assert OFFLOAD in advice("v7x")
@@ -203,7 +203,7 @@ def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
 
 def test_a_platform_that_is_not_named_is_found() -> None:
     def found(variables: Mapping[str, str]) -> list[str]:
-        subject = Subject(settings.of_environment(variables), ALL_KNOWN)
+        subject = RuleSubject(settings.of_environment(variables), ALL_KNOWN)
         return [finding.rule for rule in RULES for finding in rule(subject)]
 
     assert found({}) == ["no-platform"]
@@ -239,14 +239,14 @@ def planted() -> tuple[Settings, Known]:
 def test_the_libraries_themselves_say_what_they_do_not_know(
     planted: tuple[Settings, Known], rule: str, subject: str, said: str
 ) -> None:
-    found = [f for r in RULES for f in r(Subject(*planted)) if f.rule == rule and f.subject == subject]
+    found = [f for r in RULES for f in r(RuleSubject(*planted)) if f.rule == rule and f.subject == subject]
     assert len(found) == 1
     assert found[0].remedy.startswith(said)
 
 
 def test_what_the_libraries_know_is_not_found(planted: tuple[Settings, Known]) -> None:
     subjects = {
-        f.subject for r in RULES for f in r(Subject(*planted)) if f.rule.startswith(("unknown", "bad", "wrong"))
+        f.subject for r in RULES for f in r(RuleSubject(*planted)) if f.rule.startswith(("unknown", "bad", "wrong"))
     }
     assert not subjects & {f"--{FUSION}=true", "--xla_gpu_autotune_level=1", "JAX_ENABLE_X64=0"}
     assert len(subjects) == 7
@@ -320,7 +320,7 @@ def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
     )  # fmt: skip
     found = settings.of_capture(space, "a capture")
     assert words(found, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
-    subject = Subject(found, ALL_KNOWN, is_capture=True)
+    subject = RuleSubject(found, ALL_KNOWN, is_capture=True)
     assert [f.subject for rule in RULES for f in rule(subject)] == ["PYTHON_TRACER=1"]
 
 

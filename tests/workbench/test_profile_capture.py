@@ -23,7 +23,7 @@ from harness.loop.scaffold import scaffold
 from harness.records import Policy, Row
 from harness.sandbox import environment
 from harness.workbench.capture import capturing, profile_server
-from harness.workbench.capture.capturing import Kernel
+from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.profiles import conversion, places, reading
 
 LOADS_LIBTPU = """
@@ -33,10 +33,10 @@ topologies.get_topology_desc(topology_name="v5e:2x2", platform="tpu")
 BROKEN = "def kernel_fn(q, k, v):\n    return q\n"
 
 
-def kernel(folder: Path) -> Kernel:
+def kernel(folder: Path) -> CapturedKernel:
     """kernel.py of the contest in `folder`, to be run on the CPU."""
     contest = contests.load(folder)
-    return Kernel(
+    return CapturedKernel(
         contest=folder, candidate=contest.candidate(), problem=contest.member(None).problem,
         chip=contest.chip, source="measured cpu", policy=Policy(),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The rules of the diagnosis, one per cause of lost time, those first that the published order of causes puts first."""
 
 from harness.advice.rules import counts, grids, matrix, memory, pipeline, registers, stopping, units
-from harness.advice.rules.rule import Finding, Rule, hint
+from harness.advice.rules.rule import Rule, RuleCase, hint
 
 RULES: tuple[Rule, ...] = (
     *stopping.RULES,
@@ -14,4 +14,4 @@ RULES: tuple[Rule, ...] = (
     *units.RULES,
 )
 
-__all__ = ["RULES", "Finding", "Rule", "hint"]
+__all__ = ["RULES", "Rule", "RuleCase", "hint"]

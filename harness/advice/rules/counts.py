@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, rule
+from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
 from harness.units import count, decimal, kibibytes, percent, seconds
@@ -50,7 +50,7 @@ def _bodies(seen: Observed, *names: str) -> int:
     "split matmuls", "body", COUNTS,
     "more matmuls than expected mean blocks that do not align with the matrix unit", keeps_traffic=True,
 )  # fmt: skip
-def split_matmuls(seen: Observed) -> Finding | None:
+def split_matmuls(seen: Observed) -> RuleCase | None:
     """More matmuls than the unrolled body explains."""
     expected, there = _expected(seen, "matmul"), _count(seen, "matmul")
     wide = seen.chip.mxu_size
@@ -66,7 +66,7 @@ def split_matmuls(seen: Observed) -> Finding | None:
         sizes = [max(wide, size // wide * wide) for size in window.block_shape[-2:]]
         shape = " x ".join(map(str, window.block_shape[-2:]))
         suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
-    return Finding(
+    return RuleCase(
         observation=f"{there} matmuls in the kernel where {expected * bodies} are expected (Mosaic): they are split",
         suggestion=suggestion,
         # What fewer, larger products would take no count says.
@@ -77,12 +77,12 @@ def split_matmuls(seen: Observed) -> Finding | None:
 
 
 @rule("recomputed exp", "body", COUNTS, "more exponentials than expected are recomputed ones", keeps_traffic=True)
-def recomputed_exponentials(seen: Observed) -> Finding | None:
+def recomputed_exponentials(seen: Observed) -> RuleCase | None:
     """More exponentials than the unrolled body explains, and more than it has scores, as far as that is known."""
     expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
     if not 0 < expected < there or _is_once(seen):
         return None
-    return Finding(
+    return RuleCase(
         observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
         suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul"
         if seen.evidence.problem.operation == "attention"
@@ -105,12 +105,12 @@ def _is_once(seen: Observed) -> bool:
 
 
 @rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)
-def staged_reductions(seen: Observed) -> Finding | None:
+def staged_reductions(seen: Observed) -> RuleCase | None:
     """More reductions than the unrolled body explains."""
     expected, there = _expected(seen, "reduction") * _bodies(seen, "matmul", "exp"), _count(seen, "reduction")
     if not 0 < expected < there:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
         suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum"
         if seen.evidence.problem.operation == "attention"
@@ -130,7 +130,7 @@ def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> f
     "copies", "body", COUNTS,
     "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
 )  # fmt: skip
-def around(seen: Observed) -> Finding | None:
+def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
     moves = hlo.copy + hlo.transpose if hlo else 0
@@ -159,7 +159,7 @@ def around(seen: Observed) -> Finding | None:
             f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
             f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
         )
-    return Finding(
+    return RuleCase(
         observation=f"{'; '.join(said)} {seen.label}",
         suggestion=_without(seen, others, moves),
         gain=min(share, 1.0) if others else None,
@@ -190,7 +190,7 @@ def _without(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
 
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
-def padded_blocks(seen: Observed) -> Finding | None:
+def padded_blocks(seen: Observed) -> RuleCase | None:
     """A block that its tiles make much larger, where VMEM is short or moving the padding may cost time."""
     worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
@@ -213,7 +213,7 @@ def padded_blocks(seen: Observed) -> Finding | None:
     if rows == 1 and math.prod(worst.block_shape) == columns:
         suggestion = f"pass {worst.name} as an array of one dimension, with a block of ({columns},): one row fills one "
         suggestion += f"of a tile's {sublanes}"
-    return Finding(
+    return RuleCase(
         observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
         f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {_LANES}",
         suggestion=suggestion,
@@ -264,14 +264,14 @@ def _waited_for(seen: Observed, window: Window) -> float:
 
 
 @rule("steps executed", "grid", COUNTS, "the steps executed must equal the product of the grid")
-def step_mismatch(seen: Observed) -> Finding | None:
+def step_mismatch(seen: Observed) -> RuleCase | None:
     """The steps that ran are not those of the grid."""
     ran = seen.run.executed_steps if seen.run else None
     # The compiler may peel one step of each core's loop.
     if ran is None or not seen.steps or abs(ran - seen.steps) <= seen.chip.cores:
         return None
     more = ran > seen.steps
-    return Finding(
+    return RuleCase(
         observation=f"{count(ran)} grid steps executed where the grid has {count(seen.steps)} (simulated schedule)",
         suggestion="look for a pipeline inside the body that walks blocks again, and give each block one step"
         if more

@@ -1,7 +1,7 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
 from harness.advice.observed import Observed, blocks, times_read
-from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, rule
+from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, RuleCase, rule
 from harness.units import count, decimal, percent
 
 # Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
@@ -16,7 +16,7 @@ _LESS_TRAFFIC = 0.9
 
 
 @rule("masked blocks", "mask", LEVERS, "skip masked blocks")
-def masked_blocks(seen: Observed) -> Finding | None:
+def masked_blocks(seen: Observed) -> RuleCase | None:
     """More work than is useful is done by a causal kernel: it visits masked blocks, or blocks across the diagonal."""
     work = seen.evidence.problem.work
     executed = seen.run.mxu_flops if seen.run else None
@@ -44,7 +44,7 @@ def masked_blocks(seen: Observed) -> Finding | None:
         return None
     if conditional or _covers_all_keys(seen):
         return _across_the_diagonal(seen, observation, factor, conditional)
-    return Finding(
+    return RuleCase(
         observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
         suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
         "yet",
@@ -61,7 +61,7 @@ def _covers_all_keys(seen: Observed) -> bool:
     return seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
 
 
-def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> Finding:
+def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
     """Blocks that are masked as a whole are skipped, or there are none: the diagonal crosses what is left."""
     block, share = "the key block", 0.5
     if seen.is_attention:
@@ -69,7 +69,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
         block = f"the key/value block (rows of {seen.inputs[1].name}'s block, now {columns})"
         # Along the diagonal about (rows + columns) / 2 pairs a row are computed in vain.
         share = columns / 2 / (rows + columns)
-    return Finding(
+    return RuleCase(
         observation=f"{observation}, though not every step of the grid computes: the rest comes from blocks that cross "
         "the diagonal"
         if conditional
@@ -88,7 +88,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
     "repeated work", "body", GAP,
     "work that is not useful costs what the resource costs that it binds", keeps_traffic=True,
 )  # fmt: skip
-def repeated_work(seen: Observed) -> Finding | None:
+def repeated_work(seen: Observed) -> RuleCase | None:
     """More work than is useful is done by another kernel, on what its time depends on."""
     factor = _covered(seen)
     if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
@@ -96,7 +96,7 @@ def repeated_work(seen: Observed) -> Finding | None:
     gain = _time_of_work(seen, factor)
     if gain < _NOTABLE_SHARE:
         return None
-    return Finding(
+    return RuleCase(
         observation=_covers(seen, factor),
         suggestion="look for work that is done twice: a block that several steps compute, or padding that is computed",
         gain=gain,
@@ -142,12 +142,12 @@ def _filled(seen: Observed) -> float:
 
 
 @rule("idle core", "grid", f"{LEVERS}; {CORES}", "dimension_semantics tells the compiler which axes cores may share")
-def one_core(seen: Observed) -> Finding | None:
+def one_core(seen: Observed) -> RuleCase | None:
     """No axis of the grid is parallel on a chip whose cores share parallel axes."""
     call, cores = seen.call, seen.chip.cores
     if call is None or cores < 2 or seen.chip.platform != "tpu" or "parallel" in call.dimension_semantics:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"a {seen.report.chip} has {cores} cores, which share the axes of the grid that are parallel, and "
         f"dimension_semantics names none of {len(call.grid)}",
         suggestion="name the axes whose steps do not depend on each other: dimension_semantics=('parallel', "
@@ -158,7 +158,7 @@ def one_core(seen: Observed) -> Finding | None:
 
 
 @rule("uneven cores", "grid", CORES, "parallel axes are split among the cores")
-def uneven_cores(seen: Observed) -> Finding | None:
+def uneven_cores(seen: Observed) -> RuleCase | None:
     """The parallel steps do not divide by the cores: one of them waits at the end."""
     call, cores = seen.call, seen.chip.cores
     if call is None or cores < 2 or seen.chip.platform != "tpu":
@@ -170,7 +170,7 @@ def uneven_cores(seen: Observed) -> Finding | None:
     lost = min(1 - bound / (cores * -(-bound // cores)) for bound in axes)
     if lost < _UNEVEN:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"none of the parallel axes of the grid ({' x '.join(map(str, axes))}) divides by the {cores} "
         f"cores of a {seen.report.chip}: one core idles {percent(lost)} of the time",
         suggestion=f"choose a block that gives a parallel axis a multiple of {cores} steps",
@@ -184,7 +184,7 @@ def uneven_cores(seen: Observed) -> Finding | None:
     "grid order", "grid", f"{LEVERS}; {GRIDS}",
     "the last axis of the grid changes fastest, and a block is fetched only when its index changes",
 )  # fmt: skip
-def grid_order(seen: Observed) -> Finding | None:
+def grid_order(seen: Observed) -> RuleCase | None:
     """The other order of a grid of two independent axes would read less."""
     call, report = seen.call, seen.report
     if call is None or len(call.grid) != 2 or min(call.grid) < 2 or not report.hbm_bytes:
@@ -213,7 +213,7 @@ def grid_order(seen: Observed) -> Finding | None:
         return None
     saved = (now - swapped) / seen.chip.hbm_bytes_per_second
     floor = max(report.compute_only_seconds, (report.memory_only_seconds or 0) - saved)
-    return Finding(
+    return RuleCase(
         observation=f"the grid of {outer} x {inner} independent steps reads {decimal(now, 'B', 2)} (block index maps); "
         f"in the other order it would read {decimal(swapped, 'B', 2)}",
         suggestion=f"swap the axes of the grid, to {inner} x {outer}, and the arguments of the index maps with them",
@@ -223,14 +223,14 @@ def grid_order(seen: Observed) -> Finding | None:
 
 
 @rule("no semantics", "grid", LEVERS, "dimension_semantics tells the compiler which axes are independent")
-def no_semantics(seen: Observed) -> Finding | None:
+def no_semantics(seen: Observed) -> RuleCase | None:
     """A grid of several axes that says nothing about them, where the compiler has one core: only a word."""
     call = seen.call
     if call is None or seen.chip.platform != "tpu" or seen.chip.cores > 1 or call.dimension_semantics:
         return None
     if len(call.grid) < 2:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"dimension_semantics is not given for a grid of {' x '.join(map(count, call.grid))}: harmless on "
         f"the one core of a {seen.report.chip}, but a chip of two cores would leave one idle",
         suggestion="say dimension_semantics=('parallel', 'arbitrary') where the outer steps are independent",

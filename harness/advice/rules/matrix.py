@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, rule
+from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.units import percent
 
 # Best published plain matmul on v5e: 8192 cubed in 6.05 ms is 92 % of peak (JAX's Pallas documentation).
@@ -15,12 +15,12 @@ _HIGH_MXU, _HIGH_HBM = 0.80, 0.70
 
 
 @rule("near the ceiling", None, UTILISATION, "both utilisations high: near the ceiling")
-def both_high(seen: Observed) -> Finding | None:
+def both_high(seen: Observed) -> RuleCase | None:
     """Both the matrix unit and HBM are near their targets."""
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
     if util is None or bandwidth is None or util < _HIGH_MXU or bandwidth < _HIGH_HBM:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both high: near the ceiling {seen.label}",
         suggestion=f"expect at most {percent(seen.room)} more, from less traffic and less arithmetic together",
         gain=seen.room,
@@ -33,7 +33,7 @@ def both_high(seen: Observed) -> Finding | None:
     "half-filled MXU", "body", SCALING_BOOK,
     "a matmul fills the matrix unit only if its sizes are multiples of the unit's", ceiling="MXU", keeps_traffic=True,
 )  # fmt: skip
-def half_filled(seen: Observed) -> Finding | None:
+def half_filled(seen: Observed) -> RuleCase | None:
     """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
     size = seen.chip.mxu_size
     if not seen.is_attention or size is None:
@@ -49,7 +49,7 @@ def half_filled(seen: Observed) -> Finding | None:
     if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
         return None
     done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""
-    return Finding(
+    return RuleCase(
         observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
         f"{seen.report.chip}{done}, so that util cannot pass about {percent(filled, 0)} in this form {seen.label}",
         suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
@@ -67,7 +67,7 @@ def half_filled(seen: Observed) -> Finding | None:
     "wide operands", "dtype", f"{LEVERS}; {SCALING_BOOK}",
     "bfloat16 operands with float32 accumulation", ceiling="MXU", keeps_traffic=True,
 )  # fmt: skip
-def wide_operands(seen: Observed) -> Finding | None:
+def wide_operands(seen: Observed) -> RuleCase | None:
     """More matmul operations than bfloat16 operands need: float32 ones, or several passes."""
     run, size = seen.run, seen.chip.mxu_size
     if run is None or not seen.is_attention or size is None:
@@ -78,7 +78,7 @@ def wide_operands(seen: Observed) -> Finding | None:
     if found is None:
         return None
     line, factor, extra = found
-    return Finding(
+    return RuleCase(
         observation=f"{line} issues {factor:.1f}x the matmul operations of bfloat16 operands "
         f"[simulated {seen.report.chip}]: float32 values go into the MXU",
         suggestion=f"pass bfloat16 operands to the dot in {line}, with preferred_element_type=jnp.float32",

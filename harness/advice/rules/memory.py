@@ -5,7 +5,7 @@ from collections import Counter
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.blocks import doubled, fetch_ahead
-from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, rule
+from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
 from harness.units import decimal, kibibytes, percent
@@ -29,7 +29,7 @@ _MOST_OF_VMEM = 0.75
     "re-reads", "constants", LEVERS,
     "the query block first: keys and values are read once per query block",
 )  # fmt: skip
-def rereads(seen: Observed) -> Finding | None:
+def rereads(seen: Observed) -> RuleCase | None:
     """Keys and values are read once per query block, and far more often than needed: a larger one reads them less.
 
     Where another bound leads this is worth a try too: fewer blocks of queries also are fewer steps, and fewer times
@@ -51,7 +51,7 @@ def rereads(seen: Observed) -> Finding | None:
         factor //= 2
     if factor < 2:
         return None
-    return Finding(
+    return RuleCase(
         observation=_rereads_observed(seen, again),
         suggestion=f"raise the query block (rows of {query.name}'s block, now {rows}) to {rows * factor}: {factor}x "
         "fewer re-reads",
@@ -66,7 +66,7 @@ def rereads(seen: Observed) -> Finding | None:
     "VMEM limit", "compiler", BUDGET,
     "the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it",
 )  # fmt: skip
-def limit_in_the_way(seen: Observed) -> Finding | None:
+def limit_in_the_way(seen: Observed) -> RuleCase | None:
     """A larger query block would pay, and only the default VMEM limit keeps it from fitting."""
     report = seen.report
     again = _read_again(seen)
@@ -77,7 +77,7 @@ def limit_in_the_way(seen: Observed) -> Finding | None:
     limit = round(_MOST_OF_VMEM * seen.chip.vmem_bytes)
     if rows * 2 > query.array.shape[-2] or fits(seen, rows, 2) or not fits(seen, rows, 2, limit):
         return None
-    return Finding(
+    return RuleCase(
         observation=f"{_rereads_observed(seen, again)}; a query block of {rows * 2} rows does not fit into the "
         f"{kibibytes(report.vmem_limit_bytes)} of VMEM allowed",
         suggestion=f"raise vmem_limit_bytes in pltpu.CompilerParams to {limit} ({kibibytes(limit)} of the "
@@ -93,7 +93,7 @@ def limit_in_the_way(seen: Observed) -> Finding | None:
     "operand re-reads", "constants", UTILISATION,
     "MXU low, HBM high is memory-bound: raise the intensity",
 )  # fmt: skip
-def other_rereads(seen: Observed) -> Finding | None:
+def other_rereads(seen: Observed) -> RuleCase | None:
     """An operand of another kernel than attention is read again and again while memory binds."""
     report = seen.report
     again = _read_again(seen, first=0)
@@ -102,7 +102,7 @@ def other_rereads(seen: Observed) -> Finding | None:
     if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
         return None
     most = max(again, key=lambda window: window.hbm_bytes or 0)
-    return Finding(
+    return RuleCase(
         observation=f"{_rereads_observed(seen, again)}, {report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least "
         "possible",
         suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: it is then read "
@@ -118,7 +118,7 @@ def other_rereads(seen: Observed) -> Finding | None:
     "several calls", "body", f"{UTILISATION}; {SCALING_BOOK}",
     "MXU low, HBM high is memory-bound: raise the intensity", ceiling="memory",
 )  # fmt: skip
-def several_calls(seen: Observed) -> Finding | None:
+def several_calls(seen: Observed) -> RuleCase | None:
     """Several Pallas calls, each with its pass over memory, where memory binds."""
     report, trace = seen.report, seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
@@ -127,7 +127,7 @@ def several_calls(seen: Observed) -> Finding | None:
     if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
         return None
     extra = report.hbm_bytes - report.minimum_hbm_bytes
-    return Finding(
+    return RuleCase(
         observation=f"{calls} Pallas calls move {decimal(report.hbm_bytes, 'B', 2)} ({report.traffic_source}), "
         f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
         f"bandwidth {seen.label}",
@@ -144,7 +144,7 @@ def several_calls(seen: Observed) -> Finding | None:
     "idle bandwidth", "grid", f"published protocol, targets; {PIPELINING}",
     "a memory-bound program should use over 70% of the bandwidth",
 )  # fmt: skip
-def idle_bandwidth(seen: Observed) -> Finding | None:
+def idle_bandwidth(seen: Observed) -> RuleCase | None:
     """A memory-bound kernel whose traffic is the least possible and that still does not use the bandwidth."""
     report = seen.report
     if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
@@ -159,7 +159,7 @@ def idle_bandwidth(seen: Observed) -> Finding | None:
     if double and seen.steps:
         advice = fetch_ahead(seen, " and ".join(double))
     suggestion, knob, kind, edits = advice
-    return Finding(
+    return RuleCase(
         observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth (target: over 70%), with no "
         f"more than the least traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}",
         suggestion=suggestion,
@@ -175,7 +175,7 @@ def idle_bandwidth(seen: Observed) -> Finding | None:
     "VMEM nearly full", "compiler", BUDGET,
     "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
 )  # fmt: skip
-def vmem_nearly_full(seen: Observed) -> Finding | None:
+def vmem_nearly_full(seen: Observed) -> RuleCase | None:
     """Larger blocks will soon not compile."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
     if used is None or used < _NEARLY_FULL_VMEM * limit:
@@ -186,7 +186,7 @@ def vmem_nearly_full(seen: Observed) -> Finding | None:
         suggestion = (
             f"raise vmem_limit_bytes in pltpu.CompilerParams (the chip has {kibibytes(whole)}) before any block grows"
         )
-    return Finding(
+    return RuleCase(
         observation=f"windows and scratch take {kibibytes(used)} of {kibibytes(limit)} VMEM ({percent(used / limit)})",
         suggestion=suggestion,
         gain=None,
@@ -196,7 +196,7 @@ def vmem_nearly_full(seen: Observed) -> Finding | None:
 
 
 @rule("shared scratch", "scratch", LEVERS, "share buffers")
-def shared_scratch(seen: Observed) -> Finding | None:
+def shared_scratch(seen: Observed) -> RuleCase | None:
     """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
     if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
@@ -207,7 +207,7 @@ def shared_scratch(seen: Observed) -> Finding | None:
     if not alike:
         return None
     shape, size = max(alike, key=lambda item: item[1])
-    return Finding(
+    return RuleCase(
         observation=f"{kibibytes(used)} of {kibibytes(limit)} VMEM are taken ({percent(used / limit)}), "
         f"{kibibytes(size)} by each of several scratch buffers of {' x '.join(map(str, shape))}",
         suggestion="keep the running maximum and sum in two columns of one scratch buffer instead of a buffer each",
@@ -217,7 +217,7 @@ def shared_scratch(seen: Observed) -> Finding | None:
 
 
 @rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes is there to be used")
-def unused_limit(seen: Observed) -> Finding | None:
+def unused_limit(seen: Observed) -> RuleCase | None:
     """A raised VMEM limit that the kernel does not use."""
     call, used = seen.call, seen.report.vmem_bytes
     asked = call.vmem_limit_bytes if call else None
@@ -227,7 +227,7 @@ def unused_limit(seen: Observed) -> Finding | None:
     needed = used + score_block_bytes(seen.evidence)
     if needed >= _UNUSED_VMEM * asked or needed >= seen.chip.scoped_vmem_bytes:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
         f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
         suggestion="leave vmem_limit_bytes out, or use the room: a larger block first, the limit with it",
@@ -237,7 +237,7 @@ def unused_limit(seen: Observed) -> Finding | None:
 
 
 @rule("wide statistics", "scratch", LEVERS, "compact or differently shaped scratch")
-def wide_statistics(seen: Observed) -> Finding | None:
+def wide_statistics(seen: Observed) -> RuleCase | None:
     """Row statistics that are kept once for every lane, where storing is what the schedule is full of."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
         return None
@@ -249,7 +249,7 @@ def wide_statistics(seen: Observed) -> Finding | None:
     stores = next((u.executed_slots for u in seen.run.units if u.name == "VSTORE"), 0) if seen.run else 0
     registers = 2 * wide[0].vmem_bytes / 4096 * seen.steps
     share = registers / stores * seen.slots("VSTORE") if stores else 0.0
-    return Finding(
+    return RuleCase(
         observation=f"stores use {percent(seen.slots('VSTORE'))} of their slots [simulated {seen.report.chip}], and "
         f"maximum and sum of {rows} rows are kept {wide[0].shape[-1]} times each in scratch buffers of "
         f"{' x '.join(map(str, wide[0].shape))}",

@@ -9,7 +9,7 @@ from harness.advice.rules.blocks import (
     raised,
     walked,
 )
-from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, rule
+from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import Edit
 from harness.units import count, percent, seconds
@@ -27,7 +27,7 @@ _WAITS_NAMED = 3
     "bubbles", "constants", CAUSES,
     "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
 )  # fmt: skip
-def bubbles(seen: Observed) -> Finding | None:
+def bubbles(seen: Observed) -> RuleCase | None:
     """Cycles without an issue, and the largest reason for them."""
     breakdown = seen.run.breakdown if seen.run else None
     if breakdown is None or breakdown.bubble_fraction < _EXCELLENT_BUBBLES:
@@ -56,7 +56,7 @@ def bubbles(seen: Observed) -> Finding | None:
         )
     if larger:
         suggestion = f"{raised(larger)}: more independent work in a step to fill the waits with"
-    return Finding(
+    return RuleCase(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)} [simulated {seen.report.chip}]",
         suggestion=suggestion,
@@ -103,7 +103,7 @@ def _largest_waits(seen: Observed, share: float) -> str:
     "DMA waits", "grid", f"{TIMELINE}; {PIPELINING}",
     "transfers that do not overlap with arithmetic mean that there is no buffer to fetch into", ceiling="memory",
 )  # fmt: skip
-def dma_waits(seen: Observed) -> Finding | None:
+def dma_waits(seen: Observed) -> RuleCase | None:
     """The core waits for transfers that arithmetic could hide."""
     if seen.run is None or seen.call is None:
         return None
@@ -122,7 +122,9 @@ def dma_waits(seen: Observed) -> Finding | None:
     single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
     if single:
         suggestion = f"give {' and '.join(single)} two buffers (now one): nothing can be fetched while it is in use"
-        return Finding(observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers")
+        return RuleCase(
+            observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers"
+        )
     changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
     changing = [name for name in changing if name in waits] or changing
     # What moves next to nothing is waited for because of what is in front of it.
@@ -133,7 +135,7 @@ def dma_waits(seen: Observed) -> Finding | None:
         observation += "other transfers"
         changing = large
     suggestion, knob, kind, edits = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
-    return Finding(
+    return RuleCase(
         observation=observation, suggestion=suggestion, gain=None if edits else share, cost=share,
         gain_source=SCHEDULE, knob=knob, kind=kind, edits=edits,
     )  # fmt: skip
@@ -150,7 +152,7 @@ def _share_of_bytes(seen: Observed, name: str) -> float:
     "fill and drain", "constants", f"{TIMELINE}; {PIPELINING}",
     "long gaps at start and end are fill and drain: the grid is small", ceiling="memory",
 )  # fmt: skip
-def fill_and_drain(seen: Observed) -> Finding | None:
+def fill_and_drain(seen: Observed) -> RuleCase | None:
     """A grid of so few steps that its first fetch and its last write are a good part of the time."""
     ends = sum(seen.parts("fill and drain").values())
     if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
@@ -158,7 +160,7 @@ def fill_and_drain(seen: Observed) -> Finding | None:
     if seen.steps == 1:
         # That one has a rule of its own.
         return None
-    return Finding(
+    return RuleCase(
         observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles "
         f"[simulated {seen.report.chip}]: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
         if seen.steps
@@ -201,7 +203,7 @@ def _both_ways(seen: Observed) -> str:
     "one giant block", "grid", f"{TIMELINE}; {GRIDS}",
     "one very long block is good only if there are enough steps to overlap it with transfers", ceiling="memory",
 )  # fmt: skip
-def one_step(seen: Observed) -> Finding | None:
+def one_step(seen: Observed) -> RuleCase | None:
     """One giant block: nothing of the traffic can be hidden behind arithmetic."""
     memory = seen.report.memory_only_seconds
     if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0 or seen.call is None:
@@ -212,7 +214,7 @@ def one_step(seen: Observed) -> Finding | None:
     share = memory / seen.seconds
     if share < _NOTABLE_SHARE:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"the grid has one step, so its {seconds(memory)} of transfers at full bandwidth "
         f"({percent(share)} of the time) come before and after all arithmetic {seen.label}",
         suggestion=f"split the work into {_FEW_STEPS + 2} or more steps along an axis that blocks do not depend on",
@@ -223,7 +225,7 @@ def one_step(seen: Observed) -> Finding | None:
 
 
 @rule("short steps", "constants", TIMELINE, "many very short blocks: the blocks are too small")
-def short_steps(seen: Observed) -> Finding | None:
+def short_steps(seen: Observed) -> RuleCase | None:
     """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
     gap, step = seen.report.gap_fraction, seen.step_seconds
     if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
@@ -235,7 +237,7 @@ def short_steps(seen: Observed) -> Finding | None:
         if larger is None:
             return None
         suggestion, knob, edits = f"{raised(larger)}: fewer and longer steps", "key block", (larger,)
-    return Finding(
+    return RuleCase(
         observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
         f"neither compute nor bandwidth {seen.label}",
         suggestion=suggestion,
@@ -246,7 +248,7 @@ def short_steps(seen: Observed) -> Finding | None:
 
 
 @rule("small call", None, REGIMES, "both utilisations under 30% are latency-bound: fixed costs, not the kernel's work")
-def small_call(seen: Observed) -> Finding | None:
+def small_call(seen: Observed) -> RuleCase | None:
     """Both units idle because the call is so short that its fixed costs are most of it."""
     launch = sum(seen.parts("launch").values())
     if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
@@ -256,7 +258,7 @@ def small_call(seen: Observed) -> Finding | None:
     suggestion = "do what several calls did in one Pallas call: each begins and ends for itself"
     if calls <= 1:
         suggestion = "leave the kernel and give it more work a call (batch, heads): its own time is the smaller part"
-    return Finding(
+    return RuleCase(
         observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
         f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",
         suggestion=suggestion,

@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, rule
+from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, RuleCase, rule
 from harness.advice.score_block import SCORE_BLOCK
 from harness.records import Edit, LineTime, Row
 from harness.units import count, decimal, percent, seconds
@@ -21,7 +21,7 @@ _FEW_BUNDLES = 0.01
 
 
 @rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
-def spills(seen: Observed) -> Finding | None:
+def spills(seen: Observed) -> RuleCase | None:
     """Vector registers do not suffice for what one step holds at once."""
     run = seen.run
     if run is None:
@@ -40,7 +40,7 @@ def spills(seen: Observed) -> Finding | None:
     if block is not None and block.remark:
         observation += f"; {block.remark}"
     suggestion, knob, kind, gain = _remedy(seen)
-    return Finding(
+    return RuleCase(
         observation=observation,
         suggestion=suggestion,
         gain=gain,
@@ -104,7 +104,7 @@ def _slower_with_fewer(seen: Observed) -> Row | None:
     "spill cliff", "constants", COUNTS,
     "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
 )  # fmt: skip
-def spill_cliff(seen: Observed) -> Finding | None:
+def spill_cliff(seen: Observed) -> RuleCase | None:
     """Spills jumped against an earlier attempt that was faster."""
     if seen.run is None:
         return None
@@ -119,7 +119,7 @@ def spill_cliff(seen: Observed) -> Finding | None:
         return None
     last = min(good, key=lambda row: row.seconds or 0.0)
     assert last.seconds is not None
-    return Finding(
+    return RuleCase(
         observation=f"spill cliff: {count(last.spills or 0)} spills executed in attempt {last.number}, {count(now)} "
         f"now, and {seconds(last.seconds)} became {seconds(seen.seconds)} {seen.label}",
         suggestion=f"go back to the block sizes of attempt {last.number} and change something else",
@@ -130,7 +130,7 @@ def spill_cliff(seen: Observed) -> Finding | None:
 
 
 @rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
-def pass_over_scores(seen: Observed) -> Finding | None:
+def pass_over_scores(seen: Observed) -> RuleCase | None:
     """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
     if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
         return None
@@ -141,7 +141,7 @@ def pass_over_scores(seen: Observed) -> Finding | None:
         once = abs(units.get("VALU", 0) * _REGISTER_VALUES / scores - 1) < 0.1
         share = line.cycles / seen.run.cycles
         if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
-            return Finding(
+            return RuleCase(
                 observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
                 f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
                 suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "

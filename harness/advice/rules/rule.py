@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.advice.edits import Tried
+from harness.advice.edits import TriedEdits
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed
 from harness.records import Edit, Hint
@@ -35,7 +35,7 @@ SIMULATED_EDIT = "simulated edit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class RuleCase:
     """One case of a rule. `gain` bounds the share of the time that the change saves, None where nothing does.
 
     No single cause bounds what another block saves: a larger one has fewer steps, rescalings and re-reads at once
@@ -71,27 +71,27 @@ class Rule:
     says: str
     source: str
     kind: Kind | None
-    look: Callable[[Observed], Finding | None] = field(repr=False)
+    look: Callable[[Observed], RuleCase | None] = field(repr=False)
     ceiling: str = ""
     keeps_traffic: bool = False
 
 
 def rule(
     name: str, kind: Kind | None, source: str, says: str, *, ceiling: str = "", keeps_traffic: bool = False
-) -> Callable[[Callable[[Observed], Finding | None]], Rule]:
+) -> Callable[[Callable[[Observed], RuleCase | None]], Rule]:
     """Makes a rule of the function below it, which looks for the rule's case."""
     return lambda look: Rule(
         name=name, says=says, source=source, kind=kind, look=look, ceiling=ceiling, keeps_traffic=keeps_traffic
     )
 
 
-def best_of(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
+def best_of(finding: RuleCase, tried: Sequence[TriedEdits]) -> TriedEdits | None:
     """The fastest of the simulated edits that follow the advice, None where there is none."""
     known = [one for one in tried if one.time_ratio is not None and not set(one.edits).isdisjoint(finding.edits)]
     return min(known, key=lambda one: one.time_ratio or 0.0, default=None)
 
 
-def hint(rule: Rule, finding: Finding, seen: Observed, tried: Sequence[Tried] = ()) -> Hint:
+def hint(rule: Rule, finding: RuleCase, seen: Observed, tried: Sequence[TriedEdits] = ()) -> Hint:
     """The finding as it is reported: the gain of the edit that was simulated, else what bounds it.
 
     A bound is never more than what is left above the roofline.

@@ -2,7 +2,7 @@
 
 from harness.advice.observed import Observed
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, Finding, rule
+from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, RuleCase, rule
 from harness.judge.verdict.roofline import SMALL_GAP
 from harness.units import decimal, percent, seconds
 
@@ -13,12 +13,12 @@ _LEAST_TRAFFIC = 1.10
 
 
 @rule("saturated", None, f"{GAP}; {SCALING_BOOK}", "within 10% of the roofline is fine")
-def saturated(seen: Observed) -> Finding | None:
+def saturated(seen: Observed) -> RuleCase | None:
     """Useful matmul work alone fills the MXU: block sizes have nothing left to give."""
     util = seen.report.mxu_util
     if util is None or util < SATURATED_MXU:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"useful matmul work alone takes {percent(util)} of the MXU's peak: compute-bound and nearly done "
         f"{seen.label}",
         suggestion=f"stop tuning blocks, at most {percent(1 - util)} is left; only less work or a narrower dtype goes "
@@ -33,14 +33,14 @@ def saturated(seen: Observed) -> Finding | None:
     "memory floor", None, f"{GAP}; {XPROF}",
     "least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
 )  # fmt: skip
-def memory_floor(seen: Observed) -> Finding | None:
+def memory_floor(seen: Observed) -> RuleCase | None:
     """The least possible traffic at nearly full bandwidth."""
     report = seen.report
     if report.hbm_bytes is None or (report.bandwidth_util or 0) < _SATURATED_HBM:
         return None
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"{decimal(report.hbm_bytes, 'B', 2)} of traffic, no more than the inputs and outputs, at "
         f"{percent(report.bandwidth_util or 0)} of the bandwidth: memory-bound and nearly done {seen.label}",
         suggestion="stop here; only fewer bytes (a narrower dtype, or one pass with the operation before or after) go "
@@ -52,13 +52,13 @@ def memory_floor(seen: Observed) -> Finding | None:
 
 
 @rule("small gap", None, GAP, "a gap under 10% of the actual time is small")
-def small_gap(seen: Observed) -> Finding | None:
+def small_gap(seen: Observed) -> RuleCase | None:
     """The time is within a tenth of what its work and traffic take at full speed."""
     gap = seen.report.gap_fraction
     if gap is None or not 0 <= gap < SMALL_GAP:
         return None
     floor = max(seen.report.compute_only_seconds, seen.report.memory_only_seconds or 0)
-    return Finding(
+    return RuleCase(
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",
         suggestion="stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule",
@@ -70,7 +70,7 @@ def small_gap(seen: Observed) -> Finding | None:
 
 
 @rule("plateau", None, PRACTICE, "several attempts without a gain: the kind of idea is used up")
-def plateau(seen: Observed) -> Finding | None:
+def plateau(seen: Observed) -> RuleCase | None:
     """Several attempts in a row brought nothing."""
     lost = 0
     for row in reversed(seen.previous):
@@ -82,7 +82,7 @@ def plateau(seen: Observed) -> Finding | None:
         lost += 1
     if lost < _PLATEAU_ATTEMPTS:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"the last {lost} attempts brought nothing, with {percent(seen.room)} of the time left above the "
         "roofline",
         suggestion="change the kind of idea: `results` lists what was tried, the gap above says where the time is",

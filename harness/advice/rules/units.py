@@ -4,7 +4,7 @@ from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubled, larger_key_block, raised
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, Finding, rule
+from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
 from harness.units import percent
@@ -22,7 +22,7 @@ _MUCH_EXP = 0.10
 @rule(
     "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
 )
-def exp_bound(seen: Observed) -> Finding | None:
+def exp_bound(seen: Observed) -> RuleCase | None:
     """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
     run = seen.run
     if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
@@ -33,7 +33,7 @@ def exp_bound(seen: Observed) -> Finding | None:
     if share <= _MUCH_EXP:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
-    return Finding(
+    return RuleCase(
         observation=f"the lines with exponentials take {percent(share)} of the cycles, "
         f"{_at(hottest, share * run.cycles)}, while the MXU is busy {percent(seen.used('MXU'))} "
         f"[simulated {seen.report.chip}]",
@@ -53,7 +53,7 @@ def exp_bound(seen: Observed) -> Finding | None:
     "divisions", "body", LEVERS,
     "a division is a reciprocal and its refinement: one of them serves all values that share it", keeps_traffic=True,
 )  # fmt: skip
-def divisions(seen: Observed) -> Finding | None:
+def divisions(seen: Observed) -> RuleCase | None:
     """The lines that divide take over a tenth of the time."""
     run = seen.run
     if run is None or not run.cycles or not run.breakdown:
@@ -63,7 +63,7 @@ def divisions(seen: Observed) -> Finding | None:
     if share <= _MUCH_EXP:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
-    return Finding(
+    return RuleCase(
         observation=f"the lines that divide take {percent(share)} of the cycles, {_at(hottest, share * run.cycles)} "
         f"[simulated {seen.report.chip}]",
         suggestion=(
@@ -103,7 +103,7 @@ def _reciprocals(line: LineTime) -> int:
 @rule(
     "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
 )
-def vector_bound(seen: Observed) -> Finding | None:
+def vector_bound(seen: Observed) -> RuleCase | None:
     """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
@@ -125,7 +125,7 @@ def vector_bound(seen: Observed) -> Finding | None:
         knob = "scores"
         if not seen.is_attention:
             suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
-    return Finding(
+    return RuleCase(
         observation=f"{observation} [simulated {seen.report.chip}]",
         suggestion=suggestion,
         gain=gain,
@@ -137,7 +137,7 @@ def vector_bound(seen: Observed) -> Finding | None:
 @rule(
     "unit stalls", "constants", LEVERS, "the key/value block, with care: larger ones rescale the accumulator less often"
 )
-def unit_stalls(seen: Observed) -> Finding | None:
+def unit_stalls(seen: Observed) -> RuleCase | None:
     """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
     if seen.run is None:
         return None
@@ -146,7 +146,7 @@ def unit_stalls(seen: Observed) -> Finding | None:
     larger = larger_key_block(seen)
     if share < _MANY_STALLS or mxu is None or mxu >= _BINDING_SLOTS or larger is None:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
         f"only {percent(mxu)} of it",
         suggestion=f"{raised(larger)}: each rescaling of the accumulator then serves more scores",
@@ -161,7 +161,7 @@ def unit_stalls(seen: Observed) -> Finding | None:
     "cross-lane reductions", "body", LEVERS,
     "reduce along the second-to-last axis: transposed scores need no cross-lane reduction", keeps_traffic=True,
 )  # fmt: skip
-def cross_lane(seen: Observed) -> Finding | None:
+def cross_lane(seen: Observed) -> RuleCase | None:
     """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
     if not seen.is_attention:
         return None
@@ -169,7 +169,7 @@ def cross_lane(seen: Observed) -> Finding | None:
     share = sum(waits.values())
     if share < _MUCH_EXP:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"the schedule waits {percent(share)} of the cycles for the cross-lane unit (XLU), which row "
         f"maxima and row sums go through [simulated {seen.report.chip}]",
         suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
@@ -186,7 +186,7 @@ def cross_lane(seen: Observed) -> Finding | None:
     "no overlap", "body", CAUSES,
     "gaps of the matrix unit between compute blocks: other work has to run beside it", ceiling="MXU",
 )  # fmt: skip
-def not_overlapped(seen: Observed) -> Finding | None:
+def not_overlapped(seen: Observed) -> RuleCase | None:
     """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
     gap, util = seen.report.gap_fraction, seen.report.mxu_util
     issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
@@ -203,7 +203,7 @@ def not_overlapped(seen: Observed) -> Finding | None:
         suggestion = (
             f"{raised(larger)}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
         )
-    return Finding(
+    return RuleCase(
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
         f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
         suggestion=suggestion,
@@ -216,14 +216,14 @@ def not_overlapped(seen: Observed) -> Finding | None:
 
 
 @rule("both low", "constants", UTILISATION, "both utilisations low: bubbles or overhead")
-def both_low(seen: Observed) -> Finding | None:
+def both_low(seen: Observed) -> RuleCase | None:
     """Neither the matrix unit nor HBM is used much by a kernel other than attention: bubbles or overhead."""
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
     if seen.is_attention or seen.report.regime != "latency-bound" or util is None or bandwidth is None:
         return None
     if seen.steps <= 1 or (seen.step_seconds or 0) > 10 * SHORT_STEP_SECONDS:
         return None
-    return Finding(
+    return RuleCase(
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "
         f"{seen.steps:,} grid steps {seen.label}",
         suggestion="double the block along the axis with most steps: fewer, longer steps",

@@ -35,7 +35,7 @@ from harness.judge.evaluate.trace import (
     vmem,
 )
 from harness.judge.evaluate.trace.fingerprint import fingerprint
-from harness.judge.evaluate.trace.traced import Traced, traced_program
+from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
 from harness.operators import Problem
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
@@ -50,9 +50,9 @@ _BALLAST = 1 << 18
 
 
 # This process serves one candidate: what `trace` and `trace_smaller` found is what `export` and `interpret` use.
-_full: Traced | None = None
-_reduced: Traced | None = None
-_second_shape: Traced | None = None
+_full: TracedKernel | None = None
+_reduced: TracedKernel | None = None
+_second_shape: TracedKernel | None = None
 _runs: dict[str, Callable[..., Any]] = {}
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
@@ -140,7 +140,7 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     )  # fmt: skip
 
 
-def _exported(traced: Traced) -> Any:
+def _exported(traced: TracedKernel) -> Any:
     """The program for the chip."""
     with (
         contract.CandidateCode("compile", "unsupported", f"lowering for the {traced.chip.name}"),
@@ -149,14 +149,14 @@ def _exported(traced: Traced) -> Any:
         return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip)
 
 
-def _exceeds_vmem(traced: Traced) -> str:
+def _exceeds_vmem(traced: TracedKernel) -> str:
     """Why the compiler is bound to refuse it, "" where it is not bound to."""
     equations = jaxprs.pallas_calls(traced.closed.jaxpr)
     found = (vmem.excess(*one, traced.chip) for one in zip(equations, traced.calls, strict=True))
     return next(filter(None, found), "")
 
 
-def _refuse_another(traced: Traced, name: str) -> None:
+def _refuse_another(traced: TracedKernel, name: str) -> None:
     """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
@@ -240,7 +240,7 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
     )
 
 
-def _traced(shape: TracedShape) -> Traced:
+def _traced(shape: TracedShape) -> TracedKernel:
     found = {"full": _full, "reduced": _reduced, "second": _second_shape}[shape]
     assert found is not None
     return found

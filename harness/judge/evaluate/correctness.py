@@ -115,7 +115,7 @@ def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: 
 
 
 @dataclass(slots=True)
-class _Run:
+class _ReferenceRun:
     """The last run of a program: its inputs, compared by identity, and its outputs."""
 
     artifact: str = ""
@@ -124,7 +124,7 @@ class _Run:
 
 
 # Probes compare with the outputs that were checked.
-_last = _Run()
+_last = _ReferenceRun()
 
 
 def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
@@ -132,8 +132,8 @@ def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[An
     global _last
     if _last.artifact != artifact or _last.inputs is not inputs:
         # Arrays of the last one make room for those of this one.
-        _last = _Run()
-        _last = _Run(artifact, inputs, _run_untouched(artifact, inputs))
+        _last = _ReferenceRun()
+        _last = _ReferenceRun(artifact, inputs, _run_untouched(artifact, inputs))
     return _last.outputs
 
 

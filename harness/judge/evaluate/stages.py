@@ -40,10 +40,10 @@ from harness.judge.evaluate.state import (
     REDUCED,
     SIMULATE,
     TRACE,
-    Answer,
-    Known,
+    KnownAnswer,
     Product,
     Stage,
+    StageAnswer,
     State,
     Taken,
 )
@@ -60,7 +60,7 @@ _FULL_INTERPRETATION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ReferenceProgram:
     """A CPU reference program out of the candidate's reach, and the shape that it was traced for."""
 
     path: Path
@@ -77,14 +77,14 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ScheduleDump:
     """The compiler's schedule in `dumps`; `simulation` is there where that very program was simulated before."""
 
     dumps: Path
     simulation: Simulation | None
 
 
-def _nothing(plan: Plan, state: State, answer: Answer) -> Taken:
+def _nothing(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return state, ()
 
 
@@ -98,7 +98,7 @@ def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
     )
 
 
-def _traced(plan: Plan, state: State, answer: Answer) -> Taken:
+def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: TraceReply = answer.reply
     platform = plan.chip.platform
     failure = handover.taken(plan.written(platform), plan.artifact(platform), "static")
@@ -114,12 +114,12 @@ def _trace_smaller(plan: Plan, state: State, _: object) -> Iterator[ShapesReques
     yield ShapesRequest()
 
 
-def _shaped(plan: Plan, state: State, answer: Answer) -> Taken:
+def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: ShapesReply = answer.reply
     return replace(state, shapes=reply).warning(*reply.warnings), (Product("shapes", reply),)
 
 
-def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest | Known]:
+def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
         # Several may be screened at a time, and the last one judged is what a person looks for there.
@@ -132,7 +132,7 @@ def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest
     exceeds_vmem = _trace_of(state).exceeds_vmem
     if exceeds_vmem:
         # libtpu says so as well, after seconds to minutes.
-        yield Known(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
+        yield KnownAnswer(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
         return
     seen = _seen(plan, state)
     if seen is None:
@@ -140,7 +140,7 @@ def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest
         return
     for text in texts[1:]:
         shutil.copyfile(texts[0], text)
-    yield Known(request, seen)
+    yield KnownAnswer(request, seen)
 
 
 def _seen(plan: Plan, state: State) -> Seen | None:
@@ -151,32 +151,32 @@ def _seen(plan: Plan, state: State) -> Seen | None:
     return next((seen for key in state.program_keys if (seen := programs.restored(key, plan.work))), None)
 
 
-def _compiled(plan: Plan, state: State, answer: Answer) -> Taken:
+def _compiled(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     seen = answer.reply if isinstance(answer.reply, Seen) else None
     reply = answer.reply if seen is None else seen.compiled
     directory = plan.request.directory
     shown = plan.dumps.relative_to(directory) if plan.dumps.is_relative_to(directory) else plan.dumps
     state = replace(state, seen=seen).adding(hlo=reply.hlo, mosaic=reply.mosaic, dump_directory=shown.as_posix())
-    return state, (Product("schedule", Schedule(dumps=plan.dumps, simulation=seen.simulation if seen else None)),)
+    return state, (Product("schedule", ScheduleDump(dumps=plan.dumps, simulation=seen.simulation if seen else None)),)
 
 
-def _simulate(plan: Plan, state: State, schedule: Schedule) -> Iterator[SimulateRequest | Known]:
+def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[SimulateRequest | KnownAnswer]:
     simulate = plan.request.simulate
     request = SimulateRequest(
         module=simulate.__module__, function=simulate.__qualname__, dump_directory=str(schedule.dumps), chip=plan.chip,
         deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.checked,
     )  # fmt: skip
-    yield request if schedule.simulation is None else Known(request, schedule.simulation)
+    yield request if schedule.simulation is None else KnownAnswer(request, schedule.simulation)
 
 
-def _simulated(plan: Plan, state: State, answer: Answer) -> Taken:
+def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
     state = state.adding(simulation=reply)
     state = state.failing(answer.rank, *work_not_done(reply, plan.problem.statement().work.matmul_flops))
     return state.adding(latency=latency.simulated(reply)) if plan.source == "simulated" else state, ()
 
 
-def _without_simulation(plan: Plan, state: State, answer: Answer) -> State:
+def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
     """The simulator's trouble is not the candidate's: its latency is unknown, and says why."""
     failure: Failure = answer.reply
     reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
@@ -200,23 +200,23 @@ def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Ex
     yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
 
-def _exported(plan: Plan, state: State, answer: Answer) -> Taken:
+def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     asked: ExportRequest = answer.request
     is_full = asked.shape == "full"
     kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
     failure = handover.taken(plan.written("cpu" if is_full else asked.shape), kept, "correctness")
     if failure is not None:
         return state.failing(answer.rank, failure), ()
-    program = Program(path=kept, shape=asked.shape)
+    program = ReferenceProgram(path=kept, shape=asked.shape)
     return state, (Product("full program" if is_full else "reduced program", program),)
 
 
-def _check_artifacts(plan: Plan, state: State, program: Program) -> Iterator[ArtifactCheckRequest]:
+def _check_artifacts(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[ArtifactCheckRequest]:
     trace = _trace_of(state).trace
     yield ArtifactCheckRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=str(program.path), trace=trace)
 
 
-def _check_full(plan: Plan, state: State, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     yield from _repeated(plan, state, program, None)
     for family in _families_at_full(plan, state):
@@ -232,7 +232,7 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
-def _check_reduced(plan: Plan, state: State, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
     """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
@@ -252,7 +252,9 @@ def _is_drawn(family: str) -> bool:
     return family.startswith(DRAWN)
 
 
-def _repeated(plan: Plan, state: State, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
+def _repeated(
+    plan: Plan, state: State, program: ReferenceProgram, reduced: int | None
+) -> Iterator[CheckRequest | ProbeRequest]:
     """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here.
 
     They come before fresh ones: what failed then shows first.
@@ -304,7 +306,7 @@ def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[In
         yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())
 
 
-def _interpreted(plan: Plan, state: State, answer: Answer) -> Taken:
+def _interpreted(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     asked: InterpretRequest = answer.request
     is_full = asked.shape == "full"
     reduced = None if is_full else _shapes_of(state).reduced
@@ -312,7 +314,7 @@ def _interpreted(plan: Plan, state: State, answer: Answer) -> Taken:
     return state, (Product("full outputs" if is_full else "outputs", outputs),)
 
 
-def _without_interpretation(plan: Plan, state: State, answer: Answer) -> State:
+def _without_interpretation(plan: Plan, state: State, answer: StageAnswer) -> State:
     return state.failing(answer.rank, not_interpreted(answer.reply, _shapes_of(state).difference))
 
 
@@ -324,11 +326,11 @@ def _compare(plan: Plan, state: State, outputs: Outputs) -> Iterator[CheckReques
     )  # fmt: skip
 
 
-def _checked(plan: Plan, state: State, answer: Answer) -> Taken:
+def _checked(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return _with_checks(state, answer, answer.reply), ()
 
 
-def _with_checks(state: State, answer: Answer, reply: CheckReply | ProbeReply) -> State:
+def _with_checks(state: State, answer: StageAnswer, reply: CheckReply | ProbeReply) -> State:
     checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
     return state.checked(answer.rank, checks).failing(answer.rank, *([reply.failure] if reply.failure else []))
 
@@ -343,7 +345,7 @@ def _measure(plan: Plan, state: State, device: str) -> Iterator[Any]:
     )  # fmt: skip
 
 
-def _measured(plan: Plan, state: State, answer: Answer) -> Taken:
+def _measured(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     assert plan.source != "simulated"
     reply: MeasureReply = answer.reply
     samples = reply.samples[0]

@@ -35,7 +35,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAnswer:
     """A request whose answer is known, so that no process is asked."""
 
     request: Any
@@ -43,7 +43,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StageAnswer:
     """The reply of a process to a request, and the rank of its consequences."""
 
     request: Any
@@ -113,7 +113,7 @@ class State:
 Taken = tuple[State, tuple[Product, ...]]
 
 
-def _fail(plan: Plan, state: State, answer: Answer) -> State:
+def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
     return state.failing(answer.rank, answer.reply)
 
 
@@ -132,6 +132,6 @@ class Stage:
     child: ChildName
     failing: FailureStage
     requests: Callable[[Plan, State, Any], Iterable[Any]]
-    take: Callable[[Plan, State, Answer], Taken]
+    take: Callable[[Plan, State, StageAnswer], Taken]
     seconds: Callable[[Policy], float]
-    fail: Callable[[Plan, State, Answer], State] = _fail
+    fail: Callable[[Plan, State, StageAnswer], State] = _fail

@@ -11,7 +11,7 @@ from harness.judge.evaluate.clock import StageClock
 from harness.judge.evaluate.reach import left_behind, not_looked_into
 from harness.judge.evaluate.request import Listener, Plan
 from harness.judge.evaluate.stages import STAGES, left_out
-from harness.judge.evaluate.state import DEVICE, FULL, Answer, Known, Product, Stage, State
+from harness.judge.evaluate.state import DEVICE, FULL, KnownAnswer, Product, Stage, StageAnswer, State
 from harness.judge.evaluate.workers import Workers
 from harness.records import Evidence, Failure
 from harness.sandbox import confinement
@@ -91,7 +91,7 @@ class Evaluation:
                 self._waiting.append((stage, product))
                 continue
             for request in stage.requests(self.plan, self.state, product.value):
-                if isinstance(request, Known):
+                if isinstance(request, KnownAnswer):
                     self._take_known(stage, request)
                 else:
                     self._clock.begin(stage.name)
@@ -113,7 +113,7 @@ class Evaluation:
                     self._begin(*self._take(stage, answer))
                     self._close(stage.name, "done")
 
-    def _take(self, stage: Stage, answer: Answer) -> tuple[Product, ...]:
+    def _take(self, stage: Stage, answer: StageAnswer) -> tuple[Product, ...]:
         """Replaces the state by what follows from an answer; whoever listens hears of a trace and of a latency."""
         before, (self.state, products) = self.state, stage.take(self.plan, self.state, answer)
         if before.trace is None and self.state.trace is not None:
@@ -126,10 +126,10 @@ class Evaluation:
             self.state = replace(self.state, is_slower=is_slower)
         return products
 
-    def _take_known(self, stage: Stage, known: Known) -> None:
+    def _take_known(self, stage: Stage, known: KnownAnswer) -> None:
         """Takes an answer that nobody had to be asked for."""
         self._clock.begin(stage.name)
-        answer = Answer(known.request, known.reply, (*stage.rank, 0))
+        answer = StageAnswer(known.request, known.reply, (*stage.rank, 0))
         if isinstance(known.reply, Failure):
             self.state = stage.fail(self.plan, self.state, answer)
             self._close(stage.name, known.reply.kind)

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.request import Plan
-from harness.judge.evaluate.state import FULL, REDUCED, Answer, Rank, Stage
+from harness.judge.evaluate.state import FULL, REDUCED, Rank, Stage, StageAnswer
 from harness.judge.evaluate.tasks import MODULES, TASKS, ChildName
 from harness.sandbox import environment as environments
 from harness.sandbox.child import Children
@@ -68,14 +68,14 @@ class Workers:
         job = self._children.ask(child, stage.name, stage.failing, task, request, reply, limit)
         self._jobs[job] = (stage, request, (*stage.rank, number))
 
-    def answers(self) -> Iterator[tuple[Stage, Answer]]:
+    def answers(self) -> Iterator[tuple[Stage, StageAnswer]]:
         """Waits for an answer, and yields it and those that are there by then, each with its stage."""
         self._share_cores()
         for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
             # Others are of another member of a suite, or were dropped.
             if job in self._jobs:
                 stage, request, rank = self._jobs.pop(job)
-                yield stage, Answer(request, reply, rank)
+                yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
         """Forgets the requests that rank behind `last`, and those of processes that have ended; their stages' names."""

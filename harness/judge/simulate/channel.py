@@ -12,7 +12,7 @@ SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not m
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class GrantedBound:
     """What is taken for granted in a run that gives no latency, but a bound of one.
 
     `holds`: what a decision says that depends on a vector's contents. `without_sparse_core`: the
@@ -29,7 +29,7 @@ class Channel:
     `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
     """
 
-    def __init__(self, machine: Machine, bound: Bound | None = None, others: Sequence["Channel"] = ()) -> None:
+    def __init__(self, machine: Machine, bound: GrantedBound | None = None, others: Sequence["Channel"] = ()) -> None:
         self.machine = machine
         self.bound = bound
         self.others = others

@@ -14,7 +14,7 @@ WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operand:
+class OperandContents:
     """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
 
     name: str
@@ -29,7 +29,7 @@ class Contents:
     `names` are those of all addresses that there are.
     """
 
-    def __init__(self, names: Mapping[int, str], operands: Sequence[Operand], granule_bytes: int) -> None:
+    def __init__(self, names: Mapping[int, str], operands: Sequence[OperandContents], granule_bytes: int) -> None:
         self._names = names
         self._granule_bytes = granule_bytes
         self._at: dict[int, Words] = {operand.address: operand.words for operand in operands if operand.space == "vmem"}

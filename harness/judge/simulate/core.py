@@ -8,17 +8,17 @@ from functools import partial
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.hlo.module import Module
 from harness.hlo.tables import Tables
-from harness.judge.simulate.channel import Bound, Channel
+from harness.judge.simulate.channel import Channel, GrantedBound
 from harness.judge.simulate.compiled import Program, Steps
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module, compile_op
-from harness.judge.simulate.contents import Operand, Words
+from harness.judge.simulate.contents import OperandContents, Words
 from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
-from harness.judge.simulate.runs import CoreRun, Idle, OpRun
+from harness.judge.simulate.runs import CoreRun, OpRun, StallCycles
 from harness.judge.simulate.stalls import Account
-from harness.judge.simulate.timeline_spans import Trace
+from harness.judge.simulate.timeline_spans import SpanRecorder
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import Offence, OffenceKind, PartKind
 
@@ -31,8 +31,8 @@ def run_cores(
     machine: Machine,
     tables: Tables,
     deadline: float = float("inf"),
-    traces: tuple[Trace, ...] = (),
-    bound: Bound | None = None,
+    traces: tuple[SpanRecorder, ...] = (),
+    bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
     """The module on all cores of the chip, which wait for each other at the barriers that the program has.
 
@@ -47,22 +47,22 @@ def run_compiled(
     machine: Machine,
     tables: Tables,
     deadline: float = float("inf"),
-    traces: tuple[Trace, ...] = (),
-    bound: Bound | None = None,
+    traces: tuple[SpanRecorder, ...] = (),
+    bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
     """The same for a module that has been compiled, for this machine or one with the same branch slots."""
-    execution = _Execution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
+    execution = _ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
     cores, reason = _ended(execution, traces)
     return tuple(core.finished(reason) for core in cores)
 
 
 def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
     """Only how long the compiled module takes; None where its end is not known."""
-    cores, reason = _ended(_Execution(module=module, machine=machine, tables=tables, deadline=deadline))
+    cores, reason = _ended(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
     return None if reason else max(core.clock for core in cores)
 
 
-def _ended(execution: "_Execution", traces: tuple[Trace, ...] = ()) -> "tuple[list[_Core], str]":
+def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
     """All cores, run to their end, and why there is none, else ""."""
     cores = [_Core(execution, number, traces[number] if traces else None) for number in range(execution.machine.cores)]
     for core in cores:
@@ -74,7 +74,9 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
     """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
     module = compile_op(schedule, machine)
     core = _Core(
-        _Execution(module=module, machine=machine, tables=Tables(Module(name="", computations=())), deadline=deadline),
+        _ModuleExecution(
+            module=module, machine=machine, tables=Tables(Module(name="", computations=())), deadline=deadline
+        ),
         0,
         None,
     )
@@ -105,14 +107,14 @@ def _in_step(cores: list[Steps]) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Execution:
+class _ModuleExecution:
     """What the cores that run a module share."""
 
     module: CompiledModule
     machine: Machine
     tables: Tables
     deadline: float
-    bound: Bound | None = None
+    bound: GrantedBound | None = None
     # By op and call, transfers that one core has started for the other too.
     for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = field(default_factory=dict)
 
@@ -133,7 +135,7 @@ class _Tally:
 class _Core:
     """One core while it runs."""
 
-    def __init__(self, execution: _Execution, number: int, trace: Trace | None) -> None:
+    def __init__(self, execution: _ModuleExecution, number: int, trace: SpanRecorder | None) -> None:
         self.trace = trace
         self.execution = execution
         self.module = execution.module
@@ -273,7 +275,7 @@ class _Core:
             calls=tally.calls,
             cycles=tally.cycles,
             executions=tuple(executions),
-            idle=tuple(Idle(*key, cycles) for key, cycles in sorted(idle.items())),
+            idle=tuple(StallCycles(*key, cycles) for key, cycles in sorted(idle.items())),
             mxu_busy_cycles=busy / machine.mxus,
             mxu_flops=flops,
             read_bytes=tally.traffic[0],
@@ -304,7 +306,7 @@ def _arguments(
 
 def _operands(
     tables: Tables, program: Program, names: tuple[str, ...], op: str, handed: Mapping[int, Words]
-) -> list[Operand]:
+) -> list[OperandContents]:
     """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last.
 
     `handed` is what the caller knows of what lies where it says.
@@ -316,7 +318,7 @@ def _operands(
         if index in program.outputs:
             name = f"{op} output"
             words = _nothing
-        found.append(Operand(name=name, space=space, address=address, words=words))
+        found.append(OperandContents(name=name, space=space, address=address, words=words))
     return found
 
 

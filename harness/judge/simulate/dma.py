@@ -7,10 +7,10 @@ from functools import partial
 from heapq import heappop, heappush
 
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
-from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, Operand, Words
+from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, OperandContents, Words
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.stalls import Account
-from harness.judge.simulate.timeline_spans import Trace
+from harness.judge.simulate.timeline_spans import SpanRecorder
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
@@ -47,9 +47,9 @@ class Memory:
         core: int = 0,
         for_others: dict[int, list[Arrival]] | None = None,
         arguments: Sequence["int | Unknown"] = (),
-        operands: Sequence[Operand] = (),
+        operands: Sequence[OperandContents] = (),
         account: Account,
-        trace: Trace | None = None,
+        trace: SpanRecorder | None = None,
         runtime: bool = False,
         alone: bool = False,
         prefetched: frozenset[str] = frozenset(),

@@ -12,7 +12,7 @@ from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.hardware import Chip
 from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
-from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Bound
+from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, GrantedBound
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module
 from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
@@ -159,18 +159,18 @@ def _ranged(
     reason = simulation.unknown[0]
     until = min(deadline, time.monotonic() + _BOUND_SECONDS)
 
-    def microseconds(bound: Bound) -> str:
+    def microseconds(bound: GrantedBound) -> str:
         cores = run_compiled(compiled, machine, tables, until, bound=bound)
         last = max(cores, key=lambda core: core.cycles)
         return _NO_END if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
 
     if SPARSE_CORE in reason:
-        rest = microseconds(Bound(without_sparse_core=True))
+        rest = microseconds(GrantedBound(without_sparse_core=True))
         said = f"a range, no latency: from {rest} (simulated, its part taking no time) upwards"
         if rest == _NO_END:
             said = "no range either, because what follows depends on what it computes"
     elif FROM_VECTOR in reason:
-        never, always = microseconds(Bound(holds=False)), microseconds(Bound(holds=True))
+        never, always = microseconds(GrantedBound(holds=False)), microseconds(GrantedBound(holds=True))
         said = f"a range, no latency: {never} (simulated) if what hangs on it never holds, {always} if it always does"
     else:
         return simulation
@@ -243,7 +243,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         if schedule.name in dump.calls and (table is None or len(table.rows) != len(schedule.bundles)):
             remarks.append(f"{schedule.name}: no table of unit slots fits its schedule, so its slots are not counted")
     offered = 0.0 if reason else cycles * machine.cores
-    slots = {name: columns.get(name, _Column(0)) for name in ("VSTORE:SPILL", "VLOAD:FILL")}
+    slots = {name: columns.get(name, _ScheduleColumn(0)) for name in ("VSTORE:SPILL", "VLOAD:FILL")}
     called = {op.schedule.name: op.schedule for op in runs}.values()
     return Simulation(
         chip=machine.chip,
@@ -313,28 +313,28 @@ def _steps(runs: list[OpRun]) -> int | None:
 
 
 @dataclass(slots=True)
-class _Column:
+class _ScheduleColumn:
     slots: int
     static: int = 0
     executed: int = 0
 
 
-def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _Column]:
+def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _ScheduleColumn]:
     """Issue slots per unit from the compiler's per-bundle table, weighted by how often each bundle ran."""
-    columns: dict[str, _Column] = {}
+    columns: dict[str, _ScheduleColumn] = {}
     for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
         ran = [run.executions for run in runs if run.schedule is schedule]
         if not ran or table is None or len(table.rows) != len(schedule.bundles):
             continue
         executions = [sum(counts) for counts in zip(*ran, strict=True)]
         for name, slots, used in zip(table.units, table.slots, zip(*table.rows, strict=True), strict=False):
-            column = columns.setdefault(name, _Column(slots))
+            column = columns.setdefault(name, _ScheduleColumn(slots))
             column.static += sum(used)
             column.executed += sum(map(mul, used, executions))
     return columns
 
 
-def _units(columns: dict[str, _Column], offered: float, mxu_busy: float) -> tuple[Unit, ...]:
+def _units(columns: dict[str, _ScheduleColumn], offered: float, mxu_busy: float) -> tuple[Unit, ...]:
     return tuple(
         Unit(
             name=name,

@@ -7,7 +7,7 @@ from harness.records import Offence, PartKind
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class StallCycles:
     """Cycles in which bundle `bundle` did not issue because of `kind` and `name` (see records.Part)."""
 
     bundle: int
@@ -27,7 +27,7 @@ class OpRun:
     calls: int
     cycles: int
     executions: tuple[int, ...]
-    idle: tuple[Idle, ...]
+    idle: tuple[StallCycles, ...]
     mxu_busy_cycles: float
     mxu_flops: int
     read_bytes: int
@@ -48,7 +48,7 @@ class OpRun:
         return sum(self.executions[index] for index in self.schedule.empty)
 
     @property
-    def top_level_waits(self) -> tuple[Idle, ...]:
+    def top_level_waits(self) -> tuple[StallCycles, ...]:
         """Of the top-level program: its waits, for transfers and for the other core."""
         return tuple(idle for idle in self.idle if idle.kind in ("operand wait", "barrier wait"))
 

@@ -16,7 +16,7 @@ _MOST_SPANS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class SpanWindow:
     """Which part of the HLO op `op`'s first call is shown bundle by bundle: from `first` to `last` (excluded).
 
     Counted in turns of the grid's loop, in an op without a grid in cycles since its start.
@@ -27,7 +27,7 @@ class Window:
     last: int
 
 
-class _Row:
+class _SpanRow:
     """Spans in the order of their ends: the first ones, the last ones and those of the window, the rest is counted."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Frame:
+class _Call:
     """A call under way: `turn` of its grid's loop since `turned`."""
 
     schedule: Schedule
     stretches: tuple[Stretch, ...]
     account: Account
     start: int
-    window: Window | None
+    window: SpanWindow | None
     turned: int
     turn: int = 0
     # The turn before, which is no step if it was the last.
@@ -68,15 +68,15 @@ class _Frame:
         return self.window.first <= place < self.window.last
 
 
-class Trace:
+class SpanRecorder:
     """Of one core; `window` is None where nothing is to be shown bundle by bundle."""
 
-    def __init__(self, core: int, window: Window | None) -> None:
+    def __init__(self, core: int, window: SpanWindow | None) -> None:
         self.core = core
         self.window = window
         self.shown_cycles: tuple[int, int] | None = None
-        self._rows: dict[str, _Row] = {}
-        self._frames: list[_Frame] = []
+        self._rows: dict[str, _SpanRow] = {}
+        self._frames: list[_Call] = []
         self._seen: set[str] = set()
         # Per unit what was issued last: a run of bundles that do the same is one span.
         self._issues: dict[str, tuple[str, int, int, int]] = {}
@@ -99,7 +99,7 @@ class Trace:
         if window is not None and (window.op != schedule.name or schedule.name in self._seen):
             window = None
         self._seen.add(schedule.name)
-        self._frames.append(_Frame(schedule, stretches, account, clock, window, clock))
+        self._frames.append(_Call(schedule, stretches, account, clock, window, clock))
 
     def leave(self, clock: int) -> None:
         """The innermost call has ended."""
@@ -128,7 +128,7 @@ class Trace:
         """The core has waited for the operand `name`."""
         self._add(self._span("wait", "waits", name, start, end))
 
-    def _turn(self, frame: _Frame, clock: int) -> None:
+    def _turn(self, frame: _Call, clock: int) -> None:
         """A turn has ended, so the one before it was not the last."""
         if frame.before is not None:
             turn, start, end = frame.before
@@ -137,7 +137,7 @@ class Trace:
         frame.before = frame.turn, frame.turned, clock
         frame.turn, frame.turned = frame.account.turn, clock
 
-    def _bundles(self, frame: _Frame, stretch: Stretch, clock: int, after: Pass) -> None:
+    def _bundles(self, frame: _Call, stretch: Stretch, clock: int, after: Pass) -> None:
         stalls = {offset: (name, cycles) for offset, name, cycles in after.stalls}
         begin = self.shown_cycles[0] if self.shown_cycles else clock
         frame.sources = frame.sources or ascribed(frame.schedule)
@@ -180,4 +180,4 @@ class Trace:
             return
         frame = self._frames[-1]
         shown = span.kind not in ("issue", "stall") and frame.shown(span.start, frame.turn if turn is None else turn)
-        self._rows.setdefault(span.row, _Row()).add(span, shown)
+        self._rows.setdefault(span.row, _SpanRow()).add(span, shown)

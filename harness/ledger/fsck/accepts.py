@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.judge.key import key_difference
 from harness.ledger import champion as champions
 from harness.ledger import git, history, messages
-from harness.ledger.fsck.inventory import Known, fetch, finding, holds
+from harness.ledger.fsck.inventory import HeldAttempt, fetch, finding, holds
 from harness.ledger.paths import Place
 from harness.records import Finding, Key
 
@@ -13,8 +13,8 @@ from harness.records import Finding, Key
 def without_commit(
     place: Place,
     accepted: Sequence[history.Accepted],
-    logged: Sequence[Known],
-    filed: Sequence[Known],
+    logged: Sequence[HeldAttempt],
+    filed: Sequence[HeldAttempt],
     notes: list[str],
 ) -> Iterator[Finding]:
     """Every record of an accept that no commit on a branch accepted; of some it is not known, which is said.
@@ -47,7 +47,7 @@ def without_commit(
             )
 
 
-def _squashing_commit(place: Place, known: Known, filed: Sequence[Known]) -> str | None:
+def _squashing_commit(place: Place, known: HeldAttempt, filed: Sequence[HeldAttempt]) -> str | None:
     """The commit that brought this record to HEAD together with the kernel.py of it or of a later accept, or None."""
     commit = _bringing_commit(place, known)
     if commit is None:
@@ -68,7 +68,7 @@ def _squashing_commit(place: Place, known: Known, filed: Sequence[Known]) -> str
     return commit if candidate is not None and candidate.sha256 in later else None
 
 
-def _bringing_commit(place: Place, known: Known) -> str | None:
+def _bringing_commit(place: Place, known: HeldAttempt) -> str | None:
     """The commit that brought this record to HEAD, as a file of its own or, where it is packed, as a line."""
     commit = git.last_commit_of(place.repository, known.path)
     data = git.file_at(place.repository, commit, known.path) if commit is not None else None
@@ -80,7 +80,7 @@ def _bringing_commit(place: Place, known: Known) -> str | None:
 
 
 def champion(
-    place: Place, logged: Sequence[Known], filed: Sequence[Known], present: Key | None, notes: list[str]
+    place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
     """The champion is in the log, if there is a log; what there is to check its record against is said."""
     holder = champions.holder(place)

@@ -12,7 +12,7 @@ from harness.judge.key import key_digest
 from harness.ledger import cleanup, experiments, git, history, journal, messages
 from harness.ledger import lock as locking
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row, value_text
-from harness.ledger.fsck.inventory import Known, choose, fetch, finding, read
+from harness.ledger.fsck.inventory import HeldAttempt, choose, fetch, finding, read
 from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Finding, Key, Row
@@ -25,10 +25,12 @@ NOT_COMPUTED = (RatchetError, ValueError, ArithmeticError, LookupError)
 _OPINIONS = ("util", "regime", "gap_fraction")
 
 
-def numbers(place: Place, logged: Sequence[Known], filed: Sequence[Known], *, all_read: bool) -> Iterator[Finding]:
+def numbers(
+    place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], *, all_read: bool
+) -> Iterator[Finding]:
     """The log's numbers go up by one, each is there once, and together with the files none is missing."""
     times = Counter(known.row.number for known in logged)
-    before: Known | None = None
+    before: HeldAttempt | None = None
     for known in logged:
         number = known.row.number
         if times[number] > 1:
@@ -61,7 +63,7 @@ def numbers(place: Place, logged: Sequence[Known], filed: Sequence[Known], *, al
         )
 
 
-def derived(place: Place, known: Known, notes: list[str]) -> Iterator[Finding]:
+def derived(place: Place, known: HeldAttempt, notes: list[str]) -> Iterator[Finding]:
     """The row is what record and evidence come to, computed anew."""
     attempt, row = known.attempt, known.row
     if attempt.contest != place.name:
@@ -97,9 +99,9 @@ def derived(place: Place, known: Known, notes: list[str]) -> Iterator[Finding]:
         )
 
 
-def fingerprints(everything: Sequence[Known]) -> Iterator[Finding]:
+def fingerprints(everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
     """The same kernel.py under the same key was traced to the same program."""
-    first: dict[tuple[str, Key], Known] = {}
+    first: dict[tuple[str, Key], HeldAttempt] = {}
     for known in everything:
         if not known.row.fingerprint:
             continue
@@ -114,7 +116,7 @@ def fingerprints(everything: Sequence[Known]) -> Iterator[Finding]:
 
 
 def kernels(
-    place: Place, logged: Sequence[Known], filed: Sequence[Known], findings: list[Finding], notes: list[str]
+    place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], findings: list[Finding], notes: list[str]
 ) -> int:
     """Each log commit's kernel.py, and what is rebuilt without one, was judged; returns how many were hashed."""
     blobs = read(place, [f"{known.commit.id}:{KERNEL_NAME}" for known in logged if known.commit])
@@ -145,7 +147,7 @@ def kernels(
 
 
 def branch(
-    place: Place, accepted: Sequence[history.Accepted], logged: Sequence[Known], filed: Sequence[Known]
+    place: Place, accepted: Sequence[history.Accepted], logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt]
 ) -> Iterator[Finding]:
     """Every accept on a branch is in the log, carries its record, and says the same in its trailers."""
     in_log = {known.row.number for known in logged}
@@ -197,7 +199,9 @@ def branch(
             )
 
 
-def files(place: Place, logged: Sequence[Known], filed: Sequence[Known], apart: set[str]) -> Iterator[Finding]:
+def files(
+    place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], apart: set[str]
+) -> Iterator[Finding]:
     """The attempts in files are the log's records; every logged attempt is in one."""
     by_number = {known.row.number: known for known in logged}
     for known in filed:
@@ -262,7 +266,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
 # --- the small things ----------
 
 
-def _is_same(data: bytes | None, known: Known) -> bool:
+def _is_same(data: bytes | None, known: HeldAttempt) -> bool:
     """True if the bytes are this record, in whatever layout (line endings, an older writer)."""
     if data is None or data == known.data:
         return data is not None
@@ -284,9 +288,9 @@ def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool
     return hashlib.sha256(written).hexdigest().startswith(digits)
 
 
-def distinct(everything: Iterable[Known]) -> Iterable[Known]:
+def distinct(everything: Iterable[HeldAttempt]) -> Iterable[HeldAttempt]:
     """Each record once: a file that repeats the log's record is checked with it."""
-    found: dict[str, Known] = {}
+    found: dict[str, HeldAttempt] = {}
     for known in everything:
         found.setdefault(value_text(known.data), known)
     return found.values()

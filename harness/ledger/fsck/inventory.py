@@ -12,7 +12,7 @@ from harness.records import Attempt, Finding, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class HeldAttempt:
     """One attempt as a place of the ledger holds it; `is_packed` says that this is a line of attempts.jsonl.
 
     `path` is its file in experiments/, in which a packed one was before; empty of the log's.
@@ -36,7 +36,7 @@ def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
         return ()
 
 
-def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding]) -> list[Known]:
+def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding]) -> list[HeldAttempt]:
     found = []
     blobs = read(place, [f"{commit.id}:{RECORD_NAME}" for commit in commits])
     for commit, data in zip(commits, blobs, strict=True):
@@ -47,7 +47,7 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                 raise RecordError("missing-record", f"{where} has no readable {RECORD_NAME}")
             inside = f"{RECORD_NAME} in {where}"
             beside = decode_attempt_row(data, inside)
-            known = Known(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
+            known = HeldAttempt(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
         except RecordError as error:
             findings.append(_unreadable(error, where, fetch(place)))
             continue
@@ -64,16 +64,16 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
     return found
 
 
-def filed(place: Place, findings: list[Finding]) -> list[Known]:
+def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD where it differs."""
     lines = _packed(place, findings)
     # A file that is packed already was left by a pack that was killed, or is removed from the working tree alone.
     return [*(one for one in _single_files(place, findings) if value_text(one.data) not in lines), *lines.values()]
 
 
-def _packed(place: Place, findings: list[Finding]) -> dict[str, Known]:
+def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
     """The attempts in attempts.jsonl, by `value_text`; of HEAD those that the working tree's file has not."""
-    found: dict[str, Known] = {}
+    found: dict[str, HeldAttempt] = {}
     remedy = f"take the line from a clone that has it; git log -p -- '{place.packed}' shows it as it was"
     files, complaints = history.packed_files(place)
     findings += [_unreadable(error, place.packed, remedy) for error in complaints]
@@ -87,12 +87,12 @@ def _packed(place: Place, findings: list[Finding]) -> dict[str, Known]:
             findings.append(_unreadable(error, record.where, remedy))
             continue
         path = f"{place.experiments}/{experiments.file_name(row.number, row.hypothesis)}"
-        known = Known(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
+        known = HeldAttempt(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
         found.setdefault(value_text(data), known)
     return found
 
 
-def _single_files(place: Place, findings: list[Finding]) -> list[Known]:
+def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     """The attempts in experiments/: of the working tree, and of HEAD where it differs."""
     found = []
     committed = history.committed_names(place)
@@ -117,7 +117,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[Known]:
         except RecordError as error:
             findings.append(_unreadable(error, where, f"git checkout HEAD -- '{place.experiments}/{name}'"))
             continue
-        found.append(Known(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}"))
+        found.append(HeldAttempt(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}"))
     return found
 
 
@@ -157,7 +157,7 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
 # --- the small things ----------
 
 
-def holds(data: bytes, known: Known) -> bool:
+def holds(data: bytes, known: HeldAttempt) -> bool:
     """True if the bytes are this record, in whatever layout (line endings, an older writer, packed)."""
     if data == known.data:
         return True

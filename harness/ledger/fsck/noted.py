@@ -8,7 +8,7 @@ from harness.hardware import chip
 from harness.judge.key import checks_digest, key_digest, problem_digest
 from harness.judge.verdict import roofline
 from harness.ledger import notes
-from harness.ledger.fsck.inventory import Known, fetch, finding
+from harness.ledger.fsck.inventory import HeldAttempt, fetch, finding
 from harness.ledger.paths import Place
 from harness.records import Finding, Note
 
@@ -17,7 +17,7 @@ _RELATIVE_TOLERANCE = 1e-9
 _REMEDY = "the line was edited: take it out of the file, and ./ratchet.sh rescale finds the time again"
 
 
-def notes_hold(place: Place, everything: Sequence[Known]) -> Iterator[Finding]:
+def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
     """Every note that cannot be read, speaks of a kernel that is not here, or contradicts itself or another."""
     found, skipped = notes.read(place)
     for sentence in skipped:
@@ -64,7 +64,7 @@ def _wrong_checks(note: Note, last: int) -> Iterator[str]:
         yield f"it says that nothing failed, and {note.checks_passed} of {note.checks} checks passed"
 
 
-def _wrong_figures(note: Note, known: Known) -> Iterator[str]:
+def _wrong_figures(note: Note, known: HeldAttempt) -> Iterator[str]:
     """Figures that do not follow from the time, where the problem is still the one that the attempt recorded."""
     statement = known.attempt.evidence.problem
     if (note.util or 0.0) > 1 or (note.gap_fraction or 0.0) < 0:

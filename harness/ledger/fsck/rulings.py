@@ -13,7 +13,7 @@ from harness.judge.verdict.champion_evidence import known_evidence
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger.codec import schema_of
 from harness.ledger.fsck.checks import NOT_COMPUTED
-from harness.ledger.fsck.inventory import Known, finding
+from harness.ledger.fsck.inventory import HeldAttempt, finding
 from harness.records import Attempt, Evidence, Finding, Key, Policy, Simulation, Verdict
 
 # Sums of doubles, added up in another order than then.
@@ -28,10 +28,10 @@ _STATED_SINCE = 9
 class _Book:
     """All records, the lowest number first, and the numbers beside them."""
 
-    records: tuple[Known, ...]
+    records: tuple[HeldAttempt, ...]
     numbers: tuple[int, ...]
 
-    def between(self, after: int, before: int) -> tuple[Known, ...]:
+    def between(self, after: int, before: int) -> tuple[HeldAttempt, ...]:
         """The records whose numbers lie between the two, without them."""
         return self.records[bisect_left(self.numbers, after + 1) : bisect_left(self.numbers, before)]
 
@@ -40,7 +40,7 @@ class _Book:
         return tuple(known.attempt for known in self.between(number - 1, number + 1))
 
 
-def verdicts(everything: Sequence[Known], present: Key | None, notes: list[str]) -> Iterator[Finding]:
+def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
     """Every verdict that does not follow from its record, and every time that its evidence does not give.
 
     `present` is the key of evidence taken now, where it is known: under its judge a verdict is the same to the
@@ -78,7 +78,7 @@ def verdicts(everything: Sequence[Known], present: Key | None, notes: list[str])
         )
 
 
-def _remedy(known: Known) -> str:
+def _remedy(known: HeldAttempt) -> str:
     return (
         f"the record was edited, or its evidence was: replay {known.attempt.number} judges its kernel.py again; a log "
         "from a clone that you trust says what it was"
@@ -88,7 +88,7 @@ def _remedy(known: Known) -> str:
 # --- what a record says of itself --------------------------------------------------------------
 
 
-def _of_record(known: Known) -> Iterator[tuple[str, str]]:
+def _of_record(known: HeldAttempt) -> Iterator[tuple[str, str]]:
     """What its evidence, key and policy do not agree in."""
     attempt = known.attempt
     key, policy, default = attempt.key, attempt.policy, Policy()
@@ -198,7 +198,7 @@ def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
 
 
 def _objection(
-    known: Known, opponent: Evidence | None, book: _Book, on: Chip, present: Key | None
+    known: HeldAttempt, opponent: Evidence | None, book: _Book, on: Chip, present: Key | None
 ) -> tuple[str, str] | None:
     """The kind of finding and what is wrong with the verdict, None where it follows."""
     attempt, recorded = known.attempt, known.attempt.verdict
@@ -234,7 +234,7 @@ def _ruled(attempt: Attempt, opponent: Evidence | None, book: _Book, on: Chip) -
     return decision.decide(attempt.evidence, opponent, attempt.paired, attempt.policy, on, recorded.resimulated, tries)
 
 
-def _is_early_accept(known: Known) -> bool:
+def _is_early_accept(known: HeldAttempt) -> bool:
     verdict = known.attempt.verdict
     is_gain = known.attempt.kind == "experiment" and verdict.outcome == "accept" and not verdict.resimulated
     return is_gain and known.attempt.key.source == "simulated" and schema_of(known.data) < _RESIMULATED_SINCE

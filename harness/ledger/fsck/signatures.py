@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.ledger import git, history, packed
 from harness.ledger.codec import RecordError, value_text
-from harness.ledger.fsck.inventory import Known, finding
+from harness.ledger.fsck.inventory import HeldAttempt, finding
 from harness.ledger.git.command import run
 from harness.ledger.paths import Place
 from harness.records import Finding
@@ -27,7 +27,11 @@ _WORDS = {
 
 
 def unsigned(
-    place: Place, commits: Sequence[git.Commit], accepted: Sequence[history.Accepted], filed: Sequence[Known], who: str
+    place: Place,
+    commits: Sequence[git.Commit],
+    accepted: Sequence[history.Accepted],
+    filed: Sequence[HeldAttempt],
+    who: str,
 ) -> list[Finding]:
     """Every log commit and accept that `who` did not sign, and every record that no commit of theirs holds.
 

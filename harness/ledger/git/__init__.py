@@ -24,7 +24,7 @@ _OPERATIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TreeEntry:
     """What a tree or the index holds at one path: the mode as git writes it (`100644`) and the object's id."""
 
     mode: str
@@ -236,22 +236,22 @@ def log(
 # --- trees and blobs ---------------------------------------------------------------------------
 
 
-def entries(repository: Repo, commit: str, folder: str) -> dict[str, Entry]:
+def entries(repository: Repo, commit: str, folder: str) -> dict[str, TreeEntry]:
     """Files directly in `folder` of a commit, by name; empty if there is no such folder."""
     where = f"{folder}/" if folder else ""
     output = run(repository, "ls-tree", "-z", "--full-tree", commit, *([where] if where else []))
     found = {}
     for mode, kind, blob, path in _tree_lines(output):
         if kind == "blob":
-            found[path.removeprefix(where)] = Entry(mode=mode, blob=blob)
+            found[path.removeprefix(where)] = TreeEntry(mode=mode, blob=blob)
     return found
 
 
-def entry_at(repository: Repo, commit: str, path: str) -> Entry | None:
+def entry_at(repository: Repo, commit: str, path: str) -> TreeEntry | None:
     """The entry of one file in a commit, or None if the commit has no such file."""
     for mode, kind, blob, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
         if found == path and kind == "blob":
-            return Entry(mode=mode, blob=blob)
+            return TreeEntry(mode=mode, blob=blob)
     return None
 
 

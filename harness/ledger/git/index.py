@@ -7,7 +7,7 @@ from pathlib import Path
 from git import Repo
 
 from harness.ledger import git
-from harness.ledger.git import Entry
+from harness.ledger.git import TreeEntry
 from harness.ledger.git.command import names_in, run
 
 
@@ -15,7 +15,7 @@ from harness.ledger.git.command import names_in, run
 class IndexEntry:
     """One path in the user's index; `stages` other than ("0",) is a conflict, `tag` is that of `git ls-files -v`."""
 
-    entry: Entry
+    entry: TreeEntry
     stages: tuple[str, ...]
     tag: str
 
@@ -51,7 +51,7 @@ def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntr
         mode, blob, stage = facts.split(" ")
         if path in paths:
             stages = (*found[path].stages, stage) if path in found else (stage,)
-            found[path] = IndexEntry(entry=Entry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
+            found[path] = IndexEntry(entry=TreeEntry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
     return found
 
 

@@ -31,7 +31,7 @@ def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
     return run(repository, "hash-object", "-w", "--stdin", form, stdin=data).decode().strip()
 
 
-def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Entry], private_index: Path) -> str:
+def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.TreeEntry], private_index: Path) -> str:
     """Stores the tree of commit `base` (None: empty) with `changes` by path, and returns its id.
 
     Works in an index of its own at `private_index`, which is removed afterwards. Raises
@@ -86,7 +86,9 @@ def commit_files(
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)
-    changes = {path: git.Entry(mode="100644", blob=write_blob(repository, data, path)) for path, data in files.items()}
+    changes = {
+        path: git.TreeEntry(mode="100644", blob=write_blob(repository, data, path)) for path, data in files.items()
+    }
     changes = {path: entry for path, entry in changes.items() if git.entry_at(repository, head, path) != entry}
     if not changes:
         return None
@@ -117,7 +119,7 @@ def delete_ref(repository: Repo, ref: str, old: str) -> None:
     run(repository, "update-ref", "-d", ref, old)
 
 
-def set_index_entries(repository: Repo, changes: Mapping[str, git.Entry]) -> None:
+def set_index_entries(repository: Repo, changes: Mapping[str, git.TreeEntry]) -> None:
     """Makes the user's index hold exactly `changes` at these paths; every other entry stays byte for byte.
 
     Marks (assume-unchanged, skip-worktree) are kept. Waits a moment for another git command to let
@@ -165,6 +167,6 @@ def _patiently(repository: Repo, *arguments: str, stdin: bytes = b"") -> None:
         time.sleep(_INDEX_PAUSE_SECONDS)
 
 
-def _index_lines(changes: Mapping[str, git.Entry]) -> bytes:
+def _index_lines(changes: Mapping[str, git.TreeEntry]) -> bytes:
     lines = "".join(f"{entry.mode} {entry.blob}\t{path}\0" for path, entry in sorted(changes.items()))
     return lines.encode("utf-8", "surrogateescape")

@@ -138,7 +138,7 @@ class AttentionBackward(Operator):
         light-keys: all queries hardly see the first quarter to three quarters of the keys, whose dk and dv are as small
         as their weights and no less exact.
         """
-        shape = attention_inputs.Shape(
+        shape = attention_inputs.InputSizes(
             batch=1, heads=self.heads, kv_heads=self.heads, sequence=self.sequence, kv_sequence=self.sequence,
             head_dim=self.head_dim, causal=self.causal, scale=self.scale,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import probes as attention_probes
 from harness.operators.attention import rounding as attention_rounding
 from harness.operators.attention import space as attention_space
-from harness.operators.attention.rounding import Piece, softmax
+from harness.operators.attention.rounding import KeyBlock, softmax
 from harness.operators.axes import Operator, axis
 from harness.operators.fields import require_positive, require_sizes
 from harness.operators.probes import Probe
@@ -253,8 +253,8 @@ class Attention(Operator, Recipes):
         ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
         return attention_probes.probes(self._sizes(ids), full, seed)
 
-    def _sizes(self, ids: NDArray[np.int32] | None = None) -> attention_inputs.Shape:
-        return attention_inputs.Shape(
+    def _sizes(self, ids: NDArray[np.int32] | None = None) -> attention_inputs.InputSizes:
+        return attention_inputs.InputSizes(
             batch=self.batch,
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -321,7 +321,7 @@ class Attention(Operator, Recipes):
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
-    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[Piece]:
+    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[KeyBlock]:
         q = inputs[0].reshape(-1, self.head_dim)
         k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:3])
         shape = self._sizes(inputs[3].reshape(self.batch, self.sequence) if self.segments is not None else None)
@@ -336,4 +336,4 @@ class Attention(Operator, Recipes):
                 part = places[start : start + chunk]
                 first, end = (of_entry[kv_head // self.kv_heads] for of_entry in shape.seen(positions[part]))
                 seen = (first, end) if is_masked else None
-                yield Piece(part, q[rows[part]].astype(dtype), keys, values, seen)
+                yield KeyBlock(part, q[rows[part]].astype(dtype), keys, values, seen)

@@ -26,7 +26,7 @@ def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class InputSizes:
     """The sizes that the inputs depend on, named as in Attention; of packed sequences `ids` `[batch, sequence]` too."""
 
     batch: int
@@ -60,7 +60,7 @@ class Shape:
         return np.searchsorted(own, own[rows]), np.searchsorted(own, own[rows], side="right")
 
 
-def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def make(shape: InputSizes, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """q `[batch, heads, sequence, head_dim]`, k, v `[batch, kv_heads, kv_sequence, head_dim]`, float32, not rounded.
 
     normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
@@ -93,7 +93,7 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
 
 
 def _compose(
-    shape: Shape,
+    shape: InputSizes,
     random: np.random.Generator,
     pattern: tuple[float | None, ...],
     q: NDArray[Any],
@@ -110,11 +110,13 @@ def _compose(
     _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
 
 
-def _offsets(shape: Shape, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
+def _offsets(shape: InputSizes, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
     return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
 
 
-def _aim(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
+def _aim(
+    shape: InputSizes, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]
+) -> None:
     """Points the queries at `rows` to needles they may see: neighbours, and heads of one group, to other ones.
 
     The needle's logit is ln(kv_sequence) + 12 to 14: it outweighs all others together, whose

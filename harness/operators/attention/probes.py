@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness.operators.attention.inputs import COMPOSITE_PERIOD, Shape, even_rows
+from harness.operators.attention.inputs import COMPOSITE_PERIOD, InputSizes, even_rows
 from harness.operators.blocks import BLOCK, drawn_block, drawn_border, spans
 from harness.operators.probes import Part, Probe, Region, probe
 
@@ -26,7 +26,7 @@ ENOUGH_KEYS = 8
 _Q, _K, _V = range(3)
 
 
-def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
+def probes(shape: InputSizes, full: bool, seed: int) -> tuple[Probe, ...]:
     """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
 
     Which blocks and heads follows from the seed. A change of a block of queries or keys only turns
@@ -49,7 +49,7 @@ def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
 class _Drawn:
     """Probes of one shape, with blocks and heads drawn at random."""
 
-    def __init__(self, shape: Shape, random: np.random.Generator, even_rows: tuple[int, ...]) -> None:
+    def __init__(self, shape: InputSizes, random: np.random.Generator, even_rows: tuple[int, ...]) -> None:
         self._shape = shape
         self._random = random
         self._even_rows = even_rows

@@ -19,7 +19,7 @@ _SQUARE_UNDERFLOWS = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeyBlock:
     """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
 
     places: NDArray[np.int64]
@@ -28,7 +28,7 @@ class Piece:
     v: NDArray[Any]
     seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None
 
-    def in_float64(self) -> "Piece":
+    def in_float64(self) -> "KeyBlock":
         """The same in float64."""
         q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
         return replace(self, q=q, k=k, v=v)
@@ -53,7 +53,7 @@ class Softmax:
         return Softmax(weights=weights, largest=largest, slopes=slopes, capped=capped)
 
 
-def softmax(piece: Piece, scale: float, soft_cap: float | None) -> Softmax:
+def softmax(piece: KeyBlock, scale: float, soft_cap: float | None) -> Softmax:
     """exp(score - largest) of every row of the piece, in its dtype, and what becomes of the scores under a cap."""
     scores: NDArray[Any] = piece.q @ piece.k.T
     scores *= scores.dtype.type(scale)
@@ -80,7 +80,7 @@ def softmax(piece: Piece, scale: float, soft_cap: float | None) -> Softmax:
     return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
 
 
-def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
+def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
     """`[rows, head_dim]`: the variance of the outputs, for `Attention.rounding` or, if `exact`, its `exact_rounding`.
 
     First-order propagation, roundings independent but of equal keys: their scores are the same numbers, and
@@ -216,7 +216,7 @@ def _in_two_blocks(
 
 
 def _turned(
-    piece: Piece,
+    piece: KeyBlock,
     weights: NDArray[Any],
     slopes: NDArray[Any] | None,
     groups: list[NDArray[np.int64]],
@@ -243,7 +243,9 @@ def _turned(
     return found
 
 
-def _with_scaled_queries(piece: Piece, output: NDArray[Any], scale: float, soft_cap: float | None, dtype: str) -> Exact:
+def _with_scaled_queries(
+    piece: KeyBlock, output: NDArray[Any], scale: float, soft_cap: float | None, dtype: str
+) -> Exact:
     """`[rows, d]`: the largest squared error of the ways in which published kernels scale queries and round them.
 
     Once, once with the factor of a softmax in powers of two, or first without and then with it. Where logits are so
@@ -261,7 +263,7 @@ def _with_scaled_queries(piece: Piece, output: NDArray[Any], scale: float, soft_
 
 
 def _moved_by_queries(
-    piece: Piece, weights: NDArray[Any], slopes: NDArray[Any] | None, output: NDArray[Any], scale: float
+    piece: KeyBlock, weights: NDArray[Any], slopes: NDArray[Any] | None, output: NDArray[Any], scale: float
 ) -> Exact:
     """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
     q, k, v = piece.q.astype(np.float64), piece.k, piece.v

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.operators.attention.inputs import Shape
+from harness.operators.attention.inputs import InputSizes
 
 # Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
 # must be beyond them.
@@ -245,7 +245,9 @@ def _stripe(random: np.random.Generator, stride: float) -> Field:
     )  # fmt: skip
 
 
-def build(shape: Shape, recipe: Recipe, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def build(
+    shape: InputSizes, recipe: Recipe, random: np.random.Generator
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """q `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads, kv_sequence, head_dim]`, float32, unrounded.
 
     Each field has channels of its own, in which nothing else stands. Else a query's rounding in the channels of
@@ -345,7 +347,7 @@ def _course(field: Field, shape: tuple[int, int, int], random: np.random.Generat
 
 
 def _aim(
-    shape: Shape, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
+    shape: InputSizes, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
 ) -> None:
     """Adds to each query what raises the score of one key that it may see by `logit` `[batch, heads, sequence]`."""
     first, end = shape.seen(np.arange(shape.sequence))

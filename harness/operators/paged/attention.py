@@ -18,7 +18,7 @@ from harness.operators.fields import require_positive, require_sizes
 from harness.operators.paged import probes as paged_probes
 from harness.operators.paged import tables as paged_tables
 from harness.operators.paged.cache import Cache
-from harness.operators.paged.tables import Room, Tables
+from harness.operators.paged.tables import PageTables, Room
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
@@ -177,7 +177,7 @@ class PagedAttention(Operator, Borrowed):
         names = [array.name for array in self._room.arrays()]
         return {name: dict(zip(names, self._arrays(self._tables(name, 0)), strict=True)) for name in self._timed}
 
-    def _tables(self, family: str, seed: int) -> Tables:
+    def _tables(self, family: str, seed: int) -> PageTables:
         if family in self._timed:
             return paged_tables.timed(self._room, family)
         random = recipe_generator(f"tables of {family}", seed)
@@ -190,17 +190,17 @@ class PagedAttention(Operator, Borrowed):
             kind = str(random.choice(several))
         return paged_tables.draw(self._room, kind, random)
 
-    def _arrays(self, tables: Tables) -> tuple[NDArray[np.int32], ...]:
+    def _arrays(self, tables: PageTables) -> tuple[NDArray[np.int32], ...]:
         if self.tokens is None:
             return tables.kv_lens, tables.page_indices
         return tables.kv_lens, tables.page_indices, tables.cu_q_lens, np.array([tables.count], np.int32)
 
-    def _tables_of(self, inputs: Sequence[Values]) -> Tables:
+    def _tables_of(self, inputs: Sequence[Values]) -> PageTables:
         if self.tokens is None:
             starts = np.arange(self.sequences + 1, dtype=np.int32)
-            return Tables(kv_lens=inputs[3], page_indices=inputs[4], cu_q_lens=starts, count=self.sequences)
+            return PageTables(kv_lens=inputs[3], page_indices=inputs[4], cu_q_lens=starts, count=self.sequences)
         lengths, indices, starts, count = inputs[-4:]
-        return Tables(kv_lens=lengths, page_indices=indices, cu_q_lens=starts, count=int(count[0]))
+        return PageTables(kv_lens=lengths, page_indices=indices, cu_q_lens=starts, count=int(count[0]))
 
     def _attention(self, queries: int, keys: int) -> Attention:
         """What one sequence computes."""

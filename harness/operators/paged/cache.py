@@ -14,13 +14,13 @@ _K, _NEWEST = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CacheSlots:
     """Slots of one page, or the newest tokens' own array; `ranges` are those of its axes ahead of the heads."""
 
     ranges: tuple[range, ...]
     is_newest: bool = False
 
-    def some(self, turn: int, step: int) -> "Place":
+    def some(self, turn: int, step: int) -> "CacheSlots":
         """Every so many-th of them."""
         return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
 
@@ -67,7 +67,7 @@ class Cache:
         return pages[0][:, :, ::2], pages[0][:, :, 1::2]
 
     def region(
-        self, is_value: bool, kv_heads: range, place: Place, factor: float, columns: range | None = None
+        self, is_value: bool, kv_heads: range, place: CacheSlots, factor: float, columns: range | None = None
     ) -> Region:
         """What these heads have there, keys or values."""
         columns = columns or range(self.head_dim)
@@ -77,7 +77,7 @@ class Cache:
         array = _NEWEST if place.is_newest else _K
         return Region(array=array, ranges=(*place.ranges, heads, columns), factor=factor)
 
-    def everywhere(self, place: Place, of_keys: float, of_values: float) -> Iterator[Region]:
+    def everywhere(self, place: CacheSlots, of_keys: float, of_values: float) -> Iterator[Region]:
         """Keys and values of all heads there."""
         for is_value, factor in enumerate((of_keys, of_values)):
             yield self.region(bool(is_value), range(self.kv_heads), place, factor)
@@ -86,14 +86,14 @@ class Cache:
         """How many of its keys a call finds in its pages."""
         return sequence.history if self.has_newest else sequence.length
 
-    def parts(self, sequence: Paged, keys: range) -> Iterator[Place]:
+    def parts(self, sequence: Paged, keys: range) -> Iterator[CacheSlots]:
         """Where these keys of a sequence are, page by page."""
         size, end = self.page_size, min(keys.stop, self.in_pages(sequence))
         for number in range(keys.start // size, -(-end // size)):
             page = int(sequence.pages[number])
             slots = range(max(keys.start - number * size, 0), min(end - number * size, size))
-            yield Place(ranges=(range(page, page + 1), slots))
+            yield CacheSlots(ranges=(range(page, page + 1), slots))
         first = max(keys.start, end)
         if first < keys.stop:
             start = sequence.tokens.start - sequence.history
-            yield Place(ranges=(range(start + first, start + keys.stop),), is_newest=True)
+            yield CacheSlots(ranges=(range(start + first, start + keys.stop),), is_newest=True)

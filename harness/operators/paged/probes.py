@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from harness.operators.attention.inputs import COMPOSITE_PERIOD, even_rows
 from harness.operators.attention.probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES, middle_of
 from harness.operators.blocks import drawn_block, spans
-from harness.operators.paged.cache import Cache, Place
+from harness.operators.paged.cache import Cache, CacheSlots
 from harness.operators.paged.tables import Sequence as Paged
 from harness.operators.probes import Part, Probe, Region, probe
 
@@ -90,14 +90,14 @@ class _Drawn:
         ]
         for page, used in enumerate(self._used().tolist()):
             if used < cache.page_size:
-                slots = Place(ranges=(range(page, page + 1), range(used, cache.page_size)))
+                slots = CacheSlots(ranges=(range(page, page + 1), range(used, cache.page_size)))
                 regions += cache.everywhere(slots, DRAWN_TO, LOUD)
         end = self._sequences[-1].tokens.stop
         if end < self._tokens:
             ranges = (range(end, self._tokens), range(self._heads), range(cache.head_dim))
             regions.append(Region(array=_Q, ranges=ranges, factor=DRAWN_TO))
             if cache.has_newest:
-                regions += cache.everywhere(Place(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
+                regions += cache.everywhere(CacheSlots(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
         name = f"keys and values of sequence {number}, and what no sequence has,"
         return probe(name, self._family, regions, [self._all_heads(own.tokens)], self._others(own.tokens))
 

@@ -76,7 +76,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class PageTables:
     """The tables as kernels get them: int32 [sequences], [sequences, pages_per_sequence], [sequences + 1], and a count.
 
     Of the first two only the first `count` rows mean anything, of the starts one more.
@@ -96,7 +96,7 @@ class Tables:
             yield Sequence(tokens=range(start, stop), length=length, pages=pages)
 
 
-def timed(room: Room, kind: str) -> Tables:
+def timed(room: Room, kind: str) -> PageTables:
     """decode: one query for each sequence. mixed: as many sequences, the last eighth of them with many queries each.
 
     Lengths are spread evenly from an eighth of the longest to all of it; always alike.
@@ -112,7 +112,7 @@ def timed(room: Room, kind: str) -> Tables:
     return _placed(room, queries, lengths, random)
 
 
-def draw(room: Room, kind: str, random: np.random.Generator) -> Tables:
+def draw(room: Room, kind: str, random: np.random.Generator) -> PageTables:
     """Tables of this kind; pages are permuted, and entries that mean nothing hold anything that is in range.
 
     any: lengths and numbers of queries anywhere. page-borders: sequences, or their history, end at a border of a page
@@ -156,7 +156,7 @@ def _placed(
     random: np.random.Generator,
     *,
     is_shared: bool = False,
-) -> Tables:
+) -> PageTables:
     """The tables of sequences with so many queries and about so many keys: as many as there are pages for."""
     lengths = np.clip(lengths, queries, room.longest)
     needed = -(-lengths // room.page_size)
@@ -180,7 +180,7 @@ def _placed(
         for row, most in zip(indices[1:count], common[1:], strict=True):
             shared = int(random.integers(most + 1))
             row[:shared] = indices[0, :shared]
-    return Tables(
+    return PageTables(
         kv_lens=kv_lens.astype(np.int32), page_indices=indices.astype(np.int32), cu_q_lens=starts.astype(np.int32),
         count=count,
     )  # fmt: skip

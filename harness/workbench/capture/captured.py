@@ -18,9 +18,9 @@ from harness.sandbox.messages import Done
 from harness.workbench.capture.messages import (
     CaptureReply,
     CaptureRequest,
+    CaptureSubject,
     ServeReply,
     ServeRequest,
-    Subject,
     WatchRequest,
 )
 
@@ -93,7 +93,7 @@ def watch(request: WatchRequest) -> Done:
     raise _served.raised[0]
 
 
-def _warm(subject: Subject) -> tuple[Callable[[], None], str]:
+def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
     """One blocking call of the compiled program, warmed up, on inputs on the device; and the text of its module."""
     problem: Problem = pickle.loads(Path(subject.problem).read_bytes())
     if subject.reduced is not None:

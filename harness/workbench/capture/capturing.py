@@ -15,7 +15,7 @@ from harness.sandbox.confinement import Confinement
 from harness.sandbox.dialogue import Dialogue
 from harness.sandbox.jobs import Child
 from harness.sandbox.profiles import TraceMode
-from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
+from harness.workbench.capture.messages import CaptureReply, CaptureRequest, CaptureSubject
 from harness.workbench.profiles.places import RUNS
 
 _Reply = TypeVar("_Reply")
@@ -24,7 +24,7 @@ _START_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class CapturedKernel:
     """What is to be captured: a function of a kernel.py for a problem and a chip, and where it is to run."""
 
     contest: Path
@@ -50,10 +50,10 @@ class Kernel:
 class Exported:
     """The exported program on disk, the children that may run it, and the problem as it runs, in words."""
 
-    kernel: Kernel
+    kernel: CapturedKernel
     dialogue: Dialogue
     scratch: Path
-    subject: Subject
+    subject: CaptureSubject
     title: str
 
     def start(self, name: str, module: str, *, is_confined: bool = True) -> Child:

@@ -6,7 +6,7 @@ from harness.sandbox.profiles import TraceMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class CaptureSubject:
     """The exported program to run, and the pickled problem whose inputs it gets; `reduced`: at which smaller shape."""
 
     artifact: str
@@ -20,7 +20,7 @@ class Subject:
 class CaptureRequest:
     """Profile so many calls as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
 
-    subject: Subject
+    subject: CaptureSubject
     calls: int
     mode: TraceMode
     profile_directory: str
@@ -42,7 +42,7 @@ class CaptureReply:
 class ServeRequest:
     """Run the program again and again, with JAX's profiler server listening on `port`."""
 
-    subject: Subject
+    subject: CaptureSubject
     port: int
 
 

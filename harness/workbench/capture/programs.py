@@ -39,7 +39,7 @@ _CONFIGURATION = (
 _WORDS = 60
 
 
-class _Watch(logging.Handler):
+class _CompileWatch(logging.Handler):
     """Hears JAX's log and its monitoring events, and says of each compilation what was new about the call."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def run(request: ProgramRequest) -> ProgramRun:
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))
     sys.argv = [str(path)]
-    watch = _Watch()
+    watch = _CompileWatch()
     jax_log = logging.getLogger("jax")
     jax_log.addHandler(watch)
     jax_log.propagate = False

@@ -14,7 +14,7 @@ _SHORT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """What is wrong, where, what was seen, what to do about it, and where the rule comes from."""
 
     severity: Severity
@@ -38,8 +38,8 @@ _COLUMNS = (
 
 
 def table(
-    found: Iterable[Finding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
-) -> tuple[Table, tuple[Finding, ...]]:
+    found: Iterable[DoctorFinding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
+) -> tuple[Table, tuple[DoctorFinding, ...]]:
     """The findings as a table, worst first, and in that order."""
     ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.severity]))
     full = Table(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from harness import chips
 from harness.hardware import Chip
 from harness.records.doctor import Answers, Known, Setting, Settings, Severity
-from harness.workbench.doctor.findings import Finding
+from harness.workbench.doctor.findings import DoctorFinding
 
 _SECTION_7 = "protocol, section 7"
 _SECTION_8 = "protocol, section 8"
@@ -127,7 +127,7 @@ _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RuleSubject:
     """What the rules look at: the settings, what libraries say to them, the chip and the symptoms that were named."""
 
     found: Settings
@@ -149,14 +149,14 @@ class Subject:
 
 def _finding(
     severity: Severity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
-) -> Finding:
-    return Finding(
+) -> DoctorFinding:
+    return DoctorFinding(
         severity=severity, rule=rule, subject=word or setting.word, place=setting.place, observation=observation,
         remedy=remedy, source=source,
     )  # fmt: skip
 
 
-def unknown(subject: Subject) -> Iterator[Finding]:
+def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that the library of their variable does not know: it ends the process."""
     for setting in subject.found.settings:
         answers = _answers(subject, setting)
@@ -179,7 +179,7 @@ def unknown(subject: Subject) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def refused(subject: Subject) -> Iterator[Finding]:
+def refused(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Values that the library cannot read: it ends the process."""
     for setting in subject.found.settings:
         answers = _answers(subject, setting)
@@ -192,11 +192,11 @@ def refused(subject: Subject) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _answers(subject: Subject, setting: Setting) -> Answers | None:
+def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
     return {"XLA_FLAGS": subject.known.jaxlib, "LIBTPU_INIT_ARGS": subject.known.libtpu}.get(setting.variable)
 
 
-def twice(subject: Subject) -> Iterator[Finding]:
+def twice(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """One flag twice in a variable, with different values: the last wins."""
     seen: dict[tuple[str, str], Setting] = {}
     for setting in subject.found.settings:
@@ -212,7 +212,7 @@ def twice(subject: Subject) -> Iterator[Finding]:
         seen[setting.variable, setting.name] = setting
 
 
-def exclusive(subject: Subject) -> Iterator[Finding]:
+def exclusive(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Continuation fusion and SparseCore offload of one collective."""
     for collective in _COLLECTIVES:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
@@ -224,7 +224,7 @@ def exclusive(subject: Subject) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def based(subject: Subject) -> Iterator[Finding]:
+def based(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that need another: those of one collective need the base of continuation fusion."""
     dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
@@ -237,7 +237,7 @@ def based(subject: Subject) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def other_chip(subject: Subject) -> Iterator[Finding]:
+def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """SparseCore offload on a chip that it is not given for; TPU flags where JAX shall use something else."""
     if subject.chip is not None and subject.chip.name not in _OFFLOADING:
         for collective in _COLLECTIVES:
@@ -257,7 +257,7 @@ def other_chip(subject: Subject) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def lost(subject: Subject) -> Iterator[Finding]:
+def lost(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that a later assignment of their variable throws away."""
     for setting in subject.found.settings:
         if not setting.is_final and setting.name:
@@ -268,7 +268,7 @@ def lost(subject: Subject) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def no_dashes(subject: Subject) -> Iterator[Finding]:
+def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Words in LIBTPU_INIT_ARGS that begin with no dash: libtpu passes over them without a word."""
     before: Setting | None = None
     for setting in subject.found.settings:
@@ -282,7 +282,7 @@ def no_dashes(subject: Subject) -> Iterator[Finding]:
             before = setting
 
 
-def unread(subject: Subject) -> Iterator[Finding]:
+def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables beginning with JAX_ that JAX does not read."""
     known = subject.known.jax_variables
     for setting in subject.found.settings:
@@ -293,7 +293,7 @@ def unread(subject: Subject) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def cached(subject: Subject) -> Iterator[Finding]:
+def cached(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """The persistent compilation cache: where it spoils dumps, and where it is set up but not used."""
     folder = subject.final.get("JAX_COMPILATION_CACHE_DIR")
     switch = subject.final.get("JAX_ENABLE_COMPILATION_CACHE")
@@ -318,7 +318,7 @@ def cached(subject: Subject) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def harmful(subject: Subject) -> Iterator[Finding]:
+def harmful(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """What spoils a measurement."""
     for harm in _HARMS:
         setting = subject.final.get(harm.name)
@@ -332,17 +332,17 @@ def harmful(subject: Subject) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def platform(subject: Subject) -> Iterator[Finding]:
+def platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Nothing says which platform is meant: without it JAX falls back to the CPU, with a warning at most."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
-        yield Finding(
+        yield DoctorFinding(
             severity="harmful", rule="no-platform", subject="JAX_PLATFORMS", place=subject.found.subject,
             observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
             remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then", source=_SECTION_8,
         )  # fmt: skip
 
 
-def symptomatic(subject: Subject) -> Iterator[Finding]:
+def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that are missing for a symptom that was named."""
     for symptom in subject.symptoms:
         ways = [
@@ -356,14 +356,14 @@ def symptomatic(subject: Subject) -> Iterator[Finding]:
             continue
         or_on = f", or on {' or '.join(_OFFLOADING)} "
         lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
-        yield Finding(
+        yield DoctorFinding(
             severity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
             observation=f"for {symptom.name} none of the sets of flags that help is complete",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}", source=_SECTION_7,
         )  # fmt: skip
 
 
-RULES: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
     unknown, refused, twice, exclusive, based, other_chip, lost, no_dashes, unread, cached, symptomatic, harmful,
     platform,
 )  # fmt: skip

@@ -6,8 +6,8 @@ from harness.records import Column, Table
 from harness.records.doctor import Settings
 from harness.units import quantity
 from harness.workbench.doctor import findings
-from harness.workbench.doctor.findings import Finding
-from harness.workbench.doctor.flag_rules import RULES, Subject
+from harness.workbench.doctor.findings import DoctorFinding
+from harness.workbench.doctor.flag_rules import RULES, RuleSubject
 from harness.workbench.tables import table
 
 _COLUMNS = (
@@ -21,7 +21,7 @@ _COLUMNS = (
 _FAILING = ("ends the process", "contradiction")
 
 
-def audit(subject: Subject) -> tuple[tuple[Table, ...], bool]:
+def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
     """The findings and all settings with what was found about each; and whether the audit fails."""
     found = subject.found
     listed, ranked = findings.table(
@@ -34,7 +34,7 @@ def audit(subject: Subject) -> tuple[tuple[Table, ...], bool]:
     return (listed, _settings(found, ranked)), any(finding.severity in _FAILING for finding in ranked)
 
 
-def _asked(subject: Subject) -> Iterator[str]:
+def _asked(subject: RuleSubject) -> Iterator[str]:
     """Which libraries answered, and which could not."""
     for answers, variable in ((subject.known.jaxlib, "XLA_FLAGS"), (subject.known.libtpu, "LIBTPU_INIT_ARGS")):
         count = sum(s.variable == variable and s.is_final for s in subject.found.settings)
@@ -51,7 +51,7 @@ def _left_out(found: Settings) -> Iterator[str]:
         yield f"not understood: {quantity(len(found.not_understood), 'place')}: {'; '.join(found.not_understood)}"
 
 
-def _settings(found: Settings, ranked: tuple[Finding, ...]) -> Table:
+def _settings(found: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
     rows = []
     for setting in found.settings:
         own = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]

@@ -11,7 +11,7 @@ from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
 from harness.units import quantity
 from harness.workbench.doctor import findings
-from harness.workbench.doctor.findings import Finding
+from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.hlo.matrix_fill import filled
 from harness.workbench.tables import table
 
@@ -168,14 +168,14 @@ def _compiled(run: ProgramRun, subject: str, origin: Origin) -> Table:
     return table("compilations", f"compilations of {subject}", origin, _COMPILATIONS, rows, (), why)
 
 
-def _finding(severity: Severity, rule: str, subject: str, place: str, observation: str, remedy: str) -> Finding:
-    return Finding(
+def _finding(severity: Severity, rule: str, subject: str, place: str, observation: str, remedy: str) -> DoctorFinding:
+    return DoctorFinding(
         severity=severity, rule=rule, subject=subject, place=place, observation=observation, remedy=remedy,
         source=_SECTION_8,
     )  # fmt: skip
 
 
-def _recompiled(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _recompiled(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """A function compiled again since an argument's shape, type or static value changed."""
     groups: dict[tuple[str, str], list[Compilation]] = defaultdict(list)
     for c in run.compilations:
@@ -201,7 +201,7 @@ def _remedy(cause: str) -> str:
     return "Give it one shape: pad to a few sizes, with a mask"
 
 
-def _made_anew(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _made_anew(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """jit inside a loop or a function: each time a new function."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
@@ -212,7 +212,7 @@ def _made_anew(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _transferred(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """What goes over at each call, though it did so before.
 
     JAX says the sizes in a first call, and often none where a compiled function is called again.
@@ -233,7 +233,7 @@ def _transferred(run: ProgramRun, subject: str) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _wide(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Matrix products of wide operands."""
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for dots in run.dots:
@@ -247,7 +247,7 @@ def _wide(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _precise(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Products of several passes: asked for as a setting, or at the operation."""
     asked = run.configuration.get("jax_default_matmul_precision", "None")
     if asked.lower() in _PRECISE:
@@ -264,7 +264,7 @@ def _precise(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _uncached(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _uncached(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """No persistent cache, and a compilation that it would keep."""
     slow = [c for c in run.compilations if c.seconds >= _CACHED_SECONDS]
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
@@ -277,7 +277,7 @@ def _uncached(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _switches(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Settings for debugging that slow everything; the platform not set."""
     for name in ("jax_disable_jit", "jax_debug_nans"):
         if run.configuration.get(name) == "True":
@@ -290,7 +290,7 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _outside_jit(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Operations that every call hands over one by one."""
     # JAX makes a program of each operation outside jit too, which bears the operation's name.
     alone = {c.name.partition("(")[2].rstrip(")") for c in run.compilations if c.cause == _OUTSIDE}
@@ -307,7 +307,7 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _compiling(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _compiling(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Compilation over its share: of a whole run, or of a call that ought to find everything compiled."""
     phases: tuple[Phase, ...] = ("run", "second call")
     for phase in phases:
@@ -322,7 +322,7 @@ def _compiling(run: ProgramRun, subject: str) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[Finding]:
+def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
     """The devices wait for the host for over a tenth of the time."""
     own, share, reading = _waiting(run, seen)
     if share is None or reading != _OVER:
@@ -338,7 +338,7 @@ def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[Finding]:
+def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Large products of few rows, or of sizes that leave a part of the matrix unit empty."""
     # On a CPU the advice is about the chip that contests are made for unless they say so.
     chip = chip_of_device(run.device_kind) or chip_named(DEFAULT_CHIP)
@@ -373,7 +373,7 @@ def _multiple(rows: float) -> int:
     return -(-int(rows) // 128) * 128
 
 
-RULES: tuple[Callable[[ProgramRun, str], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[ProgramRun, str], Iterator[DoctorFinding]], ...] = (
     _recompiled, _made_anew, _outside_jit, _compiling, _transferred, _wide, _precise, _batches_and_layouts, _uncached,
     _switches,
 )  # fmt: skip

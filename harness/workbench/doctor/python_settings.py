@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Assignment:
     """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood."""
 
     line: int
@@ -20,7 +20,7 @@ class _Unread(Exception):
     """An expression whose text cannot be told without running it."""
 
 
-def steps(tree: ast.Module) -> Iterator[Step]:
+def steps(tree: ast.Module) -> Iterator[Assignment]:
     """The assignments in the order of their lines. What stands in a condition or a function is not certain."""
     yield from _Walk().body(tree.body, is_certain=True)
 
@@ -32,7 +32,7 @@ class _Walk:
         self.names: dict[str, str] = {}
         self.environment: dict[str, str] = {}
 
-    def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Step]:
+    def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Assignment]:
         for statement in statements:
             if isinstance(statement, ast.Assign):
                 for target in statement.targets:
@@ -48,7 +48,7 @@ class _Walk:
                 if isinstance(inner, list) and not isinstance(statement, ast.ClassDef):
                     yield from self.body(inner, is_certain=is_certain and isinstance(statement, ast.With))
 
-    def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Step]:
+    def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Assignment]:
         if isinstance(target, ast.Name):
             try:
                 text = self._text(value)
@@ -58,7 +58,7 @@ class _Walk:
         elif isinstance(target, ast.Subscript) and _is_environment(target.value):
             yield self._set(target.slice, value, target.lineno, is_certain, add=add)
 
-    def _call(self, call: ast.Call, is_certain: bool) -> Iterator[Step]:
+    def _call(self, call: ast.Call, is_certain: bool) -> Iterator[Assignment]:
         function = call.func
         if not isinstance(function, ast.Attribute):
             return
@@ -88,17 +88,17 @@ class _Walk:
             if keyword.arg is not None:
                 yield ast.Constant(keyword.arg), keyword.value
 
-    def _set(self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool) -> Step:
+    def _set(self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool) -> Assignment:
         try:
             name = self._text(key)
         except _Unread:
-            return Step(line=line, problem=f"the name of the variable is computed: {ast.unparse(key)[:80]}")
+            return Assignment(line=line, problem=f"the name of the variable is computed: {ast.unparse(key)[:80]}")
         try:
             text = self._text(value)
         except _Unread as unread:
-            return Step(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
+            return Assignment(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
         self.environment[name] = self.environment.get(name, "") + text if add else text
-        return Step(line=line, name=name, value=self.environment[name], is_certain=is_certain)
+        return Assignment(line=line, name=name, value=self.environment[name], is_certain=is_certain)
 
     def _text(self, node: ast.expr) -> str:
         """The text that an expression gives. Raises _Unread."""

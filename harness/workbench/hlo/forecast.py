@@ -18,11 +18,11 @@ from harness.workbench.hlo.interconnect import (
     published_seconds,
 )
 from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
-from harness.workbench.hlo.prediction import Matmul, Spec, peak, roofline, whole_shape
+from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline, whole_shape
 from harness.workbench.tables import Field, Fields, table, table_of
 
 
-def matmul_tables(found: Matmul, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
+def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
     """The time of a matmul on `devices` devices."""
     flops_per_second, remark = peak(target, found.left.dtype)
     took = roofline(found.flops_per_device, found.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
@@ -49,7 +49,7 @@ def matmul_tables(found: Matmul, target: Figures, devices: int, mesh: dict[str, 
         notes += [told] if (told := part_of_the_unit(fill, target.mxu_size, summed, columns)) else []
     many = "s" if devices > 1 else ""
     title = f"matmul on {devices} {target.name} {target.device}{many}: max(FLOPs/peak, bytes/bandwidth)"
-    fields: Fields[Matmul] = (
+    fields: Fields[MatmulShape] = (
         Field("seconds", "time", lambda _: took.seconds, "s"),
         Field("bound", "bound by", lambda _: took.bound),
         Field("compute_seconds", "by FLOPs", lambda _: took.compute_seconds, "s"),
@@ -64,7 +64,7 @@ def matmul_tables(found: Matmul, target: Figures, devices: int, mesh: dict[str, 
     return (product, _partial(found, link_bytes_per_second(target), mesh)) if found.partial_over else (product,)
 
 
-def _partial(found: Matmul, bandwidth: float | None, mesh: dict[str, int]) -> Table:
+def _partial(found: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
     """The dimension summed over is split: every device has a part of each sum."""
     axes = dict.fromkeys(found.partial_over)
     size = math.prod(mesh[axis] for axis in axes)

@@ -18,7 +18,7 @@ from harness.workbench.hlo.prediction import Time, operation_time
 from harness.workbench.hlo.resharding import constraint_table, spared
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
-from harness.workbench.hlo.work import Work, matmuls, work
+from harness.workbench.hlo.work import InstructionWork, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
@@ -64,13 +64,13 @@ def not_understood(graph: Graph) -> Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Operation:
+class _ListedOperation:
     """An operation of the module: what it is, how often it runs, the work and the time of one run."""
 
     name: str
     what: str
     runs: int | None
-    work: Work
+    work: InstructionWork
     time: Time
     mxu_fill: float | None
 
@@ -80,7 +80,7 @@ class _Operation:
         return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
 
 
-_OPERATIONS: Fields[_Operation] = (
+_OPERATIONS: Fields[_ListedOperation] = (
     Field("name", "operation", lambda one: one.name),
     Field("what", "what", lambda one: one.what),
     Field("flops", "FLOPs", lambda one: one.work.flops, "FLOP"),
@@ -101,7 +101,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         took = operation_time(done, _dtype(graph, computation, instruction), target)
         what = _what(graph, computation, instruction)
         fill = of_instruction(graph, computation, instruction, target.mxu_size)
-        found.append(_Operation(name=instruction.name, what=what, runs=runs, work=done, time=took, mxu_fill=fill))
+        found.append(_ListedOperation(name=instruction.name, what=what, runs=runs, work=done, time=took, mxu_fill=fill))
     # What is not known may cost the most: it comes first.
     found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))
     total = sum(one.seconds or 0.0 for one in found)

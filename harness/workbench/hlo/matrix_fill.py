@@ -6,7 +6,7 @@ from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Array
 from harness.units import percent
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.prediction import Matmul
+from harness.workbench.hlo.prediction import MatmulShape
 from harness.workbench.hlo.work import matmuls
 
 
@@ -19,7 +19,7 @@ def filled(summed: int, columns: int, size: int) -> float:
     return math.prod(length / (math.ceil(length / size) * size) for length in (summed, columns) if length)
 
 
-def of_product(found: Matmul, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
+def of_product(found: MatmulShape, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
     """The share for a product given by hand, with the two sizes of one device's weights."""
     sizes: dict[str, int] = {}
     for letters, array in zip(found.letters, (found.left, found.right), strict=False):

@@ -10,7 +10,7 @@ from harness.chips.row import Figures
 from harness.errors import UsageError
 from harness.hlo.shapes import ELEMENT_BITS, Array
 from harness.hlo.tokens import Misunderstood, Tokens
-from harness.workbench.hlo.work import Work
+from harness.workbench.hlo.work import InstructionWork
 
 Bound = Literal["FLOPs", "bytes", "bytes at least", "unknown"]
 # Bytes per parameter of mixed-precision training with Adam: weights and gradients in bfloat16, two moments and the
@@ -82,7 +82,7 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
     return bfloat16, ""
 
 
-def operation_time(work: Work, dtype: str, target: Figures) -> Time:
+def operation_time(work: InstructionWork, dtype: str, target: Figures) -> Time:
     """The time of one execution of an instruction, all FLOPs taken at the MXU's peak: never too much."""
     return roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
 
@@ -156,7 +156,7 @@ def spec(text: str, dtype: str) -> Spec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matmul:
+class MatmulShape:
     """A matmul of two arrays: `letters` name the dimensions of left, right and result, as in an einsum."""
 
     left: Spec
@@ -169,7 +169,7 @@ class Matmul:
     partial_over: tuple[str, ...]
 
 
-def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> Matmul:
+def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> MatmulShape:
     """The work of a matmul on `devices` devices, split as the axes in its operands say, else evenly.
 
     FLOPs are 2 times the product of all different dimensions. Without axes each device does its share of them and
@@ -204,7 +204,7 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
     if is_split:
         out = math.prod(-(-sizes[letter] // parts[letter]) for letter in letters[2])
         per_device = math.prod(left.local(mesh)) * width[0] + math.prod(right.local(mesh)) * width[1] + out * width[0]
-    return Matmul(
+    return MatmulShape(
         left=left,
         right=right,
         letters=letters,

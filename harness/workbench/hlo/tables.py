@@ -12,7 +12,7 @@ from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
-from harness.workbench.hlo.work import Work
+from harness.workbench.hlo.work import InstructionWork
 from harness.workbench.tables import Field, Fields, table, table_of
 
 # A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
@@ -65,9 +65,9 @@ def _padded(array: Array) -> str:
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 
 
-def time_table(what: str, done: Work, took: Time, target: Figures, notes: Sequence[str]) -> Table:
+def time_table(what: str, done: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
-    fields: Fields[tuple[Work, Time]] = (
+    fields: Fields[tuple[InstructionWork, Time]] = (
         Field("seconds", "time", lambda one: one[1].seconds, "s"),
         Field("bound", "bound by", lambda one: one[1].bound),
         Field("compute_seconds", "by FLOPs", lambda one: one[1].compute_seconds, "s"),

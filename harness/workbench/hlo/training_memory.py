@@ -16,7 +16,7 @@ _BF16, _F32 = 2, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class KeptActivations:
     """Activations that one layer keeps: `bytes` of them by `formula` (B, S, D, F, H as in Transformer)."""
 
     name: str
@@ -45,20 +45,22 @@ class Transformer:
         each = 4 * self.width**2 + 2 * self.width * self.hidden
         return self.layers * each + self.width * (self.vocabulary or 0)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[KeptActivations]:
         """What one layer keeps for its backward pass.
 
         Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1, without
         dropout: 32 B S D with F = 4 D, where they count 34 with its masks; scores 2 H B S^2, where they count 5.
         """
         tokens = self.batch * self.sequence
-        yield Part(name="two norms", formula="4 B S D", bytes=4 * tokens * self.width)
-        yield Part(name="attention: inputs, q, k, v, output", formula="10 B S D", bytes=10 * tokens * self.width)
+        yield KeptActivations(name="two norms", formula="4 B S D", bytes=4 * tokens * self.width)
+        yield KeptActivations(
+            name="attention: inputs, q, k, v, output", formula="10 B S D", bytes=10 * tokens * self.width
+        )
         if self.heads is not None:
             scores = 2 * self.heads * self.batch * self.sequence**2
-            yield Part(name="attention: scores", formula="2 H B S^2", bytes=scores)
+            yield KeptActivations(name="attention: scores", formula="2 H B S^2", bytes=scores)
         mlp = tokens * (2 * self.width + 4 * self.hidden)
-        yield Part(name="MLP: input, before and after its activation", formula="B S (2 D + 4 F)", bytes=mlp)
+        yield KeptActivations(name="MLP: input, before and after its activation", formula="B S (2 D + 4 F)", bytes=mlp)
 
     @property
     def layer_bytes(self) -> float:
@@ -128,15 +130,15 @@ def memory_tables(
 
 
 def _layer(model: Transformer) -> Table:
-    fields: Fields[Part] = (
+    fields: Fields[KeptActivations] = (
         Field("what", "what", lambda part: part.name),
         Field("bytes", "bytes", lambda part: part.bytes, "B"),
         Field("formula", "formula", lambda part: part.formula),
     )
-    parts: Sequence[Part] = (
+    parts: Sequence[KeptActivations] = (
         *model.parts(),
-        Part(name="together", formula="", bytes=model.layer_bytes),
-        Part(name="recomputed: its input alone", formula="2 B S D", bytes=model.input_bytes),
+        KeptActivations(name="together", formula="", bytes=model.layer_bytes),
+        KeptActivations(name="recomputed: its input alone", formula="2 B S D", bytes=model.input_bytes),
     )
     notes = (
         "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "

@@ -26,7 +26,7 @@ _Places = list[tuple[Computation, Instruction]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class InstructionWork:
     """What one execution of an instruction does; None is not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0,
@@ -42,14 +42,14 @@ class Work:
     unknown: tuple[str, ...] = ()
 
 
-def work(graph: Graph, computation: Computation, instruction: Instruction) -> Work:
+def work(graph: Graph, computation: Computation, instruction: Instruction) -> InstructionWork:
     """The work of one execution of `instruction`, what its fusion holds included."""
     hbm, other = _traffic(graph, computation, instruction)
     if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)
         flops = estimate.get("flops")
         claimed = estimate.get("bytes_accessed")
-        return Work(
+        return InstructionWork(
             flops=flops,
             matmul_flops=None,
             hbm_bytes=int(claimed) if claimed is not None else hbm,
@@ -61,7 +61,9 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> Wo
     if not math.isfinite(flops):
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
-    return Work(flops=None if names else flops, matmul_flops=matmul, hbm_bytes=hbm, other_bytes=other, unknown=names)
+    return InstructionWork(
+        flops=None if names else flops, matmul_flops=matmul, hbm_bytes=hbm, other_bytes=other, unknown=names
+    )
 
 
 def matmuls(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:

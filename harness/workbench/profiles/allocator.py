@@ -44,7 +44,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class AllocatorState:
     """One memory of one host: its levels in time, the peak among them, and what was alive then."""
 
     host: str
@@ -59,7 +59,7 @@ class Memory:
     deallocations: int
 
 
-def memories(paths: Sequence[Source]) -> tuple[Memory, ...]:
+def memories(paths: Sequence[Source]) -> tuple[AllocatorState, ...]:
     """Every memory with allocator events, in the order of hosts and names; none on captures without such events.
 
     Raises RatchetError where the capture cannot be converted.
@@ -77,13 +77,13 @@ def memories(paths: Sequence[Source]) -> tuple[Memory, ...]:
     return tuple(found)
 
 
-def _memory(host: str, name: str, said: Mapping[str, Any]) -> Memory:
+def _memory(host: str, name: str, said: Mapping[str, Any]) -> AllocatorState:
     summary = said["profileSummary"]
     peak = summary.get("peakStats", {})
     snapshots = said.get("memoryProfileSnapshots", ())
     timeline = said.get("sampledTimelineSnapshots", ())
     done = [event["activityMetadata"].get("memoryActivity", "ALLOCATION") for event in timeline]
-    return Memory(
+    return AllocatorState(
         host=host,
         name=name,
         capacity_bytes=int(summary.get("memoryCapacity", 0)),

@@ -21,7 +21,7 @@ GOOD, FAIR, BAD = "excellent", "fair", "red flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DevicePart:
     """A part of a device's time: `inside` are the runs it consists of, idle time there is a bubble."""
 
     name: str
@@ -39,7 +39,7 @@ class Part:
         return intervals.length(self.idle) / self.seconds if self.seconds > 0 else None
 
 
-def parts(device: Device) -> Iterator[Part]:
+def parts(device: Device) -> Iterator[DevicePart]:
     """All runs together, fill, steady steps and drain where there are steps enough, and what lies between the runs."""
     runs = inside(device)
     busy = intervals.busy(device)
@@ -55,7 +55,7 @@ def parts(device: Device) -> Iterator[Part]:
             yield _part(f"{name}: {quantity(len(some), 'step')}", intervals.common(intervals.of(some), runs), busy)
     if len(runs) > 1:
         outside = tuple(Interval(one.end, other.start) for one, other in pairwise(runs))
-        yield Part(name=BETWEEN, inside=(Interval(runs[0].start, runs[-1].end),), idle=outside)
+        yield DevicePart(name=BETWEEN, inside=(Interval(runs[0].start, runs[-1].end),), idle=outside)
 
 
 def inside(device: Device) -> tuple[Interval, ...]:
@@ -66,7 +66,7 @@ def inside(device: Device) -> tuple[Interval, ...]:
     return (Interval(busy[0].start, busy[-1].end),) if busy else ()
 
 
-def verdict(part: Part) -> str:
+def verdict(part: DevicePart) -> str:
     """The rating of a part that has one: fill, drain and the time between runs, which is the host's, have none."""
     if part.fraction is None:
         return "nothing ran"
@@ -84,5 +84,5 @@ def rating(fraction: float) -> str:
     return BAD if fraction > RED_FLAG else FAIR
 
 
-def _part(name: str, runs: tuple[Interval, ...], busy: Sequence[Interval]) -> Part:
-    return Part(name=name, inside=runs, idle=tuple(gap for run in runs for gap in intervals.holes(run, busy)))
+def _part(name: str, runs: tuple[Interval, ...], busy: Sequence[Interval]) -> DevicePart:
+    return DevicePart(name=name, inside=runs, idle=tuple(gap for run in runs for gap in intervals.holes(run, busy)))

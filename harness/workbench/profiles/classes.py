@@ -29,7 +29,7 @@ _POINTWISE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ClassRule:
     """Whatever matches `name` and whose category matches `category` belongs to `meaning`."""
 
     meaning: str
@@ -40,21 +40,21 @@ class Rule:
 # Protocol, section 6: by hlo_category and name. What it does not name (control flow, transfers into VMEM, reductions)
 # has a class of its own, so that nothing hides in another's.
 _CLASSES = (
-    Rule(COMMUNICATION, category=rf"^({_COLLECTIVE}|ragged-all-to-all|send|recv)(-start|-done)?( fusion)?$"),
-    Rule(COMMUNICATION, name=_COLLECTIVE_NAME.pattern),
-    Rule(TRANSFER, category=r"^(copy|slice|dynamic-slice|dynamic-update-slice)-(start|done)$"),
-    Rule(TRANSFER, category=r"^async-(start|done|update)$", name=r"^(copy|slice|dynamic-)"),
-    Rule(COMMUNICATION, category=r"^async-(start|done|update)$"),
-    Rule("attention", name=r"^splash_m[hq]a|flash_?attention|^splash_attention"),
-    Rule(MATMUL, category=r"^(convolution fusion|convolution|dot)$"),
-    Rule(CUSTOM_KERNEL, category=r"^custom-call$"),
-    Rule("custom fusion", category=r"^custom fusion$"),
-    Rule("elementwise fusion", category=rf"^(loop fusion|non-fusion elementwise|{_POINTWISE})$"),
-    Rule("other fusion", category=r"fusion$"),
-    Rule(DATA_FORMATTING, category=r"^(data formatting|copy|transpose|reshape|bitcast-convert)$"),
-    Rule("routing", category=r"^(sort|topk|top-k)$"),
-    Rule(CONTROL_FLOW, category=r"^(while|conditional|call|async-call)$"),
-    Rule("other"),
+    ClassRule(COMMUNICATION, category=rf"^({_COLLECTIVE}|ragged-all-to-all|send|recv)(-start|-done)?( fusion)?$"),
+    ClassRule(COMMUNICATION, name=_COLLECTIVE_NAME.pattern),
+    ClassRule(TRANSFER, category=r"^(copy|slice|dynamic-slice|dynamic-update-slice)-(start|done)$"),
+    ClassRule(TRANSFER, category=r"^async-(start|done|update)$", name=r"^(copy|slice|dynamic-)"),
+    ClassRule(COMMUNICATION, category=r"^async-(start|done|update)$"),
+    ClassRule("attention", name=r"^splash_m[hq]a|flash_?attention|^splash_attention"),
+    ClassRule(MATMUL, category=r"^(convolution fusion|convolution|dot)$"),
+    ClassRule(CUSTOM_KERNEL, category=r"^custom-call$"),
+    ClassRule("custom fusion", category=r"^custom fusion$"),
+    ClassRule("elementwise fusion", category=rf"^(loop fusion|non-fusion elementwise|{_POINTWISE})$"),
+    ClassRule("other fusion", category=r"fusion$"),
+    ClassRule(DATA_FORMATTING, category=r"^(data formatting|copy|transpose|reshape|bitcast-convert)$"),
+    ClassRule("routing", category=r"^(sort|topk|top-k)$"),
+    ClassRule(CONTROL_FLOW, category=r"^(while|conditional|call|async-call)$"),
+    ClassRule("other"),
 )
 CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
 

@@ -21,7 +21,7 @@ _CATEGORIES = (Column(name="category", title="category"), *_TOTALS[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class OperationPair:
     """One operation in both captures; None where it is not there. Seconds are self time by step and device."""
 
     a: Operation | None
@@ -51,7 +51,7 @@ class Pair:
         return "changed" if self.a.name == self.b.name else f"was {self.a.name}"
 
 
-_OPS: Fields[Pair] = (
+_OPS: Fields[OperationPair] = (
     Field("operation", "operation", lambda pair: pair.operation.name),
     Field("what", "what", lambda pair: pair.what),
     Field("a_seconds", "A", lambda pair: None if pair.a is None else pair.a_seconds, "s"),
@@ -90,24 +90,24 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
 _Side = Mapping[str, tuple[Operation, float]]
 
 
-def matched(a: _Side, b: _Side) -> Iterator[Pair]:
+def matched(a: _Side, b: _Side) -> Iterator[OperationPair]:
     """Operations of one name; of the rest those that alone on each side have a category, tf_op and source in common.
 
     The compiler numbers fusions anew each time: what is called `fusion.7` in one may be `fusion.9` in the other.
     """
     for name in (name for name in a if name in b):
-        yield Pair(a=a[name][0], b=b[name][0], a_seconds=a[name][1], b_seconds=b[name][1])
+        yield OperationPair(a=a[name][0], b=b[name][0], a_seconds=a[name][1], b_seconds=b[name][1])
     rest_a, rest_b = _by_origin(a, b.keys()), _by_origin(b, a.keys())
     renamed = [key for key in rest_a if key in rest_b and key[1] and len(rest_a[key]) == len(rest_b[key]) == 1]
     for key in renamed:
         (old,), (new,) = rest_a[key], rest_b[key]
-        yield Pair(a=a[old][0], b=b[new][0], a_seconds=a[old][1], b_seconds=b[new][1])
+        yield OperationPair(a=a[old][0], b=b[new][0], a_seconds=a[old][1], b_seconds=b[new][1])
     for key, names in rest_a.items():
         for name in () if key in renamed else names:
-            yield Pair(a=a[name][0], b=None, a_seconds=a[name][1], b_seconds=0.0)
+            yield OperationPair(a=a[name][0], b=None, a_seconds=a[name][1], b_seconds=0.0)
     for key, names in rest_b.items():
         for name in () if key in renamed else names:
-            yield Pair(a=None, b=b[name][0], a_seconds=0.0, b_seconds=b[name][1])
+            yield OperationPair(a=None, b=b[name][0], a_seconds=0.0, b_seconds=b[name][1])
 
 
 def _by_name(capture: Capture, divisor: int) -> dict[str, tuple[Operation, float]]:
@@ -128,7 +128,7 @@ def _by_origin(side: _Side, others: Iterable[str]) -> dict[tuple[str, str, str],
     return groups
 
 
-def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str | float | None, ...]]:
+def _totals(a: Capture, b: Capture, pairs: Sequence[OperationPair]) -> Iterator[tuple[str | float | None, ...]]:
     lengths = [_step_seconds(one) for one in (a, b)]
     if lengths[0] is not None and lengths[1] is not None:
         yield "step, median", lengths[0], lengths[1], lengths[1] - lengths[0], share(lengths[1], lengths[0])
@@ -141,7 +141,7 @@ def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str
             yield f"{len(some)} {word}", old or None, new or None, new - old, None
 
 
-def _by_category(pairs: Sequence[Pair]) -> list[tuple[str | float | None, ...]]:
+def _by_category(pairs: Sequence[OperationPair]) -> list[tuple[str | float | None, ...]]:
     """What each category took in A and in B; None where nothing of it ran there."""
     old: dict[str, float] = defaultdict(float)
     new: dict[str, float] = defaultdict(float)

@@ -31,7 +31,7 @@ _WHY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class CounterUnit:
     """A unit of a device over the whole capture: what it did and at most could have done, in `unit`s."""
 
     device: int
@@ -54,7 +54,7 @@ class Count:
     meaning: str
 
 
-_UNITS: Fields[Unit] = (
+_UNITS: Fields[CounterUnit] = (
     Field("device", "device", lambda one: one.device),
     Field("name", "unit", lambda one: one.name),
     Field("achieved_fraction", "busy", lambda one: share(one.achieved, one.peak), "fraction"),
@@ -111,7 +111,7 @@ def _rows(paths: Sequence[Source], tool: str) -> Sequence[Mapping[str, Value]]:
         return ()
 
 
-def _units(rows: Sequence[Mapping[str, Value]]) -> list[Unit]:
+def _units(rows: Sequence[Mapping[str, Value]]) -> list[CounterUnit]:
     samples: dict[tuple[int, int, str, str], list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         achieved, peak = number(row, "achieved"), number(row, "peak")
@@ -120,7 +120,7 @@ def _units(rows: Sequence[Mapping[str, Value]]) -> list[Unit]:
         key = int(number(row, "device") or 0), int(number(row, "node") or 0), str(row["name"]), str(row["unit"])
         samples[key].append((achieved, peak))
     return [
-        Unit(
+        CounterUnit(
             device=device,
             name=name if not node else f"{name}, core {node}",
             unit=unit,

@@ -29,7 +29,7 @@ _DEVICE = re.compile(r"/device:")
 
 
 @dataclass(slots=True)
-class _Count:
+class _ExportCount:
     """What has been written so far."""
 
     events: int = 0
@@ -43,7 +43,7 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
 
     Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then as it was.
     """
-    count = _Count()
+    count = _ExportCount()
     temporary = temporary_of(path)
     with refusals_in_words(f"writing {path}"):
         make_directory(path.parent)
@@ -81,7 +81,7 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     )
 
 
-def _write(stream: BinaryIO, capture: Capture, count: _Count) -> None:
+def _write(stream: BinaryIO, capture: Capture, count: _ExportCount) -> None:
     """The document, piece by piece: a capture of millions of events does not have to fit as text."""
     about = {
         "source": origin(capture),
@@ -101,7 +101,7 @@ def _bytes(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
+def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]]:
     for file in sources(capture):
         space = reading.space(file)
         host = space.hostnames[0] if space.hostnames else host_name(file)
@@ -111,7 +111,7 @@ def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
                 yield from _plane(plane, host, zero, count)
 
 
-def _plane(plane: Plane, host: str, zero: int, count: _Count) -> Iterator[dict[str, object]]:
+def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[dict[str, object]]:
     count.processes += 1
     # Process 0 is the idle process of an operating system to a viewer.
     process = {"pid": count.processes}

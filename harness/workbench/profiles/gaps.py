@@ -13,17 +13,17 @@ from harness.workbench.profiles.bubbles import (
     FEWEST_STEPS,
     GOOD,
     RED_FLAG,
-    Part,
+    DevicePart,
     parts,
     verdict,
 )
 from harness.workbench.profiles.classes import is_custom_call
 from harness.workbench.profiles.inside import inside_table
-from harness.workbench.profiles.intervals import Idle, Interval
+from harness.workbench.profiles.intervals import IdleInterval, Interval
 from harness.workbench.profiles.op_times import device_label, devices, origin, steps, why_nothing_ran
 from harness.workbench.tables import Field, Fields, table_of
 
-_IDLE: Fields[tuple[str, Part, float | None]] = (
+_IDLE: Fields[tuple[str, DevicePart, float | None]] = (
     Field("device", "device", lambda one: one[0]),
     Field("part", "part", lambda one: one[1].name),
     Field("seconds", "time", lambda one: one[1].seconds, "s"),
@@ -63,7 +63,7 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     )
 
 
-def _in_kernels(device: Device, part: Part) -> float | None:
+def _in_kernels(device: Device, part: DevicePart) -> float | None:
     """How much of the part's time custom calls fill, or operations of which the capture does not say what they are.
 
     What is idle inside them is not seen between operations.
@@ -79,7 +79,7 @@ def _in_kernels(device: Device, part: Part) -> float | None:
     return intervals.length(filled) / part.seconds
 
 
-def _verdict(part: Part, in_kernels: float | None) -> str:
+def _verdict(part: DevicePart, in_kernels: float | None) -> str:
     said = verdict(part)
     if in_kernels is not None and in_kernels > _MOSTLY and said in (GOOD, FAIR):
         return "unknown: kernels fill it, see inside them below"
@@ -108,7 +108,7 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
 def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: str) -> Table:
     every = [(device, gap) for device in found for gap in intervals.idle(device)]
     every.sort(key=lambda item: -item[1].interval.seconds)
-    fields: Fields[tuple[Device, Idle]] = (
+    fields: Fields[tuple[Device, IdleInterval]] = (
         Field("device", "device", lambda one: device_label(one[0], found)),
         Field("start_seconds", "at", lambda one: one[1].interval.start, "s"),
         Field("seconds", "gap", lambda one: one[1].interval.seconds, "s"),
@@ -123,7 +123,7 @@ def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: st
     return table_of("largest_gaps", "Largest gaps", origin(capture), fields, shown, notes, why)
 
 
-def _place(device: Device, gap: Idle) -> str:
+def _place(device: Device, gap: IdleInterval) -> str:
     middle = (gap.interval.start + gap.interval.end) / 2
     for module in device.modules:
         if module.start <= middle <= module.end:

@@ -25,7 +25,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idle:
+class IdleInterval:
     """An idle interval between two operations: the names of the one that ended before and the one that began after."""
 
     interval: Interval
@@ -89,14 +89,14 @@ def busy(device: Device) -> tuple[Interval, ...]:
     return union(Interval(run.start, run.end) for run in running(device))
 
 
-def idle(device: Device) -> tuple[Idle, ...]:
+def idle(device: Device) -> tuple[IdleInterval, ...]:
     """Every idle interval between the first operation and the last."""
     found = []
     last: Execution | None = None
     for run in running(device):
         if last is not None and run.start > last.end + _LEAST:
             before, after = device.operations[last.operation].name, device.operations[run.operation].name
-            found.append(Idle(interval=Interval(last.end, run.start), before=before, after=after))
+            found.append(IdleInterval(interval=Interval(last.end, run.start), before=before, after=after))
         if last is None or run.end > last.end:
             last = run
     return tuple(found)

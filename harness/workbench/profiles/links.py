@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from harness.records import Column, Table
-from harness.workbench.profiles.places import Place, host_name
+from harness.workbench.profiles.places import CaptureFiles, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, root
 from harness.workbench.tables import table
 
@@ -37,7 +37,7 @@ _COLUMNS = (
 )
 
 
-def links(place: Place, server: str = LOCAL) -> tuple[Table, ...]:
+def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
     """The address of each page for the capture at `place` on the server at `server`.
 
     The trace viewer also by `session_path`, the run's folder, and all runs beside it by `run_path`: any server on a
@@ -74,7 +74,7 @@ def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] 
     return f"{base}{ROUTE}/{quote(tool, safe='@')}?{_query(named)}"
 
 
-def run_name(place: Place, log_directory: Path | None = None) -> str:
+def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
     """What XProf calls the run: its name, with the way to it below the log directory in front."""
     whole = (log_directory or place.log_directory).resolve()
     own = place.log_directory.resolve()

@@ -9,12 +9,12 @@ from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.workbench.profiles import remote
 from harness.workbench.profiles.op_times import is_sparse_core, origin
-from harness.workbench.profiles.places import Place
+from harness.workbench.profiles.places import CaptureFiles
 from harness.workbench.profiles.reading import read
 from harness.workbench.tables import Field, Fields, table_of
 
 # A run and what is in it; None: it cannot be read.
-_Run: TypeAlias = tuple[Place, Capture | None]
+_Run: TypeAlias = tuple[CaptureFiles, Capture | None]
 _RUNS: Fields[_Run] = (
     Field("run", "run", lambda run: run[0].name, is_whole=True),
     Field("written", "written (UTC)", lambda run: _time(run[0].modified), is_whole=True),
@@ -27,7 +27,7 @@ _RUNS: Fields[_Run] = (
 )
 
 
-def list_runs(places: Sequence[Place], where: str) -> tuple[Table, ...]:
+def list_runs(places: Sequence[CaptureFiles], where: str) -> tuple[Table, ...]:
     """One row for each run, newest first; a run that cannot be read is a row too, and a note says what is wrong."""
     found: list[_Run] = []
     notes = []

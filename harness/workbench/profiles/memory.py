@@ -8,7 +8,7 @@ from harness import units
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.profiles import allocator, buffers, memory_rules
-from harness.workbench.profiles.allocator import Allocation, Level, Memory
+from harness.workbench.profiles.allocator import Allocation, AllocatorState, Level
 from harness.workbench.profiles.buffers import HBM, SPACE_NAMES, Buffer, Heap
 from harness.workbench.profiles.op_times import origin, share
 from harness.workbench.profiles.reading import hlo_protos, sources
@@ -36,7 +36,7 @@ _MODULES: Fields[Heap] = (
     Field("temporary_bytes", "the rest", lambda heap: heap.peak_bytes - heap.argument_bytes, "B"),
     Field("peak_place", "peak at", lambda heap: peak_fraction(heap), "fraction"),
 )
-_ALLOCATIONS: Fields[tuple[Memory, Allocation]] = (
+_ALLOCATIONS: Fields[tuple[AllocatorState, Allocation]] = (
     Field("memory", "memory", lambda one: one[0].name),
     Field("operation", "allocated for", lambda one: one[1].op_name or "(no name)"),
     Field("category", "what for", lambda one: memory_rules.of_name(one[1].op_name), is_whole=True),
@@ -45,7 +45,7 @@ _ALLOCATIONS: Fields[tuple[Memory, Allocation]] = (
     Field("count", "count", lambda one: one[1].count, "count"),
     Field("bytes", "size", lambda one: one[1].bytes_each * one[1].count, "B"),
 )
-_LEVELS: Fields[tuple[Memory, Level]] = (
+_LEVELS: Fields[tuple[AllocatorState, Level]] = (
     Field("memory", "memory", lambda one: one[0].name),
     Field("at_seconds", "at", lambda one: one[1].seconds, "s"),
     Field("used_bytes", "used", lambda one: one[1].used_bytes, "B"),
@@ -110,9 +110,9 @@ def static_peak(heaps: Sequence[Heap]) -> float | None:
     return max((heap.peak_bytes for heap in heaps if heap.space == HBM), default=None)
 
 
-def _measured(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -> Table:
+def _measured(capture: Capture, seen: Sequence[AllocatorState], heaps: Sequence[Heap]) -> Table:
     static = static_peak(heaps)
-    fields: Fields[Memory] = (
+    fields: Fields[AllocatorState] = (
         Field("host", "host", lambda one: one.host),
         Field("memory", "memory", lambda one: one.name),
         Field("capacity_bytes", "capacity", lambda one: one.capacity_bytes or None, "B"),
@@ -135,7 +135,7 @@ def _measured(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
     return table_of("memory", "Device memory at its peak", origin(capture), fields, seen, notes, NO_EVENTS)
 
 
-def _allocations(capture: Capture, seen: Sequence[Memory], top: int) -> Table:
+def _allocations(capture: Capture, seen: Sequence[AllocatorState], top: int) -> Table:
     found = [
         (one, allocation)
         for one in seen
@@ -148,7 +148,7 @@ def _allocations(capture: Capture, seen: Sequence[Memory], top: int) -> Table:
     return table_of("allocations", title, origin(capture), _ALLOCATIONS, found[:top], notes, NO_EVENTS)
 
 
-def _over_time(capture: Capture, seen: Sequence[Memory]) -> Table:
+def _over_time(capture: Capture, seen: Sequence[AllocatorState]) -> Table:
     moments, notes = [], []
     for one in seen:
         highest = [one.levels[place] for place in _peaks([level.used_bytes for level in one.levels])]

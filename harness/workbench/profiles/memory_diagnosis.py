@@ -8,7 +8,7 @@ from statistics import median
 from harness import units
 from harness.records import Capture, Table
 from harness.workbench.profiles import allocator, memory_remedies, memory_rules
-from harness.workbench.profiles.allocator import Memory
+from harness.workbench.profiles.allocator import AllocatorState
 from harness.workbench.profiles.buffers import Buffer, Heap, Life
 from harness.workbench.profiles.memory import NO_EVENTS, NO_MODULES, actual_bytes, chosen, planned, static_peak
 from harness.workbench.profiles.memory_rules import (
@@ -75,27 +75,27 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
     )
 
 
-def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -> Table:
+def _reserved(capture: Capture, seen: Sequence[AllocatorState], heaps: Sequence[Heap]) -> Table:
     static = static_peak(heaps)
 
-    def filled(one: Memory) -> float | None:
+    def filled(one: AllocatorState) -> float | None:
         actual = actual_bytes(one.peak)
         return None if actual is None else share(actual, one.capacity_bytes)
 
-    def reading(one: Memory) -> str:
+    def reading(one: AllocatorState) -> str:
         shares = (filled(one), share(one.peak.used_bytes, one.capacity_bytes))
         found = _reading(max((value for value in shares if value is not None), default=None))
         said = [*([] if found == _IN_ORDER else [found]), *_in_time(one)]
         return "; ".join(said) or _IN_ORDER
 
-    def against_static(one: Memory) -> float | None:
+    def against_static(one: AllocatorState) -> float | None:
         actual = actual_bytes(one.peak)
         return None if actual is None or static is None else share(actual, static)
 
-    def grown(one: Memory) -> float | None:
+    def grown(one: AllocatorState) -> float | None:
         return one.levels[-1].used_bytes - one.levels[0].used_bytes if one.levels else None
 
-    fields: Fields[Memory] = (
+    fields: Fields[AllocatorState] = (
         Field("memory", "memory", lambda one: one.name),
         Field("actual_bytes", "actual", lambda one: actual_bytes(one.peak), "B"),
         Field("used_fraction", "of capacity", filled, "fraction"),
@@ -126,7 +126,7 @@ def _reading(share: float | None) -> str:
     return "room for a larger batch" if share < 0.5 else _IN_ORDER
 
 
-def _in_time(one: Memory) -> Iterator[str]:
+def _in_time(one: AllocatorState) -> Iterator[str]:
     """What its levels over time say, where they pass a threshold."""
     grown = share(one.levels[-1].used_bytes - one.levels[0].used_bytes, one.capacity_bytes) if one.levels else None
     if grown is not None and grown >= _GROWTH:
@@ -141,7 +141,7 @@ def _in_time(one: Memory) -> Iterator[str]:
         yield f"fragmented: {units.percent(one.fragmentation)}; fewer sizes, or buffers that are donated"
 
 
-def _spike(one: Memory) -> float | None:
+def _spike(one: AllocatorState) -> float | None:
     return share(one.peak.used_bytes, median(level.used_bytes for level in one.levels)) if one.levels else None
 
 

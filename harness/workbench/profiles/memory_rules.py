@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CategoryRule:
     """Buffers of `group` (of any, if empty) in whose name `pattern` is found are of `category`."""
 
     category: str
@@ -30,13 +30,13 @@ class Rule:
 # Protocol, section 6: the groups and words of the published analysis, the arguments first. `softmax` alone is said to
 # mean the loss; inside an attention it does not, so that word comes last. What is neither is named for what it is.
 RULES = (
-    Rule(OPTIMIZER, r"opt_state|optimizer|\bmu\b|\bnu\b|momentum", group="Parameter"),
-    Rule(PARAMETERS, r"params?\b|weights?\b|kernel\b", group="Parameter"),
-    Rule(INPUTS, r"", group="Parameter"),
-    Rule(LOGITS, r"logits|cross_entropy|lm_head|log_softmax"),
-    Rule(MOE, r"\bmoe|expert|\bt?gmm|router"),
-    Rule(ATTENTION, r"attention|attn|\bmla\b|splash_m[hq]a|\bwq_|\bwkv_"),
-    Rule(LOGITS, r"softmax"),
+    CategoryRule(OPTIMIZER, r"opt_state|optimizer|\bmu\b|\bnu\b|momentum", group="Parameter"),
+    CategoryRule(PARAMETERS, r"params?\b|weights?\b|kernel\b", group="Parameter"),
+    CategoryRule(INPUTS, r"", group="Parameter"),
+    CategoryRule(LOGITS, r"logits|cross_entropy|lm_head|log_softmax"),
+    CategoryRule(MOE, r"\bmoe|expert|\bt?gmm|router"),
+    CategoryRule(ATTENTION, r"attention|attn|\bmla\b|splash_m[hq]a|\bwq_|\bwkv_"),
+    CategoryRule(LOGITS, r"softmax"),
 )
 CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, LOGITS, MOE, ATTENTION, OTHER, SMALL)
 

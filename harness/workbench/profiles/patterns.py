@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class DeviceView:
     """What the rules look at: devices, and their operations by time."""
 
     devices: tuple[Device, ...]
@@ -60,12 +60,12 @@ class Pattern:
     name: str
     threshold: float
     advice: str
-    seen: Callable[[View], tuple[float | None, str]]
+    seen: Callable[[DeviceView], tuple[float | None, str]]
 
 
 def pattern_table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
     """Each pattern of the protocol: whether it shows, by what figure, and what it means."""
-    view = View(devices=tuple(found), operations=op_times(found))
+    view = DeviceView(devices=tuple(found), operations=op_times(found))
     rows, notes = [], []
     for pattern in () if why_empty else PATTERNS:
         value, observation = pattern.seen(view)
@@ -76,7 +76,7 @@ def pattern_table(capture: Capture, found: Sequence[Device], why_empty: str) -> 
     return table("patterns", "Patterns of the timeline", origin(capture), _COLUMNS, rows, (*notes, _SOURCE), why_empty)
 
 
-def _bubbles(view: View) -> tuple[float | None, str]:
+def _bubbles(view: DeviceView) -> tuple[float | None, str]:
     """Fill and drain left out where there are steps enough to tell them (protocol, section 3, item 4)."""
     found = [tuple(parts(device)) for device in view.devices]
     runs = [next((part for part in some if part.name.startswith(STEADY)), some[0]) for some in found]
@@ -86,14 +86,14 @@ def _bubbles(view: View) -> tuple[float | None, str]:
     return (idle / whole if whole > 0 else None), f"idle time inside the {'steady steps' if is_steady else 'runs'}"
 
 
-def _transfers(view: View) -> tuple[float | None, str]:
+def _transfers(view: DeviceView) -> tuple[float | None, str]:
     halves = [one for one in view.of_class(TRANSFER) if half(one.operation) == "done"]
     if not halves:
         return None, "no asynchronous transfer in the capture"
     return view.share(sum(one.self_seconds for one in halves)), "time spent waiting for transfers"
 
 
-def _short_blocks(view: View) -> tuple[float | None, str]:
+def _short_blocks(view: DeviceView) -> tuple[float | None, str]:
     waits = [wait for device in view.devices for wait in _waits(device)]
     if not waits:
         return None, "no gap between the operations of a run"
@@ -102,19 +102,19 @@ def _short_blocks(view: View) -> tuple[float | None, str]:
     return (median(waits) / took if took > 0 else None), observation
 
 
-def _long_block(view: View) -> tuple[float | None, str]:
+def _long_block(view: DeviceView) -> tuple[float | None, str]:
     longest = view.operations[0]
     return view.share(longest.self_seconds), f"longest operation: {longest.operation.name}"
 
 
-def _copies(view: View) -> tuple[float | None, str]:
+def _copies(view: DeviceView) -> tuple[float | None, str]:
     copies = view.of_class(DATA_FORMATTING)
     names = ", ".join(one.operation.name for one in copies[:2])
     found = f"copies and other formatting, {names}" if copies else "no copy, no data formatting"
     return view.share(sum(one.self_seconds for one in copies)), found
 
 
-def _edges(view: View) -> tuple[float | None, str]:
+def _edges(view: DeviceView) -> tuple[float | None, str]:
     whole = edge = 0.0
     for device in view.devices:
         busy = intervals.busy(device)
@@ -125,14 +125,14 @@ def _edges(view: View) -> tuple[float | None, str]:
     return (edge / whole if whole > 0 else None), "idle before first, after last operation of a run"
 
 
-def _collectives(view: View) -> tuple[float | None, str]:
+def _collectives(view: DeviceView) -> tuple[float | None, str]:
     found = view.of_class(COMMUNICATION)
     if not found:
         return 0.0, "no collective"
     return view.share(sum(one.self_seconds for one in found)), f"collectives, longest {found[0].operation.name}"
 
 
-def _host(view: View) -> tuple[float | None, str]:
+def _host(view: DeviceView) -> tuple[float | None, str]:
     outside = [part for device in view.devices for part in parts(device) if part.name == BETWEEN]
     whole = sum(part.seconds for part in outside)
     if not whole:

@@ -31,7 +31,7 @@ _KINDS = {"profile": 3, None: 2, "paired": 1, "duel": 1, "snapshot": 1, "simulat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CaptureFiles:
     """One run of a profiler: its files, one for each host, and the log directory that XProf has to be given to list it.
 
     `attempt` is the contest's attempt that it shows, where its name says one. Of a run on an XProf server the hosts
@@ -59,7 +59,7 @@ def host_name(source: Source) -> str:
     return source.name.removesuffix(SUFFIX)
 
 
-def resolve(what: str | None, contest: Path, server: str = "") -> Place:
+def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
     """The one capture that `what` means: see `EXPECTED`; the newest of several, None: of the contest in `contest`.
 
     With the address of an XProf `server` what is neither a path here nor a number is a run there, None its newest.
@@ -104,7 +104,7 @@ def refuse_neighbours(path: Path) -> None:
             raise UsageError("not-a-capture", f"{path} is {what}. Give {serves}, which has all of it")
 
 
-def _on_server(what: str | None, server: str) -> Place:
+def _on_server(what: str | None, server: str) -> CaptureFiles:
     """The run called `what` on an XProf server, its newest by name, or one that the server itself is to read at gs://.
 
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
@@ -124,7 +124,7 @@ def _on_server(what: str | None, server: str) -> Place:
                 f"got {what!r}",
             )
         run = what or found[0]
-    return Place(
+    return CaptureFiles(
         name=run.rpartition("/")[2], paths=remote.hosts(base, run, folder), log_directory=Path(base), attempt=None
     )
 
@@ -139,7 +139,7 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
     raise RatchetError("no-profile", f"XProf at {base} finds no capture in {what}, nor in plugins/profile below it")
 
 
-def of_attempt(number: int, profile_data: Path) -> Place:
+def of_attempt(number: int, profile_data: Path) -> CaptureFiles:
     """The capture of an attempt: its own before that of its paired benchmark, a simulated one where there is no other.
 
     Raises RatchetError `no-profile`.
@@ -155,7 +155,7 @@ def of_attempt(number: int, profile_data: Path) -> Place:
     return max(found, key=lambda place: (_rank(place), place.modified))
 
 
-def runs(directory: Path) -> tuple[Place, ...]:
+def runs(directory: Path) -> tuple[CaptureFiles, ...]:
     """Every run at or below `directory`, newest first: it is one itself, holds them, or is a log directory."""
     folders = {path.parent for path in _files(directory)}
     places = [_place(tuple(sorted(folder.glob(f"*{SUFFIX}"))), folder.resolve()) for folder in folders]
@@ -173,7 +173,7 @@ def _files(directory: Path) -> list[Path]:
     return sorted({path for pattern in patterns for path in directory.glob(pattern) if path.is_file()})
 
 
-def _newest(directory: Path, where: str) -> Place:
+def _newest(directory: Path, where: str) -> CaptureFiles:
     found = runs(directory)
     if not found:
         raise RatchetError(
@@ -184,10 +184,10 @@ def _newest(directory: Path, where: str) -> Place:
     return found[0]
 
 
-def _place(paths: tuple[Path, ...], folder: Path) -> Place:
+def _place(paths: tuple[Path, ...], folder: Path) -> CaptureFiles:
     match = _OF_ATTEMPT.fullmatch(folder.name)
     is_run = folder.parts[-3:-1] == RUNS.parts
-    return Place(
+    return CaptureFiles(
         name=folder.name,
         paths=paths,
         log_directory=folder.parents[2] if is_run else folder,
@@ -195,6 +195,6 @@ def _place(paths: tuple[Path, ...], folder: Path) -> Place:
     )
 
 
-def _rank(place: Place) -> int:
+def _rank(place: CaptureFiles) -> int:
     match = _OF_ATTEMPT.fullmatch(place.name)
     return _KINDS[match[2]] if match else 0

@@ -47,7 +47,7 @@ _NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Removal:
     """What is removed in one go: a run, a file, or what one evaluation left; of an attempt, where it has a number."""
 
     path: Path
@@ -106,12 +106,12 @@ def prune(
     return tuple(piece.name for piece in gone)
 
 
-def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, kept_bytes: int) -> tuple[_Piece, ...]:
+def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, kept_bytes: int) -> tuple[_Removal, ...]:
     own = _runs(profile_data)
     dumps = tuple(_dumps_of(champion, profile_data)) if champion else ()
     needed = {champion.number, *(_attempt(path.parts[0]) for path in dumps)} if champion else set()
 
-    def rank(piece: _Piece) -> int:
+    def rank(piece: _Removal) -> int:
         """2: of the champion, 1: of another accepted attempt, 0: of none."""
         if (piece.attempt is not None and piece.attempt in needed) or any(d.is_relative_to(piece.name) for d in dumps):
             return 2
@@ -148,7 +148,7 @@ def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None
             yield f"removed {len(gone)} old captures and dumps: {', '.join(gone[:_NAMED])}{more}"
 
 
-def _runs(profile_data: Path) -> list[_Piece]:
+def _runs(profile_data: Path) -> list[_Removal]:
     """The ratchet's own runs, newest first. What lies behind a symbolic link is somebody's own."""
     own = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
     folders = [(place.files[0].parent, place) for place in own]
@@ -160,7 +160,7 @@ def _is_within(path: Path, profile_data: Path) -> bool:
     return path.resolve() == profile_data.resolve() / path.relative_to(profile_data)
 
 
-def _others(profile_data: Path) -> list[_Piece]:
+def _others(profile_data: Path) -> list[_Removal]:
     """What else commands leave. What lies behind a symbolic link is somebody's own."""
     folders = [path for path in profile_data.iterdir() if _OF_ATTEMPTS.fullmatch(path.name)]
     folders += [path for pattern in _OF_COMMANDS for path in profile_data.glob(pattern)]
@@ -180,9 +180,9 @@ def _attempt(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _piece(path: Path, name: str, attempt: int | None) -> _Piece:
+def _piece(path: Path, name: str, attempt: int | None) -> _Removal:
     every = [one.lstat() for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file()]
-    return _Piece(
+    return _Removal(
         path=path,
         name=name,
         attempt=attempt,

@@ -40,7 +40,7 @@ class _Traced(msgspec.Struct):
     args: dict[str, Any] = {}
 
 
-class _Trace(msgspec.Struct):
+class _RemoteTrace(msgspec.Struct):
     traceEvents: list[_Traced]
 
 
@@ -60,7 +60,7 @@ def space(found: Remote) -> Space:
     """
     data = found.ask("trace_viewer", {"host": found.host})
     limits.note_objects(len(data))
-    events = decoded(data, found.server, _Trace).traceEvents
+    events = decoded(data, found.server, _RemoteTrace).traceEvents
     names = {event.pid: str(event.args.get("name", "")) for event in events if event.name == "process_name"}
     lines = {(one.pid, one.tid): str(one.args.get("name", "")) for one in events if one.name == "thread_name"}
     timed: dict[tuple[int, int], list[_Traced]] = defaultdict(list)

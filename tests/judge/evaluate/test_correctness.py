@@ -32,7 +32,7 @@ def test_a_run_is_kept_for_the_same_inputs_of_the_same_program(monkeypatch: pyte
         return (inputs[0].copy(),)
 
     monkeypatch.setattr(correctness, "run", counted)
-    monkeypatch.setattr(correctness, "_last", correctness._Run())
+    monkeypatch.setattr(correctness, "_last", correctness._ReferenceRun())
     for artifact, inputs in (("one", INPUTS), ("one", INPUTS), ("other", INPUTS), ("other", (*INPUTS[:2], np.ones(1)))):
         correctness._run_once(artifact, inputs)
     assert runs == ["one", "other", "other"]

@@ -21,7 +21,7 @@ from jaxlib.mlir import ir
 
 from harness.judge.evaluate.messages import ArtifactCheckRequest
 from harness.judge.evaluate.trace.fingerprint import fingerprint
-from harness.judge.evaluate.trace.kernels import Kernel, of_program
+from harness.judge.evaluate.trace.kernels import MosaicKernel, of_program
 from harness.judge.evaluate.trace.packages import digested
 from harness.sandbox.messages import Done, Rejected
 
@@ -147,7 +147,7 @@ def _work(operations: Counted) -> Counter[tuple[str, ...]]:
     return total
 
 
-def _require_steps(kernels: tuple[Kernel, ...], reported: set[int]) -> None:
+def _require_steps(kernels: tuple[MosaicKernel, ...], reported: set[int]) -> None:
     found = {kernel.steps for kernel in kernels}
     if None in found or found == reported:
         return

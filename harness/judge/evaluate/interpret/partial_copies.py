@@ -16,7 +16,7 @@ from jax._src.state import discharge, indexing
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _CopiedPart:
     """`sizes` elements of `whole` from `starts` on, along each axis; `squeezed` axes are left out of what is copied."""
 
     whole: Any
@@ -39,17 +39,17 @@ def copies_of_any_size() -> Iterator[None]:
         return _part(x, transforms, read) if _is_sized(transforms) else read(x, transforms)
 
     def write_part(x: Any, transforms: Any, value: Any) -> Any:
-        if not _is_sized(transforms) and not isinstance(value, _Part):
+        if not _is_sized(transforms) and not isinstance(value, _CopiedPart):
             return swap(x, transforms, value)
         if not _is_sized(transforms):
             # The target is all of what a static index gives.
             inner = read(x, transforms)
-            target = _Part(inner, (0,) * inner.ndim, inner.shape, ())
+            target = _CopiedPart(inner, (0,) * inner.ndim, inner.shape, ())
             return value, swap(x, transforms, _written(target, value))[1]
         *before, _ = transforms
         target = _part(x, transforms, read)
-        if not isinstance(value, _Part):
-            value = _Part(value, (0,) * value.ndim, value.shape, ())
+        if not isinstance(value, _CopiedPart):
+            value = _CopiedPart(value, (0,) * value.ndim, value.shape, ())
         return value, swap(x, before, _written(target, value))[1]
 
     discharge.transform_array, discharge.transform_swap_array = read_part, write_part
@@ -65,16 +65,16 @@ def _is_sized(transforms: Any) -> bool:
     return any(indexer.is_dynamic_size for indexer in indexers)
 
 
-def _part(x: Any, transforms: Sequence[Any], read: Any) -> _Part:
+def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
     *before, last = transforms
     sliced = discharge._maybe_convert_to_dynamic_slice(last) if isinstance(last, indexing.NDIndexer) else None
     if _is_sized(before) or sliced is None:
         raise NotImplementedError("a copy whose size is known at run time only, of a reference that is indexed further")
     starts, sizes, squeezed = sliced
-    return _Part(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))
+    return _CopiedPart(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))
 
 
-def _written(target: _Part, source: _Part) -> Any:
+def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
     """The whole of the target after the copy; what lies beyond the sizes stays as it is."""
     kept = [axis for axis in range(source.whole.ndim) if axis not in source.squeezed]
     free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]

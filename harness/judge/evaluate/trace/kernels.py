@@ -23,7 +23,7 @@ _LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class MosaicKernel:
     """One kernel in MLIR's generic form, and the steps of its grid: None where they are known at run time only."""
 
     text: str
@@ -52,23 +52,23 @@ def triton_text(config: dict[str, Any]) -> str:
     return triton.fingerprint_text(ir.StringAttr(config["ir"]).value_bytes)
 
 
-def of_program(module_text: str) -> tuple[Kernel, ...]:
+def of_program(module_text: str) -> tuple[MosaicKernel, ...]:
     """The kernels of an exported program (StableHLO text), in order."""
     with mlir.make_ir_context():
         return tuple(_found(ir.Module.parse(module_text).operation))
 
 
-def _found(operation: Any) -> Iterator[Kernel]:
+def _found(operation: Any) -> Iterator[MosaicKernel]:
     target = called(operation)
     if target == TPU_CALL:
         body = mosaic_config(operation)["custom_call_config"]["body"]
         text = mosaic.fingerprint_text(base64.b64decode(body))
-        yield Kernel(text=text, steps=_mosaic_steps(text))
+        yield MosaicKernel(text=text, steps=_mosaic_steps(text))
     elif target == TRITON_CALL:
         config = triton_config(operation)
         steps = math.prod(ir.IntegerAttr(config[f"grid_{axis}"]).value for axis in "xyz")
         text = _LIBRARY_EXPONENTIAL.sub(lambda found: f'"math.{found["name"]}"', triton_text(config))
-        yield Kernel(text=text, steps=steps)
+        yield MosaicKernel(text=text, steps=steps)
     for region in operation.regions:
         for block in region:
             for inner in block:

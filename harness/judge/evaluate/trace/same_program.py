@@ -36,14 +36,14 @@ def difference(small: Any, large: Any) -> str | None:
     of an array or of a grid, or off it by one. A kernel must not decide by a number that is equal at both, other
     than 0 and 1: it may be one that only a step of the larger grid reaches.
     """
-    return _Comparison(small, large).difference()
+    return _ProgramComparison(small, large).difference()
 
 
 class _Different(Exception):
     """Two parts of the programs are not the same; the text says which and where."""
 
 
-class _Comparison:
+class _ProgramComparison:
     """Two programs side by side; `_place` is where in them it is."""
 
     def __init__(self, small: Any, large: Any) -> None:

@@ -9,11 +9,13 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
-from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
+from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 from harness.sandbox.messages import Rejected
 
 PAGE = "docs/SEMANTICS.md"
-ENTRIES: dict[str, Entry] = {name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives}
+ENTRIES: dict[str, SemanticsEntry] = {
+    name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives
+}
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 

@@ -13,7 +13,7 @@ Kind = Literal["same", "modelled", "guarded", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SemanticsEntry:
     """Primitives that share an explanation. `guard` says why the kind is right, or why they are refused.
 
     `narrow_is_refused` holds where only float32 (and integers) are accepted, `option_is_refused` where one
@@ -29,8 +29,10 @@ class Entry:
     option_is_refused: bool = False
 
 
-def _entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **options: bool) -> Entry:
-    return Entry(primitives=tuple(names.split()), kind=kind, on_cpu=on_cpu, on_chip=on_chip, guard=guard, **options)
+def _entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **options: bool) -> SemanticsEntry:
+    return SemanticsEntry(
+        primitives=tuple(names.split()), kind=kind, on_cpu=on_cpu, on_chip=on_chip, guard=guard, **options
+    )
 
 
 _REFUSED = "not run"
@@ -254,7 +256,7 @@ CONTROL = (
     ),
 )  # fmt: skip
 
-SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Matrix products", PRODUCTS),
     ("Functions and quotients", FUNCTIONS),
     ("Arithmetic, comparisons, bits", ARITHMETIC),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.judge.evaluate.trace import contract, jaxprs, same_program
-from harness.judge.evaluate.trace.traced import Traced, traced_program
+from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
 from harness.operators.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 from harness.sandbox.messages import Rejected
@@ -17,7 +17,7 @@ _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wa
 _INTERPRETED_STEPS = 2048
 
 
-def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | None, Traced, str]:
+def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
     """The smallest shape that still has several steps along every axis that has them at the full shape.
 
     With its place among all, which is None for the full shape, and why it is that one then.
@@ -41,7 +41,7 @@ def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | No
     return None, full, why
 
 
-def at_full(full: Traced, *small: Traced) -> tuple[str, bool, tuple[str, ...]]:
+def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
     """Where `full` differs from a smaller program by more than sizes, whether to interpret it, else a warning why not.
 
     What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
@@ -66,7 +66,7 @@ def at_full(full: Traced, *small: Traced) -> tuple[str, bool, tuple[str, ...]]:
     )  # fmt: skip
 
 
-def _may_race(traced: Traced) -> bool:
+def _may_race(traced: TracedKernel) -> bool:
     """Whether it may matter when a step reads and writes memory.
 
     That is so for copies by hand, several cores, an output over an input, and an output block that may be visited
@@ -88,7 +88,7 @@ def _may_be_revisited(window: Window) -> bool:
     return window.fetches is None or window.fetches > math.prod(blocks)
 
 
-def _has_room(small: Statement, full: Traced) -> bool:
+def _has_room(small: Statement, full: TracedKernel) -> bool:
     """True where each block of the full shape fits, and several times where it does so at the full shape.
 
     Of the operands of kernels that bear the names of the problem's arrays and have their shapes.
@@ -106,8 +106,8 @@ def _has_room(small: Statement, full: Traced) -> bool:
 
 
 def second(
-    function: Callable[..., Any], full: Traced, reduced: Traced, why: str
-) -> tuple[Traced | None, tuple[str, ...]]:
+    function: Callable[..., Any], full: TracedKernel, reduced: TracedKernel, why: str
+) -> tuple[TracedKernel | None, tuple[str, ...]]:
     """The trace for the second shape; without one, a warning why no (other) shape is checked.
 
     `why` says that of the reduced one.

@@ -16,7 +16,7 @@ from harness.sandbox.messages import Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
+class TracedKernel:
     """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each equation's grid."""
 
     chip: Chip
@@ -27,7 +27,7 @@ class Traced:
     steps: Mapping[int, int]
 
 
-def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> Traced:
+def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
     """The program that the function is for the problem's inputs. Raises Rejected where no chip may be given it."""
     statement = problem.statement()
     shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
@@ -55,7 +55,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
         traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
     )
     steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
-    return Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
+    return TracedKernel(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:

@@ -99,7 +99,7 @@ class _Parts(ast.NodeTransformer):
         self._masks = names_of_masks
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        name = _called(node)
+        name = _called_name(node)
         if name == "astype" and isinstance(node.func, ast.Attribute):
             self.parts["dtype"] += ["astype", *map(ast.dump, node.args)]
             for argument in node.args:
@@ -112,7 +112,7 @@ class _Parts(ast.NodeTransformer):
             return kept
         if _CALLS.get(name) != "scratch":
             self.generic_visit(node)
-        return self._taken(_CALLS[name], node) if name in _CALLS else node
+        return self._take_part(_CALLS[name], node) if name in _CALLS else node
 
     def visit_keyword(self, node: ast.keyword) -> ast.AST | None:
         kind = _KEYWORDS.get(node.arg or "")
@@ -131,7 +131,7 @@ class _Parts(ast.NodeTransformer):
         if node.attr not in _DTYPES:
             return node
         self._compute_in(node)
-        return self._taken("dtype", node)
+        return self._take_part("dtype", node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         target = node.targets[0]
@@ -170,7 +170,7 @@ class _Parts(ast.NodeTransformer):
     def visit_ImportFrom(self, _: ast.ImportFrom) -> None:
         return None
 
-    def _taken(self, kind: Kind, node: ast.AST) -> ast.AST:
+    def _take_part(self, kind: Kind, node: ast.AST) -> ast.AST:
         self.parts[kind].append(ast.dump(node))
         return ast.Name(id=f"<{kind}>", ctx=ast.Load())
 
@@ -200,7 +200,7 @@ def _names_of_masks(tree: ast.AST) -> set[str]:
     ]
     for node in assigned:
         compares = isinstance(node.value, ast.Compare) and bool(_names(node.value) & names)
-        calls = {_called(call) for call in ast.walk(node.value) if isinstance(call, ast.Call)}
+        calls = {_called_name(call) for call in ast.walk(node.value) if isinstance(call, ast.Call)}
         if compares or any(_CALLS.get(name) == "mask" for name in calls):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
@@ -209,14 +209,14 @@ def _names_of_masks(tree: ast.AST) -> set[str]:
 def _skips(node: ast.FunctionDef) -> ast.expr | None:
     """The condition of a `pl.when` that is not that of a first or last step."""
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and _called(decorator) == "when" and decorator.args:
+        if isinstance(decorator, ast.Call) and _called_name(decorator) == "when" and decorator.args:
             condition = decorator.args[0]
             is_step = isinstance(condition, ast.Compare) and isinstance(condition.ops[0], ast.Eq)
             return None if is_step else condition
     return None
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""

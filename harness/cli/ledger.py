@@ -92,7 +92,7 @@ def _since(text: str | None, ledger: Ledger, found: table.ScaledTable) -> int | 
             known = f"one of the attempts {min(numbers)} to {max(numbers)}"
             raise UsageError("unknown-attempt", f"expected --since to name {known}, got {text}")
         return int(text)
-    begun = bulk_read.whole(ledger.place, [one.then for one in found.rows])
+    begun = bulk_read.read_all(ledger.place, [one.then for one in found.rows])
     days = [(held.attempt.started[:10], held.row.number) for held in begun if held.attempt is not None]
     # After the last attempt: none matches.
     return next((number for day, number in days if day >= text), max(numbers) + 1)

@@ -17,7 +17,7 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import Ledger, git, table
-from harness.ledger.bulk_read import whole
+from harness.ledger.bulk_read import read_all
 from harness.loop.gain import gain
 from harness.records import Recheck, Row, ScaledRow
 from harness.records.titles import title_moves
@@ -145,7 +145,7 @@ def _entries(
         raise RatchetError("no-attempts", 'no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
     words = _rechecks(scaled)
     found: list[Entry] = []
-    for place, (name, held) in enumerate(zip(_ids(rows), whole(ledger.place, rows), strict=True)):
+    for place, (name, held) in enumerate(zip(_ids(rows), read_all(ledger.place, rows), strict=True)):
         found.append(entry_of(name, drawn[place], held, found, files, page_folder, words[place]))
     for move in title_moves(rows):
         for took in move.took:

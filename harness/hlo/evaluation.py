@@ -145,7 +145,7 @@ class _Writer:
         if instruction.target == "AllocateBuffer":
             return self._unset(instruction.shape, frame)
         if opcode == "convert" and self._cuts_fractions(instruction):
-            return self._whole(instruction, operands[0], frame)
+            return self._truncate(instruction, operands[0], frame)
         if opcode == "bitcast":
             return self._bitcast(instruction, operands[0], frame)
         if opcode in _NOT_HERE:
@@ -217,7 +217,7 @@ class _Writer:
         kinds = [array.dtype for shape in (source, instruction.shape) for array in arrays(shape)]
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
-    def _whole(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
+    def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
         """The number without its fraction; what machines make of one that no integer holds differs."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]

@@ -192,7 +192,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
         return _named_sharding(tokens, start)
     kind = tokens.name()
     if kind != "devices":
-        _rest(tokens)
+        _skip_group(tokens)
         return Sharding(text=_since(tokens, start), kind=kind)
     tokens.expect("=")
     tile, order = _iota(tokens)
@@ -205,7 +205,7 @@ def read_sharding(tokens: Tokens, *, is_member: bool = False) -> Sharding:
             tokens.expect("=")
             replicated = tokens.group().count(",") + 1
         else:
-            _rest(tokens)
+            _skip_group(tokens)
             break
     parts = tile[: len(tile) - replicated]
     return Sharding(text=_since(tokens, start), kind="devices", parts=parts, tile=tile, order=order)
@@ -237,13 +237,13 @@ def _named_sharding(tokens: Tokens, start: int) -> Sharding:
             if split:
                 tokens.expect(",")
             split.append(_axis_references(tokens, axes))
-    _rest(tokens)
+    _skip_group(tokens)
     parts = tuple(math.prod(size for _, _, size in places) for places in split)
     text = _since(tokens, start)
     return Sharding(text=text, kind="mesh", parts=parts, order=order, axes=axes, split=tuple(split))
 
 
-def _rest(tokens: Tokens) -> None:
+def _skip_group(tokens: Tokens) -> None:
     """Takes everything up to the brace that closes the present group, and it."""
     while not tokens.skip("}"):
         if tokens.peek().kind == "end":

@@ -42,7 +42,7 @@ class Tables:
         key = name, element
         if key not in self._values:
             try:
-                plain = None if element else self._stated(name)
+                plain = None if element else self._stated_values(name)
                 self._values[key] = evaluated(self._module, name, element, self._argument) if plain is None else plain
             except (NotEvaluated, RecursionError, LookupError, ValueError, OverflowError):
                 self._values[key] = None
@@ -75,7 +75,7 @@ class Tables:
         arguments = entry.parameters.values() if entry is not None else ()
         return tuple(dict.fromkeys(name for one in arguments for name in (one.name, one.op_name) if name))
 
-    def _stated(self, name: str) -> Values | None:
+    def _stated_values(self, name: str) -> Values | None:
         """The value of an argument, of a constant, or of a copy of either, which need not be computed."""
         instruction = self._module.instructions.get(name)
         while instruction is not None and instruction.opcode in _COPIES and instruction.operands:

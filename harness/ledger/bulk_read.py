@@ -24,7 +24,7 @@ class Held:
     complaint: str = ""
 
 
-def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
+def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
     From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in
@@ -70,7 +70,7 @@ def _logged(place: Place) -> Iterator[Held]:
                 row = messages.row_of(commit.message, where)
             except RecordError:
                 continue
-            yield _held(row, data, kernel, where)
+            yield _decode(row, data, kernel, where)
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
@@ -81,7 +81,7 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
             row, document = record.row(), record.document()
         except RecordError:
             continue
-        yield _held(row, document, None, record.where)
+        yield _decode(row, document, None, record.where)
     committed = {
         name: entry for name, entry in history.committed_names(place).items() if experiments.number_of(name) in numbers
     }
@@ -97,10 +97,10 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
             row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
         except RecordError:
             continue
-        yield _held(row, data, None, where)
+        yield _decode(row, data, None, where)
 
 
-def _held(row: Row, data: bytes | None, text: bytes | None, where: str) -> Held:
+def _decode(row: Row, data: bytes | None, text: bytes | None, where: str) -> Held:
     attempt, complaint = None, f"{where} cannot be read; `fsck` says what to do"
     if data is not None:
         try:

@@ -71,7 +71,7 @@ def _settled(output: bytes) -> bytes | None:
     parts: list[bytes] = []
     end = 0
     for conflict in _CONFLICT.finditer(output):
-        lines = _both(*(side.splitlines(keepends=True) for side in conflict.groups()))
+        lines = _merge_edits(*(side.splitlines(keepends=True) for side in conflict.groups()))
         if lines is None:
             return None
         parts += [output[end : conflict.start()], *lines]
@@ -79,7 +79,7 @@ def _settled(output: bytes) -> bytes | None:
     return b"".join((*parts, output[end:]))
 
 
-def _both(mine: list[bytes], old: list[bytes], new: list[bytes]) -> list[bytes] | None:
+def _merge_edits(mine: list[bytes], old: list[bytes], new: list[bytes]) -> list[bytes] | None:
     """`old` with the changes of both; None where they overlap, or insert different lines at one place."""
     edits = sorted(
         {

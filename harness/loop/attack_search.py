@@ -73,7 +73,7 @@ class Target:
             export = ExportRequest(artifact=str(plan.written(f"{shape}.cpu")), shape=shape)
             self._ask(candidate, "export_cpu", export, Done, plan.policy.correctness_seconds)
             kept = plan.scratch / f"{shape}.cpu"
-            failure = handover.taken(plan.written(f"{shape}.cpu"), kept, "correctness")
+            failure = handover.take_over(plan.written(f"{shape}.cpu"), kept, "correctness")
             if failure is not None:
                 raise RatchetError(failure.kind, failure.message)
             self._artifacts[shape] = str(kept)

@@ -62,7 +62,7 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
             dialogue.ask(child, "export_cpu", export, Done, kernel.policy.correctness_seconds, label="export")
             problem = kernel.problem if reduced is None else tuple(kernel.problem.reduced())[reduced]
         program = scratch / "program"
-        failure = handover.taken(written, program, "contract")
+        failure = handover.take_over(written, program, "contract")
         if failure is not None:
             raise RatchetError(failure.kind, failure.message)
         subject = CaptureSubject(

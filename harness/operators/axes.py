@@ -96,7 +96,7 @@ class Operator(ABC):
     def reduced(self: Own) -> Iterator[Own]:
         """The same at shorter lengths, the cheapest first, with few of what is counted."""
         axes = {name: one for name, one in self._axes.items() if one.few is None and not one.multiple}
-        wholes = {name: whole for name in axes if (whole := self._whole(name)) is not None}
+        wholes = {name: whole for name in axes if (whole := self._longest(name)) is not None}
         free = [name for name in wholes if not axes[name].along]
         for some in shortened([(self.shortest(name), wholes[name]) for name in free]):
             lengths = dict(zip(free, some, strict=True))
@@ -112,7 +112,7 @@ class Operator(ABC):
         changes = {}
         for name, one in self._axes.items():
             whole, longer = getattr(self, name), (getattr(small, name) or 0) * 3 // 2
-            if one.is_uneven and whole == self._whole(name) and longer < (whole or 0):
+            if one.is_uneven and whole == self._longest(name) and longer < (whole or 0):
                 changes[name] = longer
         return self._resized(small, changes, "fewer") if changes else None
 
@@ -129,7 +129,7 @@ class Operator(ABC):
         own: Any = self
         return {one.name: one.metadata["axis"] for one in fields(own) if one.metadata}
 
-    def _whole(self, name: str) -> int | None:
+    def _longest(self, name: str) -> int | None:
         """The longest of the lengths along this one; None for a field that this problem does not use."""
         home = self._axes[name].along or name
         lengths = [getattr(self, other) for other, one in self._axes.items() if home in (other, one.along)]

@@ -57,18 +57,18 @@ def complaints(problem: Problem) -> tuple[str, ...]:
     try:
         small = next(iter(problem.reduced()), problem)
     except (*MISTAKES, RatchetError) as error:
-        return (f"reduced() raised {_said(error)}",)
+        return (f"reduced() raised {_describe(error)}",)
     for name, rule in _RULES.items():
         try:
             found += rule(problem, small)
         except (*MISTAKES, RatchetError) as error:
-            found.append(f"{name} cannot be tried: {_said(error)}")
+            found.append(f"{name} cannot be tried: {_describe(error)}")
         if found:
             break
     return tuple(found)
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -330,10 +330,10 @@ def _probes(problem: Problem, small: Problem) -> Iterator[str]:
         if probes != small.probes(full, _SEEDS[0]):
             yield f"expected equal probes(full={full}) for equal seeds"
         for probe in probes:
-            yield from _one(small, probe)
+            yield from _probe_complaints(small, probe)
 
 
-def _one(small: Problem, probe: Any) -> Iterator[str]:
+def _probe_complaints(small: Problem, probe: Any) -> Iterator[str]:
     outputs = small.statement().outputs
     inputs = small.make_inputs(probe.family, _SEEDS[0])
     after_change = changed(probe, inputs)

@@ -23,7 +23,7 @@ def prepare(asked: Asked) -> StatedContest:
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
         return StatedContest(
             chip=chip,
-            problems=tuple(map(_answered, members)),
+            problems=tuple(map(_answer, members)),
             may_lose=problem.may_lose if isinstance(problem, Suite) else None,
         )
     except (*MISTAKES, ValueError) as error:
@@ -68,22 +68,22 @@ def _loaded(asked: Asked) -> tuple[Any, str]:
     return problem, chip
 
 
-def _answered(member: Member) -> Answered:
+def _answer(member: Member) -> Answered:
     """What does not answer here is named by `complain` before anything is judged."""
     problem = member.problem
     return Answered(
         name=member.name, weight=member.weight, function=member.function, statement=problem.statement(),
-        full=tuple(_tried(lambda: problem.families(True), ())),
-        small=tuple(_tried(lambda: problem.families(False), ())),
-        reduced=_tried(lambda: tuple(_shapes(problem)), ()),
-        probes=_tried(lambda: tuple(probe.name for probe in problem.probes(True, 0)), ()),
-        timing=_tried(lambda: _timing(problem), {}),
+        full=tuple(_answer_or(lambda: problem.families(True), ())),
+        small=tuple(_answer_or(lambda: problem.families(False), ())),
+        reduced=_answer_or(lambda: tuple(_shapes(problem)), ()),
+        probes=_answer_or(lambda: tuple(probe.name for probe in problem.probes(True, 0)), ()),
+        timing=_answer_or(lambda: _timing(problem), {}),
         pickled=pickle.dumps(problem),
         is_own=prepare_module.is_prepare(type(problem).__module__),
     )  # fmt: skip
 
 
-def _tried(answer: Any, otherwise: Any) -> Any:
+def _answer_or(answer: Any, otherwise: Any) -> Any:
     try:
         return answer()
     except MISTAKES:

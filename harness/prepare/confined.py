@@ -107,7 +107,7 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
     Raises RatchetError `bad-prepare`, and `unconfined-prepare` where this kernel cannot confine the child.
     """
-    found = _asked(source, path, "prepare", StatedContest)
+    found = _ask_child(source, path, "prepare", StatedContest)
     if found.error:
         raise RatchetError("bad-prepare", f"{path}: {found.error}")
     problems = tuple(Confined(source, path, answered) for answered in found.problems)
@@ -122,10 +122,10 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
 def complaints(source: bytes, path: str) -> tuple[str, ...]:
     """What its problems do not keep of what every problem must keep. Raises as `read` does."""
-    return _asked(source, path, "complain", Complaints).found
+    return _ask_child(source, path, "complain", Complaints).found
 
 
-def _asked(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
+def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
     if confinement.offered(True).landlock is None:
         raise RatchetError(
             "unconfined-prepare",

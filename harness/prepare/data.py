@@ -81,7 +81,7 @@ class _Reader:
         function, chip = names["problem"], names["CHIP"]
         if not isinstance(function, _Function):
             raise _NotDataError
-        return self._called(function, [], {}), chip
+        return self._call_function(function, [], {}), chip
 
     def _statement(self, node: ast.stmt, names: dict[str, Any]) -> tuple[Any, ...]:
         """Does what the statement says; a value in a tuple is what it returns."""
@@ -113,7 +113,7 @@ class _Reader:
             case _:
                 raise _NotDataError
 
-    def _called(self, function: _Function, given: list[Any], named: dict[str, Any]) -> Any:
+    def _call_function(self, function: _Function, given: list[Any], named: dict[str, Any]) -> Any:
         """What a function of the file returns: of plain parameters, without defaults."""
         arguments = function.node.args
         if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kw_defaults or arguments.posonlyargs:
@@ -163,7 +163,7 @@ class _Reader:
             case ast.Subscript(value=value, slice=index):
                 return self._value(value, names)[self._value(index, names)]
             case ast.GeneratorExp() | ast.ListComp():
-                return list(self._each(node.elt, node.generators, names))
+                return list(self._elements(node.elt, node.generators, names))
             case ast.Call(func=ast.Name() as called, args=args, keywords=keywords):
                 return self._call(called, args, keywords, names)
         raise _NotDataError
@@ -181,7 +181,7 @@ class _Reader:
                 raise _NotDataError
             named |= more
         if isinstance(function, _Function):
-            return self._called(function, given, named)
+            return self._call_function(function, given, named)
         if function in (zip, enumerate):
             return list(function(*given, **named))
         if function in _FUNCTIONS.values():
@@ -196,7 +196,9 @@ class _Reader:
             return stated
         raise _NotDataError
 
-    def _each(self, element: ast.expr, generators: list[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Any]:
+    def _elements(
+        self, element: ast.expr, generators: list[ast.comprehension], names: Mapping[str, Any]
+    ) -> Iterator[Any]:
         first, *rest = generators
         if first.is_async:
             raise _NotDataError
@@ -204,7 +206,7 @@ class _Reader:
             inner = dict(names)
             self._bind(first.target, value, inner)
             if all(self._value(test, inner) for test in first.ifs):
-                yield from self._each(element, rest, inner) if rest else [self._value(element, inner)]
+                yield from self._elements(element, rest, inner) if rest else [self._value(element, inner)]
 
     def _text(self, part: ast.expr, names: Mapping[str, Any]) -> str:
         match part:

@@ -10,7 +10,7 @@ from harness.records import Failure, Stage
 _LIMIT_BYTES = 1 << 30
 
 
-def taken(written: Path, kept: Path, stage: Stage) -> Failure | None:
+def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
     """Copies `written`, in a child's folder, to `kept`, where it cannot write; what is wrong with it if it is no file.
 
     A link would hand over a file of somebody else, a pipe would wait for ever.

@@ -13,7 +13,7 @@ from ledger_fixtures import candidate, four_attempts, git, new_repository, numbe
 from harness.errors import RatchetError
 from harness.files import refuse_links
 from harness.ledger import Ledger, history, packed
-from harness.ledger.bulk_read import whole
+from harness.ledger.bulk_read import read_all
 from harness.ledger.codec import RecordError, encode_attempt, value_text
 from harness.ledger.fsck import audit
 from harness.ledger.packing import Packing, pack, summary
@@ -56,7 +56,7 @@ def view(ledger: Ledger) -> list[Any]:
         rows, skipped, ledger.next_number(), champion and champion.number,
         [history.attempt(ledger.place, row.number) for row in rows],
         [history.candidate(ledger.place, row.number) for row in rows],
-        [(held.row, held.attempt, held.candidate, held.complaint) for held in whole(ledger.place, rows)],
+        [(held.row, held.attempt, held.candidate, held.complaint) for held in read_all(ledger.place, rows)],
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from harness.cli import main
 from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
-from harness.ledger.bulk_read import whole
+from harness.ledger.bulk_read import read_all
 from harness.records import Latency, Verdict
 from harness.render.page import source
 from harness.render.page.overview import moved_by
@@ -242,7 +242,7 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
     original = Ledger.open(contest)
     four_attempts(original)
     clone = plain_clone(contest, tmp_path / "clone")
-    here, there = (whole(one.place, history.rows(one.place)[0]) for one in (original, clone))
+    here, there = (read_all(one.place, history.rows(one.place)[0]) for one in (original, clone))
     assert [held.row.number for held in there] == [1, 2, 3, 4]
     # The rejected kernel is in no commit there: it is made from its diff.
     assert [held.candidate for held in there] == [held.candidate for held in here]

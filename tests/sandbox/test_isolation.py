@@ -222,12 +222,12 @@ def test_a_blindly_forged_answer_is_told_from_a_crash(tmp_path: Path) -> None:
 def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (tmp_path / "program").write_bytes(b"bytes")
-    assert handover.taken(tmp_path / "program", kept, "static") is None
+    assert handover.take_over(tmp_path / "program", kept, "static") is None
     assert kept.read_bytes() == b"bytes"
     (tmp_path / "link").symlink_to(tmp_path / "program")
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "pipe", "nothing"):
-        failure = handover.taken(tmp_path / name, tmp_path / "other", "static")
+        failure = handover.take_over(tmp_path / name, tmp_path / "other", "static")
         assert failure is not None
         assert failure.kind == "forged-result"
     assert not (tmp_path / "other").exists()

@@ -303,7 +303,7 @@ GUARDS = (
         "every machine",
         "gain_of_one_constant",
         "judge/verdict/compare_resimulated.py",
-        "def _lost(resimulated): return ''",
+        "def _loss_sentence(resimulated): return ''",
     ),
     _guard("control", "slowed_baseline", "judge/verdict/compare_measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard(

@@ -161,7 +161,7 @@ def around(seen: Observed) -> RuleCase | None:
         )
     return RuleCase(
         observation=f"{'; '.join(said)} {seen.label}",
-        suggestion=_without(seen, others, moves),
+        suggestion=_how_to_avoid(seen, others, moves),
         gain=min(share, 1.0) if others else None,
         gain_source=SCHEDULE,
         knob="copies",
@@ -175,7 +175,7 @@ def _named(ops: Sequence[OpTime]) -> str:
     return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
 
 
-def _without(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
+def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     advice = []

@@ -101,7 +101,7 @@ def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
 def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: TraceReply = answer.reply
     platform = plan.chip.platform
-    failure = handover.taken(plan.written(platform), plan.artifact(platform), "static")
+    failure = handover.take_over(plan.written(platform), plan.artifact(platform), "static")
     if failure is not None:
         return state.failing(answer.rank, failure), ()
     state = replace(state, trace=reply, program_keys=plan.program_keys())
@@ -134,7 +134,7 @@ def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest
         # libtpu says so as well, after seconds to minutes.
         yield KnownAnswer(request, Failure(stage="compile", kind="vmem-exceeded", message=exceeds_vmem))
         return
-    seen = _seen(plan, state)
+    seen = _known_program(plan, state)
     if seen is None:
         yield request
         return
@@ -143,7 +143,7 @@ def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest
     yield KnownAnswer(request, seen)
 
 
-def _seen(plan: Plan, state: State) -> Seen | None:
+def _known_program(plan: Plan, state: State) -> Seen | None:
     """The findings of an earlier evaluation about the exported program; its files are put where the compiler writes."""
     programs = plan.request.programs
     if programs is None:
@@ -204,7 +204,7 @@ def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     asked: ExportRequest = answer.request
     is_full = asked.shape == "full"
     kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
-    failure = handover.taken(plan.written("cpu" if is_full else asked.shape), kept, "correctness")
+    failure = handover.take_over(plan.written("cpu" if is_full else asked.shape), kept, "correctness")
     if failure is not None:
         return state.failing(answer.rank, failure), ()
     program = ReferenceProgram(path=kept, shape=asked.shape)

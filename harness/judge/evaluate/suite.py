@@ -53,7 +53,7 @@ def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
         if first.claims
         else None,
         trace=_trace(suite, members),
-        warnings=_said((name, found.warnings) for name, found in named),
+        warnings=_merge_warnings((name, found.warnings) for name, found in named),
         latency=_latency(suite, named),
         stages=tuple(replace(stage, stage=f"{name} {stage.stage}") for name, found in named for stage in found.stages),
         failure=of_member(names[len(members) - 1], failure),
@@ -110,7 +110,7 @@ def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency
     )
 
 
-def _said(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+def _merge_warnings(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
     """What is said of members, with the name of each; what is said of all of them, once and without."""
     each = [*sentences]
     of_all = [sentence for sentence in each[0][1] if all(sentence in others for _, others in each)]

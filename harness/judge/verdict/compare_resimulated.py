@@ -23,7 +23,11 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
     nominal ones of other times than were judged, nobody knows: inconclusive. Of a suite no member may lose more than
     it may on any of them.
     """
-    doubt = _unusable(candidate, champion, resimulated) or _lost(resimulated) or _members_lost(candidate, resimulated)
+    doubt = (
+        _unusable(candidate, champion, resimulated)
+        or _loss_sentence(resimulated)
+        or _members_lost(candidate, resimulated)
+    )
     if doubt:
         return replace(verdict, outcome="inconclusive", reasons=(doubt, *verdict.reasons), resimulated=resimulated)
     return replace(verdict, reasons=(*verdict.reasons, summary(resimulated)), resimulated=resimulated)
@@ -62,7 +66,7 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
     return ""
 
 
-def _lost(resimulated: tuple[Resimulation, ...]) -> str:
+def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
     """What is to be said of the machine on which the gain is lost, or not known; "" where there is none."""
     for run in resimulated:
         if run.time_ratio is None:

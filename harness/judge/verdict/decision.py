@@ -66,7 +66,7 @@ def decide(
         return Verdict(outcome="inconclusive", reasons=doubts)
     own = _latency(candidate)
     if champion is None:
-        time = f"{seconds(_known(candidate))}, {_label(own.source, chip)}"
+        time = f"{seconds(_known_seconds(candidate))}, {_label(own.source, chip)}"
         reason = f"all {len(candidate.all_checks)} checks passed; judged on its own, against no champion: {time}"
         return Verdict(outcome="accept", reasons=(reason,))
     _require_comparable(candidate, champion, chip)
@@ -134,7 +134,7 @@ def _simulated(
     moved: tuple[Change, ...],
     looked_at: int = 1,
 ) -> Verdict:
-    ours, theirs = _known(candidate), _known(champion)
+    ours, theirs = _known_seconds(candidate), _known_seconds(champion)
     ruling = compare_simulated.rule(theirs, ours, compare_simulated.uncertainty(candidate, champion), policy, looked_at)
     times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
     mean = ", weighted geometric means over the suite" if candidate.members else ""
@@ -313,7 +313,7 @@ def _latency(evidence: Evidence) -> Latency:
     return evidence.latency
 
 
-def _known(evidence: Evidence) -> float:
+def _known_seconds(evidence: Evidence) -> float:
     known = roofline.latency_seconds(evidence)
     if known is None:
         raise ValueError("expected a known latency, got none")

@@ -56,7 +56,7 @@ def numbers(
                 f"the record decides. {fetch(place)}",
             )
         before = known
-    missing = _missing({known.row.number for known in (*logged, *filed)})
+    missing = _ranges_missing({known.row.number for known in (*logged, *filed)})
     if missing and all_read:
         yield finding(
             "missing-attempt", place.name, f"attempts {_listed(missing)} are neither logged nor filed", fetch(place)
@@ -302,7 +302,7 @@ def _equal(old: object, new: object) -> bool:
     return old == new
 
 
-def _missing(have: Set[int]) -> list[str]:
+def _ranges_missing(have: Set[int]) -> list[str]:
     """The numbers between 1 and the highest that are not there, as ranges: one record may have any number."""
     found = []
     before = 0

@@ -105,7 +105,11 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
         except RecordError as error:
             findings.append(_unreadable(error, f"{place.experiments}/{name}", "move it away: it is no record"))
     both = [(name, data, "") for name, data in here.items()]
-    both += [(name, data, " at HEAD") for name, data in at_head.items() if not _same(place, name, here.get(name), data)]
+    both += [
+        (name, data, " at HEAD")
+        for name, data in at_head.items()
+        if not _is_as_at_head(place, name, here.get(name), data)
+    ]
     for name, data, suffix in both:
         where = f"{place.experiments}/{name}{suffix}"
         try:
@@ -121,7 +125,7 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
     return found
 
 
-def _same(place: Place, name: str, here: bytes | None, at_head: bytes | None) -> bool:
+def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes | None) -> bool:
     """True if the working tree's file is what HEAD has, line endings and filters aside."""
     if here is None or at_head is None:
         return False

@@ -101,7 +101,7 @@ def _of_record(known: HeldAttempt) -> Iterator[tuple[str, str]]:
     for name, evidence in (("", attempt.evidence), ("its champion's ", attempt.champion_evidence)):
         if evidence is None:
             continue
-        if evidence.chip != key.chip or any(one.problem != stated for one, stated in _stated(evidence)):
+        if evidence.chip != key.chip or any(one.problem != stated for one, stated in _member_statements(evidence)):
             yield "key", f"{name}evidence is of another chip or problem than it says"
         if schema_of(known.data) >= _STATED_SINCE and _problem(evidence, key) != key.problem:
             yield "key", f"{name}statement is not the problem {key.problem} of its key"
@@ -120,7 +120,7 @@ def _problem(evidence: Evidence, key: Key) -> str:
     return problem_digest(evidence.problem) if key.timing else statement_digest(evidence.problem)
 
 
-def _stated(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
+def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
     """Each member of a suite with what the suite states of it."""
     for named, member in evidence.named_members:
         yield member, named.statement

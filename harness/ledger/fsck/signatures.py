@@ -45,7 +45,7 @@ def unsigned(
             f"expected --signed-by a file of allowed signers, or the 40 hex digits of an OpenPGP key, got {who!r}",
         )
     own = [*(commit.id for commit in commits), *(one.commit for one in accepted)]
-    said = _said(place, own, who, is_openpgp=is_openpgp)
+    said = _signature_complaints(place, own, who, is_openpgp=is_openpgp)
     remedy = "trust what it holds no more than an unsigned record; `replay` judges a kernel.py again"
     found = [
         finding("not-signed", f"{kind} {commit[:12]}", said[commit], remedy)
@@ -80,7 +80,7 @@ def _texts_in(place: Place, blobs: Iterable[str]) -> set[str]:
     return found
 
 
-def _said(place: Place, commits: Sequence[str], who: str, *, is_openpgp: bool) -> dict[str, str]:
+def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_openpgp: bool) -> dict[str, str]:
     """For each commit what is wrong with its signature, empty where they signed it."""
     if not commits:
         return {}

@@ -79,7 +79,7 @@ class _Drawn:
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
                 stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
         name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
-        return probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
+        return probe(name, family, regions, moves, [*stays, *self._other_heads(self._readers(kv_head))])
 
     def keys(self) -> Probe:
         """One block of keys of one key/value head."""
@@ -89,12 +89,12 @@ class _Drawn:
         for head in self._readers(kv_head):
             # A row that sees only a few of these keys may see too little of them to move.
             well = self._seeing(kv_head, keys.stop - 1, (keys.start + keys.stop) // 2)
-            moves.append(self._whole(self._rows(head, well)))
+            moves.append(self._all_columns(self._rows(head, well)))
             blind = self._blind(self._seeing(kv_head, keys.start, keys.stop - 1))
-            stays += [self._whole(self._rows(head, positions)) for positions in blind]
+            stays += [self._all_columns(self._rows(head, positions)) for positions in blind]
         name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
         region = self._region(_K, kv_head, keys, self._columns, -1.0)
-        return probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
+        return probe(name, "normal", [region], moves, [*stays, *self._other_heads(self._readers(kv_head))])
 
     def queries(self) -> Probe:
         """One block of queries of one head."""
@@ -120,8 +120,8 @@ class _Drawn:
         heads = range(shape.batch * shape.heads)
         # A row that sees one or two of them only may by chance give them hardly any weight before and after.
         sighted = range(middle + ENOUGH_KEYS, shape.sequence)
-        moves = [self._whole(self._rows(head, sighted)) for head in heads]
-        stays = [self._whole(self._rows(head, range(middle))) for head in heads]
+        moves = [self._all_columns(self._rows(head, sighted)) for head in heads]
+        stays = [self._all_columns(self._rows(head, range(middle))) for head in heads]
         return probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
 
     def past(self, window: int) -> Probe:
@@ -141,16 +141,16 @@ class _Drawn:
         # These see no others.
         inside = range(max(0, ENOUGH_KEYS - self._offset), keys.stop - self._offset)
         behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
-        moves = [self._whole(self._rows(head, inside)) for head in heads]
-        stays = [self._whole(self._rows(head, behind)) for head in heads]
+        moves = [self._all_columns(self._rows(head, inside)) for head in heads]
+        stays = [self._all_columns(self._rows(head, behind)) for head in heads]
         return probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
 
     def _of_queries(self, head: int, rows: range, name: str) -> Probe:
-        moves = [self._whole(self._rows(head, part)) for part in self._sighted(head, rows)]
+        moves = [self._all_columns(self._rows(head, part)) for part in self._queries_with_keys(head, rows)]
         before, after = range(rows.start), range(rows.stop, self._shape.sequence)
-        stays = [self._whole(self._rows(head, part)) for part in (before, after)]
+        stays = [self._all_columns(self._rows(head, part)) for part in (before, after)]
         region = self._region(_Q, head, rows, self._columns, -1.0)
-        return probe(name, "normal", [region], moves, [*stays, *self._others(range(head, head + 1))])
+        return probe(name, "normal", [region], moves, [*stays, *self._other_heads(range(head, head + 1))])
 
     @property
     def _columns(self) -> range:
@@ -172,7 +172,7 @@ class _Drawn:
             start, stop = max(start, int(begin[0])), min(stop, int(end[1]))
         return range(start, max(start, stop))
 
-    def _sighted(self, head: int, rows: range) -> Iterator[range]:
+    def _queries_with_keys(self, head: int, rows: range) -> Iterator[range]:
         """Those of these queries of a head that see enough keys to depend on the query, in stretches."""
         first, end = self._shape.seen(np.arange(rows.start, rows.stop))
         entry = head // self._shape.heads
@@ -188,17 +188,17 @@ class _Drawn:
         """The heads that read this key/value head, batch entries counted through."""
         return range(kv_head * self._group, (kv_head + 1) * self._group)
 
-    def _others(self, heads: range) -> Iterator[Part]:
+    def _other_heads(self, heads: range) -> Iterator[Part]:
         """All rows of all heads but these."""
         sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
         for some in (range(heads.start), range(heads.stop, total)):
-            yield self._whole(range(some.start * sequence, some.stop * sequence))
+            yield self._all_columns(range(some.start * sequence, some.stop * sequence))
 
     def _rows(self, head: int, positions: range) -> range:
         start = head * self._shape.sequence
         return range(start + positions.start, start + positions.stop)
 
-    def _whole(self, rows: range) -> Part:
+    def _all_columns(self, rows: range) -> Part:
         return Part(rows=rows, columns=self._columns)
 
     def _even(self, head: int, positions: range, family: str) -> Iterator[range]:

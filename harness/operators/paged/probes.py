@@ -99,7 +99,7 @@ class _Drawn:
             if cache.has_newest:
                 regions += cache.everywhere(CacheSlots(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
         name = f"keys and values of sequence {number}, and what no sequence has,"
-        return probe(name, self._family, regions, [self._all_heads(own.tokens)], self._others(own.tokens))
+        return probe(name, self._family, regions, [self._all_heads(own.tokens)], self._other_tokens(own.tokens))
 
     def queries(self) -> Probe:
         """One block of queries."""
@@ -111,7 +111,9 @@ class _Drawn:
             moves.append(self._all_heads(range(max(block.start, first), min(block.stop, sequence.tokens.stop))))
         ranges = (block, range(self._heads), range(self._cache.head_dim))
         name = f"queries {block.start} to {block.stop - 1}"
-        return probe(name, self._family, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._others(block))
+        return probe(
+            name, self._family, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._other_tokens(block)
+        )
 
     def future(self) -> Probe:
         """Of every sequence all keys and values that the first of its queries must not see."""
@@ -157,6 +159,6 @@ class _Drawn:
         rows = range(tokens.start * self._heads, tokens.stop * self._heads)
         return Part(rows=rows, columns=range(self._cache.head_dim))
 
-    def _others(self, tokens: range) -> list[Part]:
+    def _other_tokens(self, tokens: range) -> list[Part]:
         """All rows of all tokens but these."""
         return [self._all_heads(range(tokens.start)), self._all_heads(range(tokens.stop, self._tokens))]

@@ -80,7 +80,7 @@ def snapshots(
                 "XProf takes them from the history that a TPU's profiler keeps, and a CPU's keeps none. "
                 "ratchet.sh profile captures calls instead",
             )
-        yield _kept(found, program.kernel.profiles / RUNS / session(number))
+        yield _keep(found, program.kernel.profiles / RUNS / session(number))
     program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
 
 
@@ -96,7 +96,7 @@ def require_free(port: int) -> None:
             ) from error
 
 
-def _kept(files: tuple[str, ...], run: Path) -> tuple[Path, ...]:
+def _keep(files: tuple[str, ...], run: Path) -> tuple[Path, ...]:
     with refusals_in_words(f"writing {run}"):
         run.mkdir(parents=True)
         return tuple(Path(shutil.move(file, run / Path(file).name)) for file in files)

@@ -28,13 +28,13 @@ def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
         (finding for rule in RULES for finding in rule(subject)),
         title=f"flags of {found.subject}",
         origin="static",
-        notes=(*_asked(subject), *found.notes, *_left_out(found)),
+        notes=(*_answering_libraries(subject), *found.notes, *_left_out(found)),
         why_empty="no rule finds anything here",
     )
     return (listed, _settings(found, ranked)), any(finding.severity in _FAILING for finding in ranked)
 
 
-def _asked(subject: RuleSubject) -> Iterator[str]:
+def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
     """Which libraries answered, and which could not."""
     for answers, variable in ((subject.known.jaxlib, "XLA_FLAGS"), (subject.known.libtpu, "LIBTPU_INIT_ARGS")):
         count = sum(s.variable == variable and s.is_final for s in subject.found.settings)

@@ -39,11 +39,11 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
     return replace(
         run,
         dispatched=tuple(sorted(dispatched, key=lambda one: -one.seconds)),
-        own_seconds=_own(capture, window, [one for found in spans.values() for one in found]),
+        own_seconds=_own_seconds(capture, window, [one for found in spans.values() for one in found]),
     )
 
 
-def _own(capture: Capture, window: Period, handed_over: list[Interval]) -> float:
+def _own_seconds(capture: Capture, window: Period, handed_over: list[Interval]) -> float:
     """The time of the call in which nothing of XLA ran and JAX handed nothing over."""
     ran = [one for device in devices(capture) for one in intervals.busy(device)]
     busy = intervals.union([*ran, *handed_over])

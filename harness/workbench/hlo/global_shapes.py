@@ -81,7 +81,7 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
     stated: list[tuple[Dimension, _Split]] = []
     for computation in graph.module.computations:
         for instruction in computation.instructions:
-            stated += _stated(graph, computation, instruction)
+            stated += _stated_splits(graph, computation, instruction)
     # What is written at arguments is certain; what collectives say comes after it.
     for dimension, split in sorted(stated, key=lambda one: not one[1][1].startswith("sharding of")):
         classes.state(dimension, split)
@@ -138,7 +138,7 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
     )
 
 
-def _stated(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, _Split]]:
+def _stated_splits(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, _Split]]:
     """What one instruction says about how dimensions are split."""
     name, sharding, mesh = computation.name, instruction.sharding, graph.module.mesh
     if sharding is not None and instruction.opcode == "parameter" and sharding.parts:
@@ -218,7 +218,7 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
                 for place in range(len(shape.dimensions)):
                     same(operand, place, place)
             elif isinstance(given, Array) and opcode == "bitcast":
-                for before, after in _kept(given.dimensions, shape.dimensions):
+                for before, after in _kept_dimensions(given.dimensions, shape.dimensions):
                     same(operand, before, after)
     elif opcode == "copy-start":
         # Its result is a tuple; the array in it stands here for the whole.
@@ -340,7 +340,7 @@ def _started(graph: Graph, body: Computation, root: Instruction, number: int) ->
     return body.name, sent.operands[0].name if number == 0 else sent.name
 
 
-def _kept(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
+def _kept_dimensions(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
     """The dimensions that a reshape keeps, where it only adds or drops dimensions of 1."""
     ours = [place for place, size in enumerate(before) if size != 1]
     theirs = [place for place, size in enumerate(after) if size != 1]

@@ -224,7 +224,7 @@ def _constant(
     if found is None:
         return None
     if found.opcode == "constant":
-        return _whole(found.literal)
+        return _integer(found.literal)
     element = _element(graph, computation, instruction, place)
     outside, loop_instruction, body = loop
     if element is None or body.root is None or _element(graph, body, body.root, element) != element:
@@ -238,10 +238,10 @@ def _initial(graph: Graph, computation: Computation, loop: Instruction, element:
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None
     found = _behind(graph, computation, start, element)
-    return _whole(found.literal) if found is not None and found.opcode == "constant" else None
+    return _integer(found.literal) if found is not None and found.opcode == "constant" else None
 
 
-def _whole(literal: str) -> int | None:
+def _integer(literal: str) -> int | None:
     try:
         number = int(literal)
     except ValueError:

@@ -39,10 +39,12 @@ def tool(paths: Sequence[Source], name: str) -> bytes:
 def answers(paths: Sequence[Source], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
     """Likewise for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
     there = [path for path in paths if isinstance(path, Remote)]
-    return remote.answers(there, name, asked) if there else _here([Path(str(path)) for path in paths], name, asked)
+    return (
+        remote.answers(there, name, asked) if there else _convert_here([Path(str(path)) for path in paths], name, asked)
+    )
 
 
-def _here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
     what = f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # It writes caches into the folder of the run.

@@ -65,7 +65,7 @@ def inside_table(capture: Capture) -> Table:
 def _cycles(plane: Plane) -> dict[str, int]:
     """Where the cycles of a simulated core went; nothing of one that was measured, or written by an older version."""
     said = {
-        name.removeprefix(_CYCLES): _whole(value)
+        name.removeprefix(_CYCLES): _integer(value)
         for line in plane.lines
         for event in line.events
         for name, value in event.stats.items()
@@ -74,7 +74,7 @@ def _cycles(plane: Plane) -> dict[str, int]:
     return {name: cycles for name, cycles in said.items() if cycles is not None}
 
 
-def _whole(value: Value) -> int | None:
+def _integer(value: Value) -> int | None:
     # A server's trace viewer has all statistics as text.
     if isinstance(value, str):
         return int(value) if value.isdecimal() and len(value) < _DIGITS else None

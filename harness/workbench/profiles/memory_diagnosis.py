@@ -67,7 +67,7 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
         _padding(heap, top),
         _vocabulary(heap),
         _retained(heap, top),
-        _alike(heap, top),
+        _equal_shapes(heap, top),
         _spikes(heap),
         _estimate(heap),
         memory_remedies.activations_table(heap),
@@ -206,7 +206,7 @@ def _level(life: Life, fraction: float) -> str:
     return "warning" if fraction >= 0.5 else "notice"
 
 
-def _alike(heap: Heap | None, top: int) -> Table:
+def _equal_shapes(heap: Heap | None, top: int) -> Table:
     groups: dict[str, list[float]] = defaultdict(list)
     for buffer in heap.alive if heap else ():
         if buffer.shape:

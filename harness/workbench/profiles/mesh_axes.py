@@ -67,7 +67,7 @@ def by_axis(
     count = max(1, len(found))
     fields: Fields[tuple[str, list[Flight]]] = (
         Field("axes", "axes", lambda row: row[0]),
-        Field("devices", "n", lambda row: _same([one.moved.size for one in row[1]]), "count"),
+        Field("devices", "n", lambda row: _only_size([one.moved.size for one in row[1]]), "count"),
         Field("collectives", "collectives", lambda row: len({(one.module, one.name) for one in row[1]}), "count"),
         Field("count", "runs", lambda row: sum(one.count for one in row[1]), "count"),
         Field("device_bytes", "a device", lambda row: _sent(row[1], count), "B"),
@@ -168,7 +168,7 @@ def _work(chip: Device) -> tuple[Interval, ...]:
     )
 
 
-def _same(sizes: Sequence[int | None]) -> int | None:
+def _only_size(sizes: Sequence[int | None]) -> int | None:
     found = set(sizes)
     return found.pop() if len(found) == 1 else None
 

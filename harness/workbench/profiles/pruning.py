@@ -118,7 +118,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
         return int(piece.attempt in accepted)
 
     gone = [piece for piece in own if rank(piece) == 0][KEPT_RUNS:]
-    rest = [piece for piece in (*own, *_others(profile_data)) if piece not in gone]
+    rest = [piece for piece in (*own, *_of_commands(profile_data)) if piece not in gone]
     newest = max((piece.modified for piece in rest), default=0.0)
     total = 0
     for piece in sorted(rest, key=lambda piece: (rank(piece), piece.modified), reverse=True):
@@ -160,7 +160,7 @@ def _is_within(path: Path, profile_data: Path) -> bool:
     return path.resolve() == profile_data.resolve() / path.relative_to(profile_data)
 
 
-def _others(profile_data: Path) -> list[_Removal]:
+def _of_commands(profile_data: Path) -> list[_Removal]:
     """What else commands leave. What lies behind a symbolic link is somebody's own."""
     folders = [path for path in profile_data.iterdir() if _OF_ATTEMPTS.fullmatch(path.name)]
     folders += [path for pattern in _OF_COMMANDS for path in profile_data.glob(pattern)]

@@ -110,7 +110,7 @@ def _events(
             at += 1
         stats = {name: _value(name, str(text)) for name, text in event.args.items()}
         text = str(stats.pop("long_name", "")) or event.name
-        around = ordered[at].name if ordered else _of(str(stats.get("hlo_module", "")), modules)
+        around = ordered[at].name if ordered else _module_called(str(stats.get("hlo_module", "")), modules)
         if "hlo_category" in stats or "hlo_module" in stats:
             program = _program(around)
             if program is not None:
@@ -124,14 +124,14 @@ def _events(
     return tuple(found)
 
 
-def _of(plain: str, modules: Mapping[str, bytes]) -> str:
+def _module_called(plain: str, modules: Mapping[str, bytes]) -> str:
     """The one module that is called `plain` with a number; `plain` where it is not the only one."""
     named = [name for name in modules if name.partition("(")[0] == plain]
     return named[0] if len(named) == 1 else plain
 
 
 def _program(module: str) -> int | None:
-    return _whole(module.rpartition("(")[2].removesuffix(")"))
+    return _integer(module.rpartition("(")[2].removesuffix(")"))
 
 
 def _value(name: str, text: str) -> Value:
@@ -146,13 +146,13 @@ def _value(name: str, text: str) -> Value:
 def _flops(found: Remote) -> dict[tuple[int | None, str], float]:
     """FLOPs of one execution by program and operation: XProf has rates and times."""
     return {
-        (_whole(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
+        (_integer(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
         for row in datatables.ask((found,), "hlo_stats")[0].rows
         if (rate := number(row, "model_flop_rate", GIGAFLOPS)) and (took := number(row, "avg_time", MICROSECOND))
     }
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS else None
 
 

@@ -39,7 +39,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         except RatchetError as error:
             left_out = f"The HLO could not be read, so that only categories speak: {error}"
     beside = {name: prefetches(graph) for name, graph in known.items()}
-    wasted = [one for operation in every for one in _of(operation, known, beside)]
+    wasted = [one for operation in every for one in _waste_of(operation, known, beside)]
     notes = [
         "Time is self time, summed over devices. Of an operation that does something useful with padded values it is "
         "the padding's share of the bytes: what it takes at most.",
@@ -53,7 +53,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     return waste_tables(wasted, total_seconds(every), origin(capture), notes, top, why)
 
 
-def _of(took: OperationTime, known: Mapping[str, Graph], beside: Mapping[str, frozenset[str]]) -> Iterator[Waste]:
+def _waste_of(took: OperationTime, known: Mapping[str, Graph], beside: Mapping[str, frozenset[str]]) -> Iterator[Waste]:
     operation = took.operation
     if is_container(operation):
         return

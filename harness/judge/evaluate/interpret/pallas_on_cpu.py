@@ -46,7 +46,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
         elif any(map(pallas_calls, inner(equation))):
             equation = with_inner(equation, lambda each: with_interpret(each, interpret, chip, is_flipped=is_flipped))
             if effects and equation.primitive.name in _WITH_DERIVATIVES:
-                equation = _called(equation)
+                equation = _without_derivatives(equation)
             equation = equation.replace(effects={*equation.effects, *effects})
         changed.append(equation)
     if not pallas_calls(jaxpr):
@@ -54,7 +54,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
     return jaxpr.replace(eqns=changed, effects={*jaxpr.effects, *effects})
 
 
-def _called(equation: Equation) -> Equation:
+def _without_derivatives(equation: Equation) -> Equation:
     """The same function called, without the derivatives that it has of its own."""
     function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
     if not isinstance(function, core.ClosedJaxpr):

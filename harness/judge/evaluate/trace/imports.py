@@ -72,7 +72,7 @@ class _Refused(Exception):
 
 def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
     told: dict[str, str] = {}
-    held = _held(tree)
+    held = _imported_modules(tree)
     for node in ast.walk(tree):
         for name in _imported(node):
             _refuse_name(node, name, "imports")
@@ -110,7 +110,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module or '.'}.{alias.name}" for alias in node.names)
 
 
-def _held(tree: ast.AST) -> dict[str, types.ModuleType]:
+def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
     """The modules that the file's imports give names to, as far as this process has imported them."""
     found: dict[str, types.ModuleType] = {}
     for node in ast.walk(tree):

@@ -55,10 +55,10 @@ def triton_text(config: dict[str, Any]) -> str:
 def of_program(module_text: str) -> tuple[MosaicKernel, ...]:
     """The kernels of an exported program (StableHLO text), in order."""
     with mlir.make_ir_context():
-        return tuple(_found(ir.Module.parse(module_text).operation))
+        return tuple(_kernels_in(ir.Module.parse(module_text).operation))
 
 
-def _found(operation: Any) -> Iterator[MosaicKernel]:
+def _kernels_in(operation: Any) -> Iterator[MosaicKernel]:
     target = called(operation)
     if target == TPU_CALL:
         body = mosaic_config(operation)["custom_call_config"]["body"]
@@ -72,7 +72,7 @@ def _found(operation: Any) -> Iterator[MosaicKernel]:
     for region in operation.regions:
         for block in region:
             for inner in block:
-                yield from _found(inner.operation)
+                yield from _kernels_in(inner.operation)
 
 
 def _mosaic_steps(text: str) -> int | None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,7 +27,7 @@ from harness import contest as contests
 from harness.candidate import Candidate
 from harness.judge.evaluate.evaluation import environment
 from harness.loop import scaffold
-from harness.loop.evaluate import evaluate, request
+from harness.loop.bench import Bench
 from harness.records.gate import Gate
 
 ROOT = Path(__file__).parents[1]
@@ -123,12 +123,10 @@ def edits(folder: Path, share: int | None) -> Iterator[Edit]:
 
 def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, float]:
     """The kernel with enough wasted work to take 2 to 4 % more simulated time, and the ratio of the times."""
-    contest = contests.load(base)
+    bench = Bench(contest=contests.load(base), on="simulated", checked=False)
 
     def time(text: str) -> float:
-        found = evaluate(
-            replace(request(contest, Candidate(text=text.encode()), "dose", on="simulated"), checked=False)
-        )
+        found = bench.judge(Candidate(text=text.encode()), "dose")
         seconds = found.latency.seconds if found.latency else None
         assert seconds is not None, found.failure
         return seconds

@@ -10,7 +10,6 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from tabulate import tabulate
@@ -19,7 +18,7 @@ from harness import contest as contests
 from harness.dumps.llo import read_module
 from harness.judge.simulate.module import run_module
 from harness.loop import scaffold
-from harness.loop.evaluate import evaluate, request
+from harness.loop.bench import Bench
 
 ROOT = Path(__file__).parent.parent
 CONTESTS = (
@@ -37,7 +36,7 @@ def compiled(directory: Path, target: Path) -> Path:
         for name in ("prepare.py", "kernel.py"):
             (target / name).write_bytes((directory / name).read_bytes())
         contest = contests.load(target)
-        evidence = evaluate(replace(request(contest, contest.candidate(), "speed"), checked=False))
+        evidence = Bench(contest=contest, checked=False).judge(contest.candidate(), "speed")
         if evidence.failure is not None:
             raise SystemExit(f"{directory}: {evidence.failure.message}")
     return dumps

@@ -21,16 +21,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tabulate import tabulate
 
 from harness import contest as contests
 from harness.candidate import Candidate, rewrite
-from harness.judge.evaluate.request import Listener
 from harness.loop import scaffold
-from harness.loop.evaluate import evaluate, request
+from harness.loop.bench import Bench
 from harness.records import Evidence
 from harness.sandbox import environment
 
@@ -141,10 +140,9 @@ def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
     with Sampler() as sampler:
-        evidence = evaluate(
-            replace(request(contest, Candidate(text=kernel), work), programs=None),
-            Listener(is_slower=(lambda found: found.latency is not None) if rejected else None),
-        )
+        bench = Bench(contest=contest, reuses=False)
+        is_slower = (lambda found: found.latency is not None) if rejected else None
+        evidence = bench.judge(Candidate(text=kernel), work, is_slower=is_slower)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds

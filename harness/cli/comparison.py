@@ -12,18 +12,14 @@ from harness.cli.judged import judged
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
-from harness.judge.evaluate.request import Listener
 from harness.judge.key import key_difference
 from harness.ledger import Ledger, history
-from harness.ledger import lock as locking
 from harness.ledger.diff import unified
-from harness.loop.evaluate import evaluate, request
+from harness.loop.bench import Bench
 from harness.records import Key
 from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
-from harness.workbench.profiles import pruning
-from harness.workbench.profiles.places import PROFILE_DATA
 
 
 def diff(given: Namespace) -> Outcome:
@@ -52,13 +48,10 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide,
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
     contest = contests.load(directory(given.directory))
     candidate = Candidate.of_file(path)
-    data = contest.directory / PROFILE_DATA
-    with (
-        pruning.in_use(data),
-        locking.held(data / "diff.lock", "diff"),
-        Progress(quiet=given.quiet or given.json) as progress,
-    ):
-        evidence = evaluate(request(contest, candidate, f"diff-{place}"), Listener(progress=progress))
+    with Progress(quiet=given.quiet or given.json) as progress:
+        bench = Bench(contest=contest, progress=progress)
+        with bench.held("diff"):
+            evidence = bench.judge(candidate, f"diff-{place}")
     side = ComparedSide(name=str(path), candidate=candidate, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
 

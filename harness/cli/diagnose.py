@@ -21,9 +21,9 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import history
-from harness.ledger import lock as locking
 from harness.ledger.paths import place_of
 from harness.loop import edits
+from harness.loop.bench import Bench
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Column, Edit, Evidence, Policy, Report, Row, Table
@@ -160,10 +160,7 @@ def _tried(
         return (), f"{without}attempt {number} was judged under another key"
     if given.only_reads:
         return (), f"{without}this only reads"
-    with (
-        locking.held(folder / "profile_data" / "edits.lock", "diagnose"),
-        Progress(quiet=given.quiet or given.json) as progress,
-    ):
+    with Bench(contest=contest).held("diagnose"), Progress(quiet=given.quiet or given.json) as progress:
         tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 

@@ -21,12 +21,13 @@ from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
-from harness.loop import evaluation_cache, expected, rescale
-from harness.loop.champion_evaluation import champion_fails
-from harness.loop.evaluate import Options
+from harness.loop import expected, rescale
+from harness.loop.bench import Bench, judge_here
+from harness.loop.opponent import champion_fails
+from harness.loop.options import Options
 from harness.loop.package_kernel import for_kernel
 from harness.loop.settings import parse
-from harness.records import Attempt, Evidence, Policy
+from harness.records import Attempt, Evidence
 from harness.render import report_text
 from harness.render.progress import Progress
 from harness.units import quantity
@@ -41,8 +42,6 @@ def experiment(given: Namespace) -> Outcome:
     options = Options(
         settings=tuple(parse(text) for text in given.settings),
         expected_time_ratio=expectation(given.expect),
-        on=given.on,
-        deep=deep,
         again=given.again,
         record=given.record,
         rebaseline=given.rebaseline,
@@ -51,7 +50,8 @@ def experiment(given: Namespace) -> Outcome:
     with Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of(contest, wholly=given.all_checks)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
+        bench = Bench(contest=contest, progress=progress, on=given.on, deep=deep)
+        judged = ratchet.attempt(bench, hypothesis, options, say)
     attempt = judged.attempt
     # The text of the report has them among its warnings.
     words = friendly_words(contest, attempt) if given.json else ()
@@ -184,15 +184,14 @@ def expectation(text: str | None) -> float | None:
 
 def judge(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory), given.chip)
-    policy = Policy()
     settings = tuple(parse(text) for text in given.settings)
-    options = Options(settings=settings, on=given.on, deep=given.deep)
     judged = contest.candidate().set(settings)
     with Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of(contest, wholly=True)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        evidence = evaluation_cache.judge(contest, options, policy, progress)
-    verdict = judging.decide(evidence, None, None, policy, contest.chip)
+        bench = Bench(contest=contest, progress=progress, on=given.on, deep=given.deep)
+        evidence = judge_here(bench, settings)
+    verdict = judging.decide(evidence, None, None, bench.policy, contest.chip)
     report = for_kernel(reporting.report(evidence, contest.chip), evidence, judged)
     for sentence in () if settings else _on_champion(contest, evidence):
         say(sentence)

@@ -4,15 +4,15 @@ from argparse import Namespace
 
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.loop import evaluation_cache
-from harness.records import Evidence, Policy
+from harness.loop import bench
+from harness.records import Evidence
 from harness.render.progress import Progress
 
 
 def judged(contest: Contest, given: Namespace) -> Evidence:
     """Judged now, unless it was before. Raises RatchetError `not-judged` where that would be needed and may not be."""
     if given.only_reads:
-        found = evaluation_cache.kept(contest)
+        found = bench.kept(contest)
         if found is None:
             raise RatchetError(
                 "not-judged",
@@ -21,4 +21,4 @@ def judged(contest: Contest, given: Namespace) -> Evidence:
             )
         return found
     with Progress(quiet=given.quiet or given.json) as progress:
-        return evaluation_cache.evidence(contest, Policy(), progress)
+        return bench.evidence_here(bench.Bench(contest=contest, progress=progress))

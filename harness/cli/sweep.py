@@ -15,10 +15,10 @@ from harness.errors import UsageError
 from harness.loop import expected, ray_cluster, screening, search_space
 from harness.loop import sweep as sweeping
 from harness.loop import tune as tuning
-from harness.loop.evaluate import Options
+from harness.loop.bench import Bench
+from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, Study, WholeGrid
-from harness.records import Policy
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 from harness.render.sweep import sweep_text
@@ -77,7 +77,7 @@ def _searched(
 ) -> Outcome:
     hypothesis = hypothesis_of(given.message)
     contest = contests.load(directory(given.directory), given.chip)
-    options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
+    options = Options(expected_time_ratio=expectation(given.expect), again=given.again)
     if contest.chip.platform != "tpu" and (given.workers or given.ray):
         raise UsageError(
             "usage",
@@ -87,9 +87,9 @@ def _searched(
     with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of_screening(expected.of(contest), count, places.count)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        found = sweeping.sweep(
-            contest, hypothesis, parameters, lambda: begin(contest), options, Policy(), progress, say, places=places
-        )
+        bench = Bench(contest=contest, progress=progress, on=given.on)
+        wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
+        found = sweeping.sweep(bench, hypothesis, wanted, options, say)
     judged = found.judged
 
     def text() -> str:

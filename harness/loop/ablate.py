@@ -13,13 +13,10 @@ from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import compare_simulated, members, roofline
-from harness.ledger import lock as locking
-from harness.loop.evaluate import may_pass_next_time
+from harness.loop.bench import Bench, Texts, executed_spills, may_pass_next_time, why_not
 from harness.loop.pieces import Piece, Pieces, companions
-from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Policy
 from harness.records.ablation import Ablated, Ablation, Effect, Tie
-from harness.workbench.profiles import pruning
 
 
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
@@ -28,10 +25,10 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     A rest that takes no less time than the champion is checked as a slower attempt is: not at the full shape. Raises
     RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
-    judge = TextJudge(contest, "ablate", progress)
-    data = contest.directory / "profile_data"
-    with locking.held(data / "ablate.lock", "ablate"), pruning.in_use(data):
-        work = _Work(judge, contest.chip, pieces)
+    bench = Bench(contest=contest, progress=progress)
+    texts = Texts(bench, "ablate")
+    with bench.held("ablate"):
+        work = _Work(texts, contest.chip, pieces)
         pieces, reworded = work.in_the_words_before()
         rows = tuple(work.row(piece) for piece in pieces.asked)
         whole, failure = work.whole()
@@ -45,10 +42,10 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
 
 
 class _Work:
-    def __init__(self, judge: TextJudge, chip: Chip, pieces: Pieces) -> None:
-        self._judge, self._chip, self._pieces = judge, chip, pieces
+    def __init__(self, texts: Texts, chip: Chip, pieces: Pieces) -> None:
+        self._texts, self._chip, self._pieces = texts, chip, pieces
         # It was accepted: that it passes now is asked at the reduced shapes.
-        self.champion = self._judge.evidence("champion", pieces.candidate, is_slower=lambda _: True)
+        self.champion = self._texts.evidence("champion", pieces.candidate, is_slower=lambda _: True)
         latency = roofline.latency_seconds(self.champion)
         if self.champion.failure is not None or latency is None:
             raise RatchetError(
@@ -65,7 +62,7 @@ class _Work:
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
-            before = self._judge.evidence(f"before {last.name}", last.before, checked=False)
+            before = self._texts.evidence(f"before {last.name}", last.before, checked=False)
             if not _is_same_program(self.champion, before):
                 break
             self._pieces = self._pieces.before_last()
@@ -95,7 +92,7 @@ class _Work:
         row = replace(
             row, tie=tie, together=tuple(other.name for other in others), failure=row.failure or why_not(evidence),
             spills=executed_spills(evidence), vmem_bytes=_vmem_bytes(evidence, self._chip),
-            scratch=f"profile_data/{self._judge.work(_name(taken), self._candidate(taken))}",
+            scratch=f"profile_data/{self._texts.work(_name(taken), self._candidate(taken))}",
         )  # fmt: skip
         row = with_worth(row, self.champion, evidence)
         return replace(row, own_seconds=self._own_seconds(row, others))
@@ -114,7 +111,7 @@ class _Work:
     def whole(self) -> tuple[float | None, str]:
         """The time without any of them, and how that fails; of accepted attempts it is the time of the baseline."""
         if self._pieces.attempt is None:
-            evidence = self._judge.evidence("baseline", self._pieces.asked[0].before, checked=False)
+            evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):
             return None, "later changes touched the same lines"
         else:
@@ -128,7 +125,7 @@ class _Work:
         return self._is_clean(taken) and self._evidence(taken).failure is None
 
     def _evidence(self, taken: tuple[Piece, ...]) -> Evidence:
-        return self._judge.evidence(_name(taken), self._candidate(taken), is_slower=self._is_no_faster)
+        return self._texts.evidence(_name(taken), self._candidate(taken), is_slower=self._is_no_faster)
 
     def _candidate(self, taken: tuple[Piece, ...]) -> Candidate:
         candidate = self._pieces.without(taken)

@@ -14,8 +14,8 @@ from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge import simulate
 from harness.judge.evaluate.request import Plan, Request
-from harness.ledger import lock as locking
 from harness.loop import attack_search
+from harness.loop.bench import Bench
 from harness.operators import Member
 from harness.records.attack import Attack, Found
 
@@ -49,7 +49,7 @@ def attack(
     folder = contest.directory / "profile_data" / "attack"
     sha256, title = candidate.sha256, member.problem.statement().title
     began = time.monotonic()
-    with locking.held(folder / "attack.lock", "attack"):
+    with Bench(contest=contest).held("attack"):
         tried, worst = attack_search.search(
             _plan(contest, member, candidate), seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
@@ -78,7 +78,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     if kept.problem != title:
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
-    with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
+    with Bench(contest=contest).held("attack"):
         found = attack_search.repeat(_plan(contest, member, candidate), kept.found)
     return Attack(
         problem=title, kernel_sha256=candidate.sha256, seed=found.seed, tried=1,

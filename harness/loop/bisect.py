@@ -18,16 +18,13 @@ from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git, history
-from harness.ledger import lock as locking
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, may_pass_next_time
+from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench, Texts, executed_spills, may_pass_next_time, why_not
 from harness.loop.gate import candidate_at
-from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Row
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
-from harness.workbench.profiles import pruning
 
 # Attempts that were evaluated themselves.
 _JUDGED = ("baseline", "experiment", "rebaseline")
@@ -158,16 +155,15 @@ def bisect(
 
     Raises RatchetError `nothing-to-find`, `no-simulator`, `busy`.
     """
-    judge = TextJudge(contest, "bisect", progress)
+    bench = Bench(contest=contest, progress=progress)
+    texts = Texts(bench, "bisect")
     if len(steps) < 2:
         raise RatchetError(
             "nothing-to-find",
             f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})",
         )
-    search = _Search(judge, steps, metric, threshold, records)
-    data = contest.directory / "profile_data"
-    # Another that judges the same texts would write into the same folders.
-    with locking.held(data / "bisect.lock", "bisect"), pruning.in_use(data):
+    search = _Search(texts, steps, metric, threshold, records)
+    with bench.held("bisect"):
         search.require_worse(0, len(steps) - 1)
         good, bad = search.ends()
         while left := search.undecided(good, bad):
@@ -181,10 +177,8 @@ def bisect(
 
 
 class _Search:
-    def __init__(
-        self, judge: TextJudge, steps: Sequence[Step], metric: Metric, threshold: float, records: Records
-    ) -> None:
-        self._judge, self._steps, self._metric, self._threshold = judge, steps, metric, threshold
+    def __init__(self, texts: Texts, steps: Sequence[Step], metric: Metric, threshold: float, records: Records) -> None:
+        self._texts, self._steps, self._metric, self._threshold = texts, steps, metric, threshold
         self._records = records
         self._found: dict[Candidate, Judgment] = {}
         self.judged: list[Judgment] = []
@@ -249,7 +243,7 @@ class _Search:
         if recorded is not None:
             return recorded
         is_slower = None if self._metric == "correctness" else lambda _: True
-        return self._judge.evidence(step.name, step.candidate, checked=checked, is_slower=is_slower)
+        return self._texts.evidence(step.name, step.candidate, checked=checked, is_slower=is_slower)
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:

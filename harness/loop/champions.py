@@ -5,12 +5,12 @@ from pathlib import Path
 
 from harness.contest import Contest, load
 from harness.errors import RatchetError
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.ledger import Ledger
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
-from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
+from harness.loop.bench import Bench, Say, may_pass_next_time
 from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
@@ -98,8 +98,8 @@ def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
     """The note on the champion, kept; None and why where its failure may be this machine's."""
-    asked = request(contest, ledger.champion_candidate(), WORK, on="simulated")
-    evidence = evaluate(asked, Listener(progress=named(name, progress)))
+    bench = Bench(contest=contest, progress=progress, on="simulated")
+    evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and may_pass_next_time(evidence.failure):
         return None, f"{evidence.failure.kind}: {evidence.failure.message}; it may be this machine"
     after = ledger.next_number() - 1

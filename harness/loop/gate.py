@@ -17,10 +17,10 @@ from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import KERNEL, Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import evaluate, may_pass_next_time, request
+from harness.loop.bench import Bench, may_pass_next_time
 from harness.records import Evidence
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
@@ -215,8 +215,8 @@ def _side(
     """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
     # What is simulated is the same on every machine; for other chips there is no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
-    listener = Listener(progress=named(f"{label}:", progress), is_slower=(lambda _: True) if is_base else None)
-    evidence = evaluate(request(contest, candidate, work, on=on), listener)
+    bench = Bench(contest=contest, progress=progress, on=on)
+    evidence = bench.judge(candidate, work, f"{label}:", is_slower=(lambda _: True) if is_base else None)
     return ComparedSide(name=commit[:12], candidate=candidate, evidence=evidence)
 
 

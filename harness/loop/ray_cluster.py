@@ -27,7 +27,7 @@ from harness.candidate import KERNEL
 from harness.contest import PACKAGE
 from harness.errors import RatchetError
 from harness.loop import screening
-from harness.loop.evaluate import Say
+from harness.loop.bench import Say
 from harness.loop.screening import Answer, Place, Places, Request
 
 # An actor is asked whether it lives after so long, and has as long to say so; Ray itself notices a dead machine.

@@ -5,14 +5,13 @@ from dataclasses import fields, replace
 from harness.advice import report as reporting
 from harness.contest import Contest, load
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.judge.key import problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger, history
-from harness.ledger import lock as locking
 from harness.loop import draw_text, resimulate
-from harness.loop.evaluate import CHAMPION, ON_SOURCE, evaluate, request
+from harness.loop.bench import CHAMPION, ON_SOURCE, Bench
 from harness.records import (
     Attempt,
     Check,
@@ -26,7 +25,6 @@ from harness.records import (
     Statement,
     Verdict,
 )
-from harness.workbench.profiles import pruning
 
 
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
@@ -46,18 +44,18 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     candidate = history.candidate(ledger.place, number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
-    policy, on = Policy(), ON_SOURCE[attempt.key.source]
+    on = ON_SOURCE[attempt.key.source]
+    bench = Bench(contest=contest, progress=progress, on=on, reuses=False)
+    policy = bench.policy
     key = contest.key(measuring.source(contest.chip, on))
     work = f"replay/{number:04d}"
-    data = contest.directory / "profile_data"
     # In this order: what failed then is checked first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
     # What is evaluated first is read again at the end.
-    with locking.held(data / "replay.lock", f"replay {number}"), pruning.in_use(data):
-        asked = replace(request(contest, candidate, work, on=on), draws=draws, programs=None)
-        evidence = evaluate(asked, Listener(progress=progress))
-        opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
-        defender = _defender(ledger, attempt, opponent, contest, policy, progress)
+    with bench.held(f"replay {number}"):
+        evidence = replace(bench, draws=draws).judge(candidate, work)
+        opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
+        defender = _defender(ledger, attempt, opponent, bench)
         resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
     if key.source == "simulated" or evidence.failure is not None:
         verdict = judging.decide(
@@ -119,42 +117,24 @@ def _fraction(check: Check) -> float | None:
     return None if check.error is None or not check.tolerance else check.error / check.tolerance
 
 
-def _opponent(
-    ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: Progress
-) -> Evidence | None:
+def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
     """The champion of then under the key of now; None without one, or where only a paired benchmark could tell."""
     champion = attempt.champion
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None
     if attempt.key.counts_for(key):
         return attempt.champion_evidence or history.attempt(ledger.place, champion.attempt).evidence
-
-    asked = request(
-        contest, history.candidate(ledger.place, champion.attempt), _champions_work(attempt), on="simulated"
-    )
-    return evaluate(replace(asked, programs=None), Listener(progress=named(CHAMPION, progress)))
+    return bench.judge(history.candidate(ledger.place, champion.attempt), _champions_work(attempt), CHAMPION)
 
 
-def _defender(
-    ledger: Ledger,
-    attempt: Attempt,
-    opponent: Evidence | None,
-    contest: Contest,
-    policy: Policy,
-    progress: Progress,
-) -> resimulate.Defender | None:
+def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench: Bench) -> resimulate.Defender | None:
     """The champion of then, for a simulated gain to be held against."""
     if opponent is None or attempt.champion is None:
         return None
-    candidate, work = history.candidate(ledger.place, attempt.champion.attempt), _champions_work(attempt)
-
-    def again() -> None:
-        asked = replace(request(contest, candidate, work, on="simulated"), checked=False, programs=None)
-        evaluate(asked, Listener(progress=named(CHAMPION, progress)))
-
     return resimulate.Defender(
-        evidence=opponent, candidate=candidate, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
-        say=lambda sentence: progress(sentence, "done", 0.0),
+        evidence=opponent, candidate=history.candidate(ledger.place, attempt.champion.attempt),
+        works=(_champions_work(attempt), f"{attempt.champion.attempt:04d}"), bench=bench,
+        say=lambda sentence: bench.progress(sentence, "done", 0.0),
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from harness.advice import report as reporting
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.judge.key import checks_digest, key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, history, scale
 from harness.ledger import notes as note_files
-from harness.loop.evaluate import Say, evaluate, may_pass_next_time, request
+from harness.loop.bench import Bench, Say, may_pass_next_time
 from harness.records import Evidence, Key, Note, Row
 from harness.units import quantity
 
@@ -138,11 +138,12 @@ def note_of(
 
 def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress: Progress) -> Evidence:
     """The evidence about a candidate's time; its dumps are removed again."""
-    asked = replace(request(contest, candidate, f"{WORK}/{row.number:04d}", on="simulated"), checked=False)
+    bench = Bench(contest=contest, progress=progress, on="simulated", checked=False)
+    work = f"{WORK}/{row.number:04d}"
     try:
-        return evaluate(asked, Listener(progress=named(f"{name}:", progress)))
+        return bench.judge(candidate, work, f"{name}:")
     finally:
-        shutil.rmtree(asked.work, ignore_errors=True)
+        shutil.rmtree(bench.profile_data / work, ignore_errors=True)
 
 
 @contextmanager

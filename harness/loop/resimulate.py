@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.candidate import Candidate
@@ -13,6 +12,7 @@ from harness.judge.evaluate.timing import resimulation
 from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict import members
+from harness.loop.bench import CHAMPION, Bench, Say
 from harness.records import NOMINAL, Evidence, Failure, Policy, Resimulation
 from harness.units import quantity
 
@@ -21,14 +21,14 @@ from harness.units import quantity
 class Defender:
     """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
-    `again` compiles and simulates it, unchecked, into the first of them. `say` hears what was done.
+    Where none has, `bench` compiles and simulates it, unchecked, into the first of them. `say` hears what was done.
     """
 
     evidence: Evidence
     candidate: Candidate
     works: tuple[str, ...]
-    again: Callable[[], None]
-    say: Callable[[str], None]
+    bench: Bench
+    say: Say
 
 
 def resimulated(
@@ -49,7 +49,8 @@ def resimulated(
     found: tuple[Resimulation, ...] | Failure = ()
     for other in (*there, None):
         if other is None:
-            defender.again()
+            bench = replace(defender.bench, timed=False, checked=False)
+            bench.judge(defender.candidate, defender.works[0], CHAMPION)
         champion = data / (other or defender.works[0])
         found = _run(champion, data / work, contest, policy, evidence, defender.evidence)
         if not isinstance(found, Failure) and _is_the_champion(found, defender.evidence):

@@ -12,15 +12,15 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.judge.key import key_difference, key_digest, problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git, history
 from harness.ledger import champion as champions
 from harness.loop import guard, preconditions
+from harness.loop.bench import MAY_PASS_NEXT_TIME, ON_SOURCE, Bench, Say
 from harness.loop.draw_text import failing
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Say, evaluate, request
 from harness.records import (
     Attempt,
     Champion,
@@ -59,13 +59,9 @@ class _Recheck:
     """What stays the same while the attempts are judged again; `force` believes failures that may be the machine's."""
 
     ledger: Ledger
-    contest: Contest
-    on: str | None
-    policy: Policy
-    progress: Progress
+    bench: Bench
     key: Key
     number: int
-    draws: tuple[Draw, ...]
     force: bool
 
 
@@ -183,31 +179,26 @@ def _court(
     on = ON_SOURCE[champion.key.source]
     return _Recheck(
         ledger=ledger,
-        contest=contest,
-        on=on,
-        policy=policy,
-        progress=progress,
+        bench=Bench(contest=contest, progress=progress, policy=policy, on=on, draws=draws),
         key=contest.key(measuring.source(contest.chip, on)),
         number=ledger.next_number(),
-        draws=draws,
         force=force,
     )
 
 
 def _judged(recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Sequence[Rejudged]) -> _RecheckResult:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
-    watch = guard.begin(recheck.ledger, recheck.contest)
+    bench = recheck.bench
+    watch = guard.begin(recheck.ledger, bench.contest)
     try:
-        asked = request(recheck.contest, candidate, f"revoke/{attempt.number:04d}", on=recheck.on)
-        evidence = evaluate(
-            replace(asked, policy=recheck.policy, draws=recheck.draws),
-            Listener(progress=named(f"{attempt.number}", recheck.progress), after_trace=_unless_tried(tried)),
+        evidence = bench.judge(
+            candidate, f"revoke/{attempt.number:04d}", f"{attempt.number}", after_trace=_unless_tried(tried)
         )
     finally:
         name = f"{recheck.number:04d}-revoke"
-        tampering = guard.end(recheck.ledger, watch, name, is_confined=recheck.policy.is_confined)
+        tampering = guard.end(recheck.ledger, watch, name, is_confined=bench.policy.is_confined)
     evidence = disturbed(evidence, tampering.failure())
-    verdict = judging.decide(evidence, None, None, recheck.policy, recheck.contest.chip)
+    verdict = judging.decide(evidence, None, None, bench.policy, bench.contest.chip)
     result = _RecheckResult(attempt=attempt, candidate=candidate, evidence=evidence, verdict=verdict)
     if verdict.failure is not None and verdict.failure.kind in MAY_PASS_NEXT_TIME and not recheck.force:
         raise RatchetError(
@@ -327,7 +318,7 @@ def _attempt(
         judged_against=git.head_commit(recheck.ledger.place.repository),
         kernel_sha256=shown.candidate.sha256,
         key=recheck.key,
-        policy=recheck.policy,
+        policy=recheck.bench.policy,
         evidence=shown.evidence,
         verdict=Verdict(
             outcome="accept" if holder else "failed",

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -29,7 +29,7 @@ from harness.candidate import Candidate
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
-from harness.loop import evaluate as evaluating
+from harness.loop.bench import Bench
 from harness.records import Evidence, Failure, Key, Policy
 from harness.sandbox.environment import cores, environment
 
@@ -323,8 +323,8 @@ def _answer(request: Request) -> Answer:
         here = contest.key("simulated")
         if here != request.key:
             raise RatchetError("other-key", f"it screens under {key_difference(request.key, here)}")
-        whole = evaluating.request(contest, request.candidate, request.work, on=request.on)
-        evidence = evaluating.evaluate(replace(whole, policy=request.policy, checked=request.checked))
+        bench = Bench(contest=contest, policy=request.policy, on=request.on, checked=request.checked)
+        evidence = bench.judge(request.candidate, request.work)
     except RatchetError as error:
         return Answer(evidence=None, error_kind=error.kind, error=str(error))
     return Answer(evidence=evidence)

@@ -15,22 +15,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.candidate import Candidate
-from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.evaluate.request import Progress
 from harness.judge.key import key_digest
 from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Say
+from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench, Say
+from harness.loop.options import Alternative, Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
-from harness.records import Evidence, Key, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
+from harness.records import Evidence, Key, MemberTimes, Row, Screened, Source, Sweep, Swept
 from harness.units import change
 
 
@@ -42,21 +41,19 @@ class Outcome:
     judged: ratchet.Judged | None
 
 
-def sweep(
-    contest: Contest,
-    hypothesis: str,
-    parameters: Grid,
-    begin: Callable[[], Search],
-    options: Options,
-    policy: Policy,
-    progress: Progress,
-    say: Say,
-    *,
-    places: Places,
-) -> Outcome:
-    """Screens what a search asks for of the grid, from kernel.py in the working tree; the best becomes an attempt.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """Settings of `parameters` to be screened in `places`, as the search asks for them that `begin` makes."""
 
-    The search is made by `begin` while nobody else searches this contest: it knows all that was found before it.
+    parameters: Grid
+    begin: Callable[[], Search]
+    places: Places
+
+
+def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, say: Say) -> Outcome:
+    """Screens the settings that are `wanted`, from kernel.py in the working tree; the best becomes an attempt.
+
+    The search begins while nobody else searches this contest: it knows all that was found before it.
 
     Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
     champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
@@ -66,6 +63,7 @@ def sweep(
     changed what is not its own.
     """
     began = time.monotonic()
+    contest = bench.contest
     ledger = Ledger.open(contest.directory)
     with ledger.lock("sweep"):
         for sentence in ledger.recover():
@@ -73,17 +71,17 @@ def sweep(
         preconditions.refuse_unfit(ledger.place.repository, contest)
         original = contest.candidate()
         # Before anything is screened, so that a name that is none costs nothing.
-        original.set(tuple((name, values[0]) for name, values in parameters))
-        search = begin()
+        original.set(tuple((name, values[0]) for name, values in wanted.parameters))
+        search = wanted.begin()
         watch = guard.begin(ledger, contest)
         found: _Found | RatchetError
         try:
-            found = _screened(contest, ledger, original, search, options, policy, progress, places)
+            found = _screened(bench, ledger, original, search, wanted.places)
         except RatchetError as error:
             # It may follow from what somebody changed.
             found = error
         finally:
-            tampering = guard.end(ledger, watch, "sweep", is_confined=policy.is_confined)
+            tampering = guard.end(ledger, watch, "sweep", is_confined=bench.policy.is_confined)
             for sentence in tampering.sentences:
                 say(sentence)
         if tampering.sentences:
@@ -95,7 +93,7 @@ def sweep(
         if isinstance(found, RatchetError):
             raise found
         record = Sweep(
-            parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
+            parameters=wanted.parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
             looked_at=_looked_at(found.screened, search),
             champion=found.champion.number if found.champion else None,
             champion_seconds=found.champion.seconds if found.champion else None,
@@ -122,15 +120,8 @@ def sweep(
             )
             for one in others
         )
-        judged = ratchet.attempt_locked(
-            ledger,
-            contest,
-            told,
-            replace(options, settings=best.settings, sweep=record, alternatives=alternatives),
-            policy,
-            progress,
-            say,
-        )
+        options = replace(options, settings=best.settings, sweep=record, alternatives=alternatives)
+        judged = ratchet.attempt_locked(ledger, bench, told, options, say)
     swept = Swept(
         hypothesis=judged.attempt.hypothesis,
         sweep=judged.attempt.sweep or record,
@@ -150,23 +141,14 @@ class _Found:
     champion: Row | None
 
 
-def _screened(
-    contest: Contest,
-    ledger: Ledger,
-    original: Candidate,
-    search: Search,
-    options: Options,
-    policy: Policy,
-    progress: Progress,
-    places: Places,
-) -> _Found:
-    source = measuring.source(contest.chip, options.on)
-    on = options.on
+def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search, places: Places) -> _Found:
+    contest, progress, on = bench.contest, bench.progress, bench.on
+    source = measuring.source(contest.chip, on)
     if contest.chip.platform == "tpu":
         source, on = "simulated", "simulated"
     table = scaled(ledger)
     rows = tuple(one.then for one in table.rows)
-    key = contest.key(measuring.source(contest.chip, options.on))
+    key = contest.key(measuring.source(contest.chip, bench.on))
     title = search_state.title_row([one.row for one in table.rows], table.number)
     # On a device two times of different hours say nothing about each other.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
@@ -197,7 +179,9 @@ def _screened(
     began = time.monotonic()
     progress("screening", "start", 0.0)
     # A device is timed by one at a time.
-    screening.screen(contest, ask, tell, policy, on=on, places=places if source == "simulated" else screening.local(1))
+    screening.screen(
+        contest, ask, tell, bench.policy, on=on, places=places if source == "simulated" else screening.local(1)
+    )
     progress("screening", "done", time.monotonic() - began)
     return _Found(source=source, champion=champion_row, screened=tuple(found[candidate] for candidate in asked))
 

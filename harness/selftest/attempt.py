@@ -9,7 +9,8 @@ import msgspec
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.loop import attempt as ratchet
-from harness.loop.evaluate import Options
+from harness.loop.bench import Bench
+from harness.loop.options import Options
 from harness.records import Policy
 from harness.records.selftest import Judgement, Refusal
 from harness.selftest.callers import judgement
@@ -22,12 +23,13 @@ LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 def judge(folder: Path, attempts: int) -> Judgement:
     """The last of so many attempts at the kernel.py in `folder`; a comment is all that changes between them."""
     contest = contests.load(folder)
+    bench = Bench(contest=contest, policy=LIMITS, on="simulated")
     for number in range(attempts):
         if number:
             with contest.kernel_path.open("a", encoding="utf-8") as kernel:
                 kernel.write("\n# Once more.\n")
         try:
-            judged = ratchet.attempt(contest, "planted", Options(on="simulated"), LIMITS, _silent, _silent)
+            judged = ratchet.attempt(bench, "planted", Options(), _silent)
         except RatchetError as error:
             return Judgement(outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error))
     attempt = judged.attempt

@@ -14,7 +14,7 @@ from harness.advice.edits import TriedEdits, is_made_by
 from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import edits
-from harness.loop.evaluate import evaluate, request
+from harness.loop.bench import Bench
 from harness.records import Edit, Policy
 from harness.render.hints import gain_text
 
@@ -74,7 +74,7 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     """BQ 128 -> 512 brings nearly half; the constants are found by what they make of the blocks."""
     contest = contests.load(committed_contest(tmp_path / "contest"))
     kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
-    base = evaluate(replace(request(contest, kernel, "judge"), checked=False))
+    base = Bench(contest=contest, checked=False).judge(kernel, "judge")
     asked = (QUERIES, replace(KEYS, size=128, new=512))
     found = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, taken: None)
     made = {one.constant: (one.edits, one.time_ratio or 0.0) for one in found}

@@ -13,10 +13,11 @@ from harness.ledger import Ledger
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
 from harness.loop import guard, screening
-from harness.loop.evaluate import Options
+from harness.loop.bench import Bench
 from harness.loop.guard import Tampering, Watch
+from harness.loop.options import Options
 from harness.loop.search import WholeGrid
-from harness.loop.sweep import sweep
+from harness.loop.sweep import Screening, sweep
 from harness.records import Policy
 from harness.sandbox import confinement
 
@@ -191,18 +192,11 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
     (folder / "kernel.py").write_text(hostile)
     before = {name: (folder / name).read_bytes() for name in ("prepare.py", ".git/config", "kernel.py")}
     said: list[str] = []
+    blocks = (("BQ", ("128", "256")),)
+    wanted = Screening(parameters=blocks, begin=lambda: WholeGrid(blocks), places=screening.local(1))
+    bench = Bench(contest=contests.load(folder), policy=Policy(is_confined=False))
     with pytest.raises(RatchetError, match="while settings were screened") as caught:
-        sweep(
-            contests.load(folder),
-            "hostile",
-            (blocks := (("BQ", ("128", "256")),)),
-            lambda: WholeGrid(blocks),
-            Options(),
-            Policy(is_confined=False),
-            lambda stage, state, seconds: None,
-            said.append,
-            places=screening.local(1),
-        )
+        sweep(bench, "hostile", wanted, Options(), said.append)
     assert caught.value.kind == "tampered"
     assert any("prepare.py" in sentence for sentence in said)
     assert {name: (folder / name).read_bytes() for name in before} == before
@@ -224,14 +218,8 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
     (folder / "kernel.py").write_text(naive(("import math\n", hostile)))
     kept = ("prepare.py", ".git/config")
     before = {name: (folder / name).read_bytes() for name in kept}
-    judged = ratchet.attempt(
-        contests.load(folder),
-        "hostile",
-        Options(),
-        Policy(is_confined=is_confined),
-        lambda stage, state, seconds: None,
-        lambda sentence: None,
-    )
+    bench = Bench(contest=contests.load(folder), policy=Policy(is_confined=is_confined))
+    judged = ratchet.attempt(bench, "hostile", Options(), lambda sentence: None)
     failure = judged.attempt.verdict.failure
     assert failure is not None
     assert (failure.kind, judged.attempt.number) == ("crash" if is_confined else "tampered", 1)

@@ -18,11 +18,11 @@ from harness.cli import main
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop import screening, tune
-from harness.loop.evaluate import Options
+from harness.loop.bench import Bench
+from harness.loop.options import Options
 from harness.loop.search import SearchProgress, Settings, Study, WholeGrid
 from harness.loop.search_space import space
-from harness.loop.sweep import sweep
-from harness.records import Policy
+from harness.loop.sweep import Screening, sweep
 
 GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
 SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
@@ -240,11 +240,9 @@ def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
             pass
         raise RatchetError("begun", caught.value.kind)
 
+    wanted = Screening(parameters=space(["BQ=128,256"]), begin=begin, places=screening.local(1))
     with pytest.raises(RatchetError, match="busy") as caught:
-        sweep(
-            contest, "blocks", space(["BQ=128,256"]), begin, Options(), Policy(), lambda *_: None, lambda _: None,
-            places=screening.local(1),
-        )  # fmt: skip
+        sweep(Bench(contest=contest), "blocks", wanted, Options(), lambda _: None)
     assert caught.value.kind == "begun"
     assert not (contest.directory / "profile_data" / "tune.journal").exists()
 

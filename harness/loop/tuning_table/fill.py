@@ -14,12 +14,12 @@ from harness import files
 from harness.candidate import KERNEL, Candidate, constants, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.judge.evaluate.request import Listener, Progress, named
+from harness.judge.evaluate.request import Progress
 from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, scaffold, screening, search_space
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, evaluate, request
+from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study
 from harness.loop.search_space import Grid, words
@@ -305,10 +305,10 @@ def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> list[tuple[Settings, Evidence]]:
     """The fastest with their evidence, one after the other until one passes every check."""
+    bench = Bench(contest=contest, progress=progress, on="simulated")
     found: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
-        asked = request(contest, contest.candidate().set(settings), "best", on="simulated")
-        evidence = evaluate(asked, Listener(progress=named(f"{where}:", progress)))
+        evidence = bench.judge(contest.candidate().set(settings), "best", f"{where}:")
         found.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break

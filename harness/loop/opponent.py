@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.evaluate.request import Listener, Progress, Request, named
 from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger, history
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
-from harness.loop import draw_text, resimulate
-from harness.loop.evaluate import CHAMPION, MAY_PASS_NEXT_TIME, Options, Say, evaluate, request
+from harness.loop import draw_text, guard, resimulate
+from harness.loop.bench import CHAMPION, MAY_PASS_NEXT_TIME, Bench, Say
+from harness.loop.options import Options
 from harness.records import Attempt, Evidence, Key, Policy, Row
 
 
@@ -23,23 +23,38 @@ class Run:
     """What stays the same during one attempt."""
 
     ledger: Ledger
-    contest: Contest
+    bench: Bench
     options: Options
-    policy: Policy
-    progress: Progress
     say: Say
     number: int
     key: Key
     rows: tuple[Row, ...]
 
     @property
+    def contest(self) -> Contest:
+        return self.bench.contest
+
+    @property
+    def policy(self) -> Policy:
+        return self.bench.policy
+
+    @property
+    def work(self) -> str:
+        """The folder of `profile_data` for the candidate."""
+        return f"{self.number:04d}"
+
+    @property
+    def champions_work(self) -> str:
+        """The folder of `profile_data` for a champion that is evaluated within the attempt."""
+        return f"{self.work}-champion"
+
+    @property
     def digest(self) -> str:
         return key_digest(self.key)
 
-    def request(self, candidate: Candidate, work: str) -> Request:
-        """The request for one evaluation within the attempt, as its options have it."""
-        asked = request(self.contest, candidate, work, on=self.options.on)
-        return replace(asked, deep=self.options.deep, policy=self.policy)
+    def put_right(self, watch: guard.Watch) -> guard.Tampering:
+        """Undoes what was changed since the watch began that the candidate has no business with, and says what."""
+        return guard.end(self.ledger, watch, self.work, is_confined=self.policy.is_confined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +81,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
-    asked = replace(run.request(candidate, _work(run)), timed=False)
-    evidence = evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
+    evidence = replace(run.bench, timed=False).judge(candidate, run.champions_work, CHAMPION)
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
@@ -89,20 +103,10 @@ def _passes(run: Run, champion: Attempt) -> bool | None:
 
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:
     """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
-
-    def again() -> None:
-        asked = replace(run.request(facing.candidate, _work(run)), timed=False, checked=False)
-        evaluate(asked, Listener(progress=named(CHAMPION, run.progress)))
-
-    works = (_work(run), f"{facing.attempt.number:04d}")
     return resimulate.Defender(
-        evidence=facing.evidence, candidate=facing.candidate, works=works, again=again, say=run.say
-    )
-
-
-def _work(run: Run) -> str:
-    """The folder of `profile_data` for a champion that is evaluated within the attempt."""
-    return f"{run.number:04d}-champion"
+        evidence=facing.evidence, candidate=facing.candidate, bench=run.bench, say=run.say,
+        works=(run.champions_work, f"{facing.attempt.number:04d}"),
+    )  # fmt: skip
 
 
 def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:

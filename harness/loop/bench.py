@@ -1,0 +1,232 @@
+"""The bench of a contest: judges a text of its kernel now. Every verb that judges stands on it; it records nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from harness import files
+from harness.candidate import Candidate
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.evaluate.request import Listener, Progress, Request, named
+from harness.judge.key import key_digest
+from harness.judge.verdict import roofline
+from harness.ledger import lock as locking
+from harness.records import Draw, Evidence, Failure, Key, Policy, Source, Trace
+from harness.workbench.profiles import pruning
+
+Say = Callable[[str], None]
+
+# What a champion's stages are called while a candidate is judged.
+CHAMPION = "champion"
+# How a bench takes a latency of this source; a TPU is taken where there is one.
+ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
+# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
+MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+# What Python says of shapes, types and names that do not fit: the same text fails so every time.
+_PROGRAM_ERRORS = tuple(
+    f"{error.__name__}:"
+    for error in (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
+)
+# The folder of profile_data that holds what was found out about kernel.py as it stands.
+_HERE = "judge"
+
+
+def _silent(stage: str, state: str, seconds: float) -> None:
+    return None
+
+
+def _any_trace(trace: Trace) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Judges candidates of `contest`, all in the same way; `progress` hears of each stage.
+
+    The fields from `policy` on are those of `Request`. With `reuses` a program that was compiled and simulated before
+    under the same key is not again.
+    """
+
+    contest: Contest
+    progress: Progress = _silent
+    policy: Policy = field(default_factory=Policy)
+    on: str | None = None
+    deep: bool = False
+    timed: bool = True
+    checked: bool = True
+    draws: tuple[Draw, ...] = ()
+    reuses: bool = True
+
+    @property
+    def profile_data(self) -> Path:
+        """The folder below which everything that is found out lies."""
+        return self.contest.directory / "profile_data"
+
+    def judge(
+        self,
+        candidate: Candidate,
+        work: str,
+        name: str = "",
+        *,
+        after_trace: Callable[[Trace], None] = _any_trace,
+        is_slower: Callable[[Evidence], bool] | None = None,
+    ) -> Evidence:
+        """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.
+
+        Files go to `profile_data/<work>`, from which nothing is pruned meanwhile; progress hears of `name`. Raises
+        RatchetError `bad-problem` where prepare.py's own problem does not keep what every problem must keep, and what
+        `evaluation.evaluate` raises.
+        """
+        self.contest.require_conforming()
+        request = Request(
+            directory=self.contest.directory, candidate=candidate, problem=self.contest.problem,
+            chip=self.contest.chip, work=self.profile_data / work, simulate=simulate.run, policy=self.policy,
+            on=self.on, deep=self.deep, timed=self.timed, checked=self.checked, draws=self.draws,
+            programs=_seen_programs(self.contest) if self.reuses else None,
+        )  # fmt: skip
+        progress = named(name, self.progress) if name else self.progress
+        with pruning.in_use(self.profile_data):
+            return evaluation.evaluate(
+                request, Listener(progress=progress, after_trace=after_trace, is_slower=is_slower)
+            )
+
+    @contextmanager
+    def held(self, purpose: str) -> Iterator[None]:
+        """Keeps the bench for one command, and all files below profile_data.
+
+        Recorded attempts hold the ledger's lock instead, so that a kernel can be looked into while one runs. Raises
+        RatchetError `busy` at once if another process has it.
+        """
+        with locking.held(self.profile_data / "bench.lock", purpose), pruning.in_use(self.profile_data):
+            yield
+
+
+def _seen_programs(contest: Contest) -> SeenPrograms | None:
+    """What was compiled and simulated before under the key of this contest; None for somebody who has no home."""
+    folder = files.cache_directory()
+    # What is compiled and simulated does not depend on the machine.
+    if folder is None:
+        return None
+    return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
+
+
+# --- kernel.py as it stands, kept for those who ask again -----------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What the last judgement found, and of what."""
+
+    kernel_sha256: str
+    key: Key
+    evidence: Evidence
+
+
+def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
+    """The evidence about kernel.py as it stands, taken now; its files lie in `profile_data/judge` until the next time.
+
+    The constants that `settings` names are rewritten first, in what is judged and not in the file.
+
+    Raises RatchetError `busy` and what `Bench.judge` raises.
+    """
+    path = _kept_path(bench.contest)
+    with bench.held("judge"):
+        # First of all: what is kept must never speak of schedules that are being replaced.
+        if path.exists():
+            files.remove(path)
+        candidate = bench.contest.candidate().set(settings)
+        evidence = bench.judge(candidate, _HERE)
+        kept = _Kept(kernel_sha256=candidate.sha256, key=_simulated_key(bench.contest), evidence=evidence)
+        files.write_atomically(path, msgspec.json.encode(kept))
+        return evidence
+
+
+def evidence_here(bench: Bench) -> Evidence:
+    """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
+    return kept(bench.contest) or judge_here(bench)
+
+
+def kept(contest: Contest) -> Evidence | None:
+    """What was found last about kernel.py as it stands, None where it was not judged so."""
+    try:
+        found = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
+    is_same = found.kernel_sha256 == contest.candidate().sha256 and found.key.counts_for(_simulated_key(contest))
+    return found.evidence if is_same else None
+
+
+def _simulated_key(contest: Contest) -> Key:
+    # What is simulated does not depend on the machine, wherever the latency was taken.
+    return contest.key("simulated")
+
+
+def _kept_path(contest: Contest) -> Path:
+    return contest.directory / "profile_data" / _HERE / "found.json"
+
+
+# --- many texts, each judged once -----------------------------------------------------------------
+
+
+class Texts:
+    """The evidence about many texts, each judged once, below `profile_data/<folder>`.
+
+    Times are simulated: of a device one run would not settle anything. Raises RatchetError `no-simulator`.
+    """
+
+    def __init__(self, bench: Bench, folder: str) -> None:
+        chip = bench.contest.chip
+        if chip.platform != "tpu":
+            raise RatchetError(
+                "no-simulator", f"expected a contest of a TPU, whose kernels are simulated, got {chip.name}"
+            )
+        self._bench, self._folder = replace(bench, on="simulated"), folder
+        self._judged: dict[tuple[Candidate, bool], Evidence] = {}
+
+    def evidence(
+        self,
+        name: str,
+        candidate: Candidate,
+        *,
+        checked: bool = True,
+        is_slower: Callable[[Evidence], bool] | None = None,
+    ) -> Evidence:
+        """That on one candidate, which is called `name`; `checked` and `is_slower` as for `Bench`."""
+        evidence = self._judged.get((candidate, checked))
+        if evidence is None:
+            bench = replace(self._bench, checked=checked)
+            evidence = bench.judge(candidate, self.work(name, candidate), f"{name}:", is_slower=is_slower)
+            self._judged[candidate, checked] = evidence
+        return evidence
+
+    def work(self, name: str, candidate: Candidate) -> str:
+        """The folder of `profile_data` that holds what was found out about the candidate of that name."""
+        return f"{self._folder}/{name.replace(' ', '-')}-{candidate.sha256[:8]}"
+
+
+def may_pass_next_time(failure: Failure) -> bool:
+    """Whether it may come from the machine; a crash with which Python names an error of the program does not."""
+    is_of_program = failure.kind == "crash" and failure.message.startswith(_PROGRAM_ERRORS)
+    return failure.kind in MAY_PASS_NEXT_TIME and not is_of_program
+
+
+def why_not(evidence: Evidence, *, timed: bool = True) -> str:
+    """What failed; or, where a latency is asked for, why there is none; "" otherwise."""
+    if evidence.failure is not None:
+        return f"{evidence.failure.kind}: {evidence.failure.message}"
+    if not timed or evidence.latency is None or evidence.latency.seconds is not None:
+        return ""
+    return f"its latency is unknown: {'; '.join(evidence.latency.reasons)}"
+
+
+def executed_spills(evidence: Evidence) -> int | None:
+    """Executed saves of vector registers to VMEM, of a suite those of all members; None where one is not known."""
+    counts = [run.executed_spills for _, one in evidence.programs if (run := roofline.finished_run(one)) is not None]
+    return sum(counts) if len(counts) == len(evidence.programs) else None

@@ -143,6 +143,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         revokes=attempt.revocation.revoked if attempt.revocation else (),
         holder=attempt.revocation.holder if attempt.revocation else None,
         members=tuple((one.name, None if failed else one.report.seconds) for one in report.members),
+        looked_at=attempt.sweep.looked_at if attempt.sweep else 0,
     )
 
 

@@ -18,6 +18,7 @@ Schema history
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
 10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
+12  A row says of how many programs it is the best (`looked_at`), a failure whether it is an error of the program.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ from harness import limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 11
+SCHEMA = 12
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

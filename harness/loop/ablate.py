@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import compare_simulated, members, roofline
-from harness.loop.bench import Bench, Texts, executed_spills, may_pass_next_time, why_not
+from harness.loop.bench import Bench, Texts, executed_spills, why_not
 from harness.loop.pieces import Piece, Pieces, companions
 from harness.records import Evidence, Policy
 from harness.records.ablation import Ablated, Ablation, Effect, Tie
@@ -172,7 +172,7 @@ def _effect(champion_seconds: float, without_seconds: float, uncertainty: float 
 
 
 def _is_verdict(evidence: Evidence) -> bool:
-    return evidence.failure is not None and not may_pass_next_time(evidence.failure)
+    return evidence.failure is not None and not evidence.failure.may_pass_next_time
 
 
 def _name(taken: tuple[Piece, ...]) -> str:

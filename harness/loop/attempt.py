@@ -12,7 +12,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_difference, problem_digest
 from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, preconditions, rescale
-from harness.loop.bench import Bench, Say, may_pass_next_time
+from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.opponent import Run, champion_fails, opponent
 from harness.loop.options import Options
@@ -218,7 +218,7 @@ def _record(run: Run, attempt: Attempt, judging: Judging, report: Report, champi
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
     """Keeps in the file what came of checking the champion again; False where the machine may be to blame."""
-    if evidence.failure is not None and may_pass_next_time(evidence.failure):
+    if evidence.failure is not None and evidence.failure.may_pass_next_time:
         run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
         return False
     note = rescale.note_of(

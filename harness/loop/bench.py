@@ -18,7 +18,7 @@ from harness.judge.evaluate.request import Listener, Progress, Request, named
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
-from harness.records import Draw, Evidence, Failure, Key, Policy, Source, Trace
+from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 from harness.workbench.profiles import pruning
 
 Say = Callable[[str], None]
@@ -27,13 +27,6 @@ Say = Callable[[str], None]
 CHAMPION = "champion"
 # How a bench takes a latency of this source; a TPU is taken where there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
-MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
-# What Python says of shapes, types and names that do not fit: the same text fails so every time.
-_PROGRAM_ERRORS = tuple(
-    f"{error.__name__}:"
-    for error in (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
-)
 # The folder of profile_data that holds what was found out about kernel.py as it stands.
 _HERE = "judge"
 
@@ -209,12 +202,6 @@ class Texts:
     def work(self, name: str, candidate: Candidate) -> str:
         """The folder of `profile_data` that holds what was found out about the candidate of that name."""
         return f"{self._folder}/{name.replace(' ', '-')}-{candidate.sha256[:8]}"
-
-
-def may_pass_next_time(failure: Failure) -> bool:
-    """Whether it may come from the machine; a crash with which Python names an error of the program does not."""
-    is_of_program = failure.kind == "crash" and failure.message.startswith(_PROGRAM_ERRORS)
-    return failure.kind in MAY_PASS_NEXT_TIME and not is_of_program
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:

@@ -19,9 +19,9 @@ from harness.judge.evaluate.request import Progress
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git, history
 from harness.ledger.diff import unified
-from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench, Texts, executed_spills, may_pass_next_time, why_not
+from harness.loop.bench import Bench, Texts, executed_spills, why_not
 from harness.loop.gate import candidate_at
-from harness.records import Evidence, Row
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, Row
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
@@ -248,7 +248,7 @@ class _Search:
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
             # One that does not compile has no time, which is no regression of it.
-            is_verdict = self._metric == "correctness" and not may_pass_next_time(evidence.failure)
+            is_verdict = self._metric == "correctness" and not evidence.failure.may_pass_next_time
             return True if is_verdict else None
         first = self._found[self._steps[0].candidate]
         if self._metric == "correctness":

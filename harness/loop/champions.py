@@ -10,7 +10,7 @@ from harness.ledger import Ledger
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import preconditions, rescale
-from harness.loop.bench import Bench, Say, may_pass_next_time
+from harness.loop.bench import Bench, Say
 from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
@@ -100,7 +100,7 @@ def _note(
     """The note on the champion, kept; None and why where its failure may be this machine's."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
-    if evidence.failure is not None and may_pass_next_time(evidence.failure):
+    if evidence.failure is not None and evidence.failure.may_pass_next_time:
         return None, f"{evidence.failure.kind}: {evidence.failure.message}; it may be this machine"
     after = ledger.next_number() - 1
     note = rescale.note_of(

@@ -20,7 +20,7 @@ from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.request import Progress
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.bench import Bench, may_pass_next_time
+from harness.loop.bench import Bench
 from harness.records import Evidence
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
@@ -229,7 +229,7 @@ def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: fl
     if before.failure is not None:
         said = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
         # A machine that had no memory or time for the base says nothing about it.
-        return "inconclusive" if may_pass_next_time(before.failure) else "fixed", said
+        return "inconclusive" if before.failure.may_pass_next_time else "fixed", said
     ratios = [(program.name, program.time_ratio) for program in found.programs]
     unknown = [name or "the whole" for name, ratio in ratios if ratio is None]
     if unknown:
@@ -250,7 +250,7 @@ def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
     failure = evidence.failure
     if failure is None:
         return None
-    outcome: GateOutcome = "inconclusive" if may_pass_next_time(failure) else "wrong"
+    outcome: GateOutcome = "inconclusive" if failure.may_pass_next_time else "wrong"
     return outcome, f"{failure.kind}: {failure.message}"
 
 

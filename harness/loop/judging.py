@@ -14,11 +14,9 @@ from harness.judge.verdict import decision as deciding
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import history
 from harness.loop import guard, resimulate
-from harness.loop.bench import MAY_PASS_NEXT_TIME
 from harness.loop.opponent import Opponent, Run, defender
 from harness.loop.options import Alternative
-from harness.loop.search_state import CHOSEN
-from harness.records import TITLE_MOVES, Evidence, Failure, PairedBenchmark, Refused, Trace, Verdict
+from harness.records import MAY_PASS_NEXT_TIME, TITLE_MOVES, Evidence, Failure, PairedBenchmark, Refused, Trace, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ def _looked_at(run: Run, fingerprint: str) -> int:
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)
     for row in (row for row in run.rows if row.number > last and row.kind not in TITLE_MOVES):
-        if fingerprint and row.key_digest == run.digest and CHOSEN in row.hypothesis:
+        if fingerprint and row.key_digest == run.digest and row.looked_at != 0:
             with suppress(RatchetError):
                 sweep = history.attempt(run.ledger.place, row.number).sweep
                 if sweep is not None and any(one.fingerprint == fingerprint for one in sweep.screened):

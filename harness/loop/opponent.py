@@ -13,9 +13,9 @@ from harness.ledger import Ledger, history
 from harness.ledger import notes as note_files
 from harness.ledger.notes import outcome_of_checks
 from harness.loop import draw_text, guard, resimulate
-from harness.loop.bench import CHAMPION, MAY_PASS_NEXT_TIME, Bench, Say
+from harness.loop.bench import CHAMPION, Bench, Say
 from harness.loop.options import Options
-from harness.records import Attempt, Evidence, Key, Policy, Row
+from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

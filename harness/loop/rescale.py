@@ -19,7 +19,7 @@ from harness.judge.key import checks_digest, key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, history, scale
 from harness.ledger import notes as note_files
-from harness.loop.bench import Bench, Say, may_pass_next_time
+from harness.loop.bench import Bench, Say
 from harness.records import Evidence, Key, Note, Row
 from harness.units import quantity
 
@@ -75,7 +75,7 @@ def rescale_locked(
                 continue
             evidence = _timed(contest, candidate, row, named, progress)
             failure = evidence.failure
-            if failure is not None and may_pass_next_time(failure):
+            if failure is not None and failure.may_pass_next_time:
                 # Nothing is kept of it, so that the next run tries it again.
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue

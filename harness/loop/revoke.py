@@ -19,9 +19,10 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git, history
 from harness.ledger import champion as champions
 from harness.loop import guard, preconditions
-from harness.loop.bench import MAY_PASS_NEXT_TIME, ON_SOURCE, Bench, Say
+from harness.loop.bench import ON_SOURCE, Bench, Say
 from harness.loop.draw_text import failing
 from harness.records import (
+    MAY_PASS_NEXT_TIME,
     Attempt,
     Champion,
     Draw,

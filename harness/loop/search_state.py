@@ -14,9 +14,6 @@ from harness.records.search_state import Advice, Constant, Floor, KindTried, Sea
 from harness.records.titles import is_check, taken_back, titles
 from harness.units import percent, seconds
 
-# What the hypothesis of an attempt says whose settings a search chose.
-CHOSEN = "[best of "
-
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
 # than multiply reaches less: from here on there is nothing left that changes of kernel.py have been seen to give.
 FLOOR_REACHED = 0.08

@@ -23,13 +23,12 @@ from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench, Say
+from harness.loop.bench import Bench, Say
 from harness.loop.options import Alternative, Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
-from harness.loop.search_state import CHOSEN
-from harness.records import Evidence, Key, MemberTimes, Row, Screened, Source, Sweep, Swept
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, Screened, Source, Sweep, Swept
 from harness.units import change
 
 
@@ -109,11 +108,11 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
             )  # fmt: skip
         best, *others = ranked
         count = len(found.screened)
-        told = f"{hypothesis} {CHOSEN}{count}: {words(best.settings)}]"
+        told = f"{hypothesis} [best of {count}: {words(best.settings)}]"
         alternatives = tuple(
             Alternative(
                 settings=one.settings,
-                hypothesis=f"{hypothesis} {CHOSEN}{count} that does not fail: {words(one.settings)}]",
+                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(one.settings)}]",
                 seconds=one.seconds or 0.0,
                 source=found.source,
                 fingerprint=one.fingerprint,

@@ -1,6 +1,7 @@
 """The vocabulary: every fact that flows from a problem to a verdict, as frozen records that can be saved."""
 
 from harness.records.candidate import (
+    MAY_PASS_NEXT_TIME,
     Claims,
     Failure,
     Imported,

@@ -8,14 +8,27 @@ from harness.records.problem import Array
 Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
 
 
+# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
+MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A candidate that did not pass: a value, not an exception. `kind` is stable for programs."""
+    """A candidate that did not pass: a value, not an exception. `kind` is stable for programs.
+
+    `is_of_program`: a crash with which Python names an error of the program; the same text fails so every time.
+    """
 
     stage: Stage
     kind: str
     message: str
     detail: str = ""
+    is_of_program: bool = False
+
+    @property
+    def may_pass_next_time(self) -> bool:
+        """Whether it may come from the machine rather than from the candidate."""
+        return self.kind in MAY_PASS_NEXT_TIME and not self.is_of_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,8 @@ class Row:
     `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch`
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
     `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
-    `members` are the names of its members and their times.
+    `members` are the names of its members and their times. `looked_at` is how many programs the sweep looked at whose
+    best this is, 0 where it came of none; None: an older record, which does not say.
     """
 
     number: int
@@ -197,6 +198,7 @@ class Row:
     revokes: tuple[int, ...] = ()
     holder: int | None = None
     members: tuple[tuple[str, float | None], ...] = ()
+    looked_at: int | None = None
 
     @property
     def is_title(self) -> bool:

@@ -26,6 +26,8 @@ HEADER = struct.Struct("!Q")
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.
 _PR_SET_PDEATHSIG = 1
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
+# What Python says of shapes, types and names that do not fit.
+_PROGRAM_ERRORS = (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
 
 Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
 
@@ -105,7 +107,7 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     """What an exception that nobody expected says about the candidate."""
     text = described(error)
     detail = traced(error)
-    kind, message = "crash", text.splitlines()[0]
+    kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
     # XLA reports memory it cannot have as an error of its own with this word in front.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"
@@ -119,7 +121,9 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
     elif isinstance(error, RatchetError):
         kind = error.kind
         message = str(error)
-    return Failure(stage=stage, kind=kind, message=message, detail=detail)
+    return Failure(
+        stage=stage, kind=kind, message=message, detail=detail, is_of_program=kind == "crash" and is_of_program
+    )
 
 
 if __name__ == "__main__":

@@ -235,7 +235,7 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
         ("crash", "the judge process ended with exit code 1", "unknown"),
         ("crash", "TypeError: slice slice_sizes must be less than or equal to operand shape", "needed"),
     ):
-        failure = Failure(stage="correctness", kind=kind, message=message)
+        failure = Failure(stage="correctness", kind=kind, message=message, is_of_program=effect == "needed")
         failed = with_worth(row(), fast, replace(slow, failure=failure))
         assert (failed.effect, failed.worth_seconds) == (effect, None)
 

@@ -19,7 +19,7 @@ from harness.judge.key import judge_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, scaffold, screening, search_space
-from harness.loop.bench import MAY_PASS_NEXT_TIME, Bench
+from harness.loop.bench import Bench
 from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study
 from harness.loop.search_space import Grid, words
@@ -27,7 +27,7 @@ from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
-from harness.records import Evidence, Policy, Refused, Screened, Statement
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, Refused, Screened, Statement
 from harness.units import quantity
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.

@@ -34,6 +34,11 @@ _BY_KIND = {
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
     "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
     "to blocks of their own",
+    "overlapping-copy": "copy to memory that the copy does not read: by way of another buffer",
+    "unfinished-transfer": "wait for each copy before the kernel ends, as often as it was started",
+    "transfer-order": "give copies that are under way at the same time semaphores of their own, or wait for all of "
+    "them before the first is used",
+    "overlapping-windows": "let each step write a block of its own; recompute what two steps share in one of them",
     "deadlock": "wait for as many bytes as were copied: the same references in the wait as in the start",
     "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
     "summed over last",

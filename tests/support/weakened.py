@@ -65,6 +65,12 @@ _ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef unforeseen_number(**
 _MARKED = "undefined results are marked"
 
 
+_TRANSFERS_OF_JAX = (
+    "judge/evaluate/interpret/transfers.py",
+    "@contextlib.contextmanager\ndef transfers_end(order): yield Waits()\nMOST_UNDER_WAY = (1,)",
+)
+
+
 def _unmodelled(*primitives: str) -> tuple[str, str]:
     """The CPU reference program computes these as XLA on a CPU does."""
     return (
@@ -192,6 +198,24 @@ GUARDS = (
     _guard(
         "races", "unseen_race", "judge/evaluate/interpret/interpretation.py", "def race_of(error, printed): return None"
     ),
+    _guard("clocks of transfers", "fetch_over_a_store", *_TRANSFERS_OF_JAX),
+    _guard("order of transfers", "fetched_backwards", *_TRANSFERS_OF_JAX),
+    _guard(
+        "copies apart", "copied_onto_itself", "judge/evaluate/interpret/transfers.py", "def _overlaps(dma): return 0"
+    ),
+    _guard(
+        "transfers finished",
+        "store_never_waited",
+        "judge/evaluate/interpret/transfers.py",
+        "class Waits(Waits):\n    unfinished = property(lambda self: 0, lambda self, value: None)",
+        "transfers waited for",
+    ),
+    _guard(
+        "windows apart",
+        "windows_overlap",
+        "judge/evaluate/trace/traffic.py",
+        "def _refuse_overlapping(name, block, shape, places): pass",
+    ),
     _guard(
         _OWN_SHAPE,
         "late_race",
@@ -221,14 +245,15 @@ GUARDS = (
         "first_step_fills",
         "judge/evaluate/interpret/interpretation.py",
         "import dataclasses\n_strict_parameters = checking_parameters\n"
-        "def checking_parameters(chip, steps): return _strict_parameters(dataclasses.replace(chip, cores=1), steps)",
+        "def checking_parameters(chip, steps, most=62):\n"
+        "    return _strict_parameters(dataclasses.replace(chip, cores=1), steps, most)",
         "order of parallel steps",
     ),
     _guard(
         "bounds",
         "unused_read_past_the_end",
         "judge/evaluate/interpret/interpretation.py",
-        "def checking_parameters(chip, steps):\n"
+        "def checking_parameters(chip, steps, most_under_way=62):\n"
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
     # What the chip computes where a CPU does not.

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.interpret import interpretation, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
@@ -53,7 +53,7 @@ _BALLAST = 1 << 18
 _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
 _second_shape: TracedKernel | None = None
-_runs: dict[str, Callable[..., Any]] = {}
+_runs: dict[tuple[str, int], Callable[..., Any]] = {}
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
 # The name of the function that was traced, the function, this process as it must leave it, and the chip's program.
@@ -259,16 +259,51 @@ def export_cpu(request: ExportRequest) -> Done:
 
 
 def interpret(request: InterpretRequest) -> Done:
-    """Runs the program traced for that shape in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
-    traced = _traced(request.shape)
+    """Runs the program traced for that shape in TPU interpret mode.
+
+    Where a wait may end several transfers it runs three times: they end in the order in which they were started, the
+    other way round, and in a drawn one. Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`,
+    `overlapping-copy`, `unfinished-transfer`, `transfer-order`, `not-interpretable`.
+    """
+    outputs, had_choice = _interpreted(request, "last")
+    for order in ("first", request.seed) if had_choice else ():
+        others, _ = _interpreted(request, order)
+        if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, others, strict=True)):
+            raise Rejected(
+                "correctness", "transfer-order",
+                f"{_where(request)}expected the same results in whatever order transfers end, got others where they "
+                "end in another one: does a wait count the bytes of one copy on a semaphore that two copies signal?",
+            )  # fmt: skip
+    arrays.save(Path(request.outputs), outputs)
+    return Done(path=request.outputs)
+
+
+def _where(request: InterpretRequest) -> str:
     assert _full is not None
-    where = at_smaller_shape(traced.problem.statement(), _full.problem.statement()) + "in TPU interpret mode: "
-    if request.shape not in _runs:
+    shape = at_smaller_shape(_traced(request.shape).problem.statement(), _full.problem.statement())
+    return f"{shape}in TPU interpret mode: "
+
+
+def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[list[Any], bool]:
+    """The outputs, with transfers ending in that order, and whether any order of theirs was possible."""
+    for most_under_way in transfers.MOST_UNDER_WAY:
+        try:
+            return _interpreted_once(request, order, most_under_way)
+        except transfers.TooManyTransfersError:
+            continue
+    raise _not_interpretable(f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time")
+
+
+def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_under_way: int) -> tuple[list[Any], bool]:
+    traced, where = _traced(request.shape), _where(request)
+    run = _runs.get((request.shape, most_under_way))
+    if run is None:
         steps = max(call.steps for call in traced.calls)
-        parameters = interpretation.checking_parameters(traced.chip, steps)
-        program = interpretation.runnable(traced.closed, parameters, traced.chip)
-        _runs[request.shape] = jax.jit(program)
+        parameters = interpretation.checking_parameters(traced.chip, steps, most_under_way)
+        run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
+        _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
+    assert _full is not None
     # Backwards once at each shape, and at the full shape there is one run. The same draw always has the same order.
     is_backwards = request.shape == "full" or request.family == traced.problem.families(full=False)[0]
     order_seed = None if is_backwards else request.seed
@@ -282,8 +317,9 @@ def interpret(request: InterpretRequest) -> Done:
             orders_from(order_seed),
             quick_interpreter(),
             deadlocks_found(),
+            transfers.transfers_end(order) as ended,
         ):
-            outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[request.shape](*inputs))]
+            outputs = [np.asarray(out) for out in jax.block_until_ready(run(*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
     except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
         failure = error
@@ -294,23 +330,40 @@ def interpret(request: InterpretRequest) -> Done:
     if isinstance(failure, NotImplementedError):
         raise _not_interpretable(failure)
     if failure is not None:
-        text = str(failure)
-        if DEADLOCK in text:
-            line = next(line for line in text.splitlines() if DEADLOCK in line)
-            said = f"{where}{line[line.index(DEADLOCK) :].strip()} (bytes for a copy)"
-            raise Rejected("correctness", "deadlock", said, text[-8000:])
-        if "Revisited block" in text:
-            line = next(line for line in text.splitlines() if "Revisited block" in line)
-            raise Rejected("correctness", "revisited-block", f"{where}{line.strip()}", text[-8000:])
-        if "IndexError" in text or isinstance(failure, IndexError) or "ut-of-bounds" in text:
-            line = next((line for line in text.splitlines() if "ut-of-bounds" in line), text.splitlines()[0])
-            raise Rejected("correctness", "out-of-bounds", f"{where}{line.strip()}", text[-8000:])
-        raise failure
-    arrays.save(Path(request.outputs), outputs)
-    return Done(path=request.outputs)
+        raise _rejection(failure, where)
+    if ended.unfinished:
+        raise Rejected(
+            "correctness", "unfinished-transfer",
+            f"{where}expected every transfer to be waited for, got {ended.unfinished:,} under way at the kernel's end",
+        )  # fmt: skip
+    return outputs, ended.had_choice
 
 
-def _not_interpretable(error: BaseException) -> Rejected:
+# What the interpreter says of a kernel that is wrong, and the kind of failure that it is.
+_SAID = {
+    DEADLOCK: "deadlock",
+    transfers.OVERLAP: "overlapping-copy",
+    "Revisited block": "revisited-block",
+    "ut-of-bounds": "out-of-bounds",
+}
+
+
+def _rejection(failure: BaseException, where: str) -> BaseException:
+    """The failure as what is wrong with the kernel; `failure` itself where nobody knows."""
+    text = str(failure)
+    if transfers.TOO_MANY in text:
+        return transfers.TooManyTransfersError(text)
+    for words, kind in _SAID.items():
+        line = next((line for line in text.splitlines() if words in line), None)
+        if line is not None:
+            said = f"{line[line.index(words) :].strip()} (bytes for a copy)" if words == DEADLOCK else line.strip()
+            return Rejected("correctness", kind, f"{where}{said}", text[-8000:])
+    if "IndexError" in text or isinstance(failure, IndexError):
+        return Rejected("correctness", "out-of-bounds", f"{where}{text.splitlines()[0].strip()}", text[-8000:])
+    return failure
+
+
+def _not_interpretable(error: object) -> Rejected:
     return Rejected(
         "correctness", "not-interpretable",
         f"the CPU interpreter of Pallas cannot run this kernel, so it cannot be checked: {error}",

@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, pallas_on_cpu, undefined
+from harness.judge.evaluate.interpret import chip_model, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import kernels
@@ -51,15 +51,17 @@ def aiming_at(chip: Chip) -> AbstractContextManager[Any]:
     return jax.sharding.use_abstract_mesh(mesh)  # type: ignore[no-any-return]
 
 
-def checking_parameters(chip: Chip, steps: int) -> Any:
+def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
     """TPU interpret mode that finds races, reads out of bounds, and reads of memory that nothing wrote (as NaN).
 
     On a GPU no program of the grid may rely on another: there each of the `steps` gets a core of its
     own, and what two of them share is a race. (Beyond 16, only what programs on different cores share.)
+    So many transfers may be under way at a time.
     """
+    cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
-        detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise",
-        num_cores_or_threads=chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES),
+        detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise", num_cores_or_threads=cores,
+        vector_clock_size=cores + most_under_way,
     )  # fmt: skip
 
 

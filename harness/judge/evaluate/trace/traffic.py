@@ -105,6 +105,8 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
             fetches=None, hbm_bytes=None, vmem_bytes=0,
         )  # fmt: skip
     places = _places(block, steps)
+    if role == "output":
+        _refuse_overlapping(name, block, shape, places)
     fetches = moved = None
     buffers = 2
     if places is not None:
@@ -145,6 +147,45 @@ def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
     unused = closed.jaxpr.invars[len(at) :]
     jaxpr = closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(at)]) if unused else closed.jaxpr
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))(*at)
+
+
+def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
+    """Raises Rejected `overlapping-windows` where two windows of an output share elements, or may.
+
+    Each window is copied out while the next one is filled, so that nobody knows which of the two is there at the end.
+    """
+    extents = [type(extent).__name__ for extent in block.block_shape]
+    axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
+    if not axes:
+        return
+    said = (
+        "its windows begin where a table says" if places is None else _overlap(axes, shape, np.unique(places, axis=0))
+    )
+    if said:
+        raise Rejected(
+            "static", "overlapping-windows",
+            f"expected windows of the output {name} that are apart, got some that may overlap: {said}. Use blocks "
+            "(without pl.Element), or windows at multiples of their size",
+        )  # fmt: skip
+
+
+def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
+    """Which two windows share elements, "" where none do. `axes` count elements, the others blocks."""
+    sizes = np.ones(len(shape), dtype=np.int64)
+    sizes[axes] = [shape[axis] for axis in axes]
+    # Along the axis with the most places the fewest windows are near each other.
+    first = max(range(len(shape)), key=lambda axis: len(np.unique(places[:, axis])))
+    places = places[np.argsort(places[:, first], kind="stable")]
+    for apart in range(1, len(places)):
+        difference = np.abs(places[apart:] - places[:-apart])
+        if (difference[:, first] >= sizes[first]).all():
+            break
+        shared = (difference < sizes).all(axis=1)
+        if shared.any():
+            at = int(np.argmax(shared))
+            one, other = (tuple(int(place) for place in places[which]) for which in (at, at + apart))
+            return f"those at {one} and {other}, of {shape} elements"
+    return ""
 
 
 def _moved_bytes(block: Any, shape: tuple[int, ...], array: Array, places: NDArray[np.int64]) -> int:

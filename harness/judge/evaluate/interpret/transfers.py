@@ -1,0 +1,139 @@
+"""Transfers under way where a kernel is interpreted: each has a clock of its own, and ends when we choose.
+
+JAX's TPU interpret mode (0.10.2, 0.12.0) draws for each transfer a component of the vector clocks, of as many as there
+are cores by default: on one core all transfers share one, so that two of them seem to follow each other, and no race
+between a transfer and what nothing made wait for it is found. Here a transfer gets a component that no other under way
+has. And of the transfers that a wait may end, JAX ends the last one first, always.
+"""
+
+import contextlib
+import inspect
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state, shared_memory
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
+
+OVERLAP = "OVERLAPPING COPY"
+TOO_MANY = "TOO MANY TRANSFERS"
+# Transfers that may be under way at a time: the first is enough for nearly every kernel, and clocks of the second cost
+# 16 KiB for each access of memory.
+MOST_UNDER_WAY = (62, 4096)
+# By so much a transfer advances its component: before and after its read, before and after its write.
+_ADVANCE = 4
+
+# Of the transfers that a wait may end: the last one that was started first, the first one first, or by this seed.
+Order = Literal["last", "first"] | int
+
+
+class TooManyTransfersError(RuntimeError):
+    """More transfers are under way than the clocks have components."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """What the waits of one run came to.
+
+    `had_choice`: one of them had several transfers that it could have ended. Nothing waited for `unfinished` transfers.
+    """
+
+    had_choice: bool = False
+    unfinished: int = 0
+
+
+@contextlib.contextmanager
+def transfers_end(order: Order) -> Iterator[Waits]:
+    """Within this context transfers end in that order, and no two that are under way share a component of the clocks.
+
+    Raises RuntimeError within an interpreted kernel where a copy reads memory that it writes (OVERLAP), or where more
+    are under way than the clocks have components (TOO_MANY). Raises NotImplementedError where JAX's interpreter is
+    another than the ones known here: then nothing is known about its races.
+    """
+    memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
+    if not _is_known(memory, semaphore, dma):
+        raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so races are not found")
+    look_up, draw = memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id
+    begin, read, write = semaphore.__init__, dma.execute_read, dma.execute_write
+    waits, drawn = Waits(), random.Random(order)
+    starting, turn = threading.local(), threading.Lock()
+
+    def looked_up(self: Any, *arguments: Any, **named: Any) -> Any:
+        semaphores, clock = look_up(self, *arguments, **named)
+        # A transfer is started by the thread that has just looked its semaphores up.
+        starting.clock = clock
+        return semaphores, clock
+
+    def component(self: Any) -> int:
+        clock = getattr(starting.clock, "clock", starting.clock)
+        with turn:
+            ends: dict[int, int] = self.__dict__.setdefault("_ends_of_transfers", {})
+            for place in range(self.num_cores, self.vector_clock_size):
+                # Who starts this transfer knows that the last one of that component has ended: it waited for it.
+                if clock[place] == ends.get(place, 0):
+                    ends[place] = int(clock[place]) + _ADVANCE
+                    waits.unfinished += 1
+                    return place
+        raise TooManyTransfersError(f"{TOO_MANY}: more than {self.vector_clock_size - self.num_cores:,} under way")
+
+    class Tasks(list[Any]):
+        """The transfers that a wait on one semaphore may end."""
+
+        def pop(self, *_: Any) -> Any:
+            if len(self) > 1:
+                waits.had_choice = True
+            if order == "last":
+                return super().pop()
+            return super().pop(0 if order == "first" else drawn.randrange(len(self)))
+
+    def begun(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        self.tasks = [Tasks(one) for one in self.tasks]
+
+    def read_apart(self: Any) -> None:
+        if _overlaps(self):
+            raise RuntimeError(f"{OVERLAP}: a copy within one buffer reads memory that it writes")
+        read(self)
+
+    def written(self: Any) -> None:
+        was_done = self.state == interpret_pallas_call.DmaState.COMPLETED
+        write(self)
+        if not was_done:
+            with turn:
+                waits.unfinished -= 1
+
+    memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = looked_up, component
+    semaphore.__init__, dma.execute_read, dma.execute_write = begun, read_apart, written
+    try:
+        yield waits
+    finally:
+        memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = look_up, draw
+        semaphore.__init__, dma.execute_read, dma.execute_write = begin, read, write
+
+
+def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
+    """Whether JAX's classes have what is used of them here."""
+    functions = (
+        (memory, "get_semaphores_and_increment_clock", ["self", "sem_ids", "global_core_id"]),
+        (memory, "get_random_virtual_device_id", ["self"]),
+        (dma, "execute_read", ["self"]),
+        (dma, "execute_write", ["self"]),
+    )
+    are_known = all(
+        inspect.isfunction(function := getattr(owner, name, None))
+        and list(inspect.signature(function).parameters) == parameters
+        for owner, name, parameters in functions
+    )
+    return are_known and inspect.isfunction(getattr(semaphore, "wait", None))
+
+
+def _overlaps(dma: Any) -> bool:
+    """Whether the transfer reads and writes the same memory."""
+    source = (dma.src_device_id, dma.src_local_core_id, dma.src_memory_space, dma.src_buffer_id)
+    target = (dma.dst_device_id, dma.dst_local_core_id, dma.dst_memory_space, dma.dst_buffer_id)
+    if source != target:
+        return False
+    ranges = (interpret_utils.to_range(transforms) for transforms in (dma.src_transforms, dma.dst_transforms))
+    return bool(race_detection_state._ranges_overlap(*ranges))

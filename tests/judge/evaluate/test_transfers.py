@@ -1,0 +1,194 @@
+"""Transfers under way are told apart, and end in an order that the judge chooses."""
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from harness.hardware import chip
+from harness.judge.evaluate.interpret import interpretation, transfers
+from harness.judge.evaluate.interpret.deadlocks import deadlocks_found
+from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
+
+BLOCKS, ROWS, COLUMNS = 8, 8, 128
+ORDERS: tuple[transfers.Order, ...] = ("last", "first", 7)
+Kernel = Callable[..., None]
+
+
+def fetch(x: Any, buffer: Any, semaphore: Any, block: int, slot: int, signal: int) -> Any:
+    return pltpu.make_async_copy(x.at[pl.ds(block * ROWS, ROWS)], buffer.at[slot], semaphore.at[signal])
+
+
+def store(buffer: Any, o: Any, semaphore: Any, block: int, slot: int) -> Any:
+    return pltpu.make_async_copy(buffer.at[slot], o.at[pl.ds(block * ROWS, ROWS)], semaphore.at[slot])
+
+
+def ring(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, waits_first: bool) -> None:
+    """Fetches a block ahead into the slot whose store is under way, unless it `waits_first`."""
+    fetch(x, buffer, fetched, 0, 0, 0).start()
+    for block in range(BLOCKS):
+        before, slot = block - 1, block % 2
+        if before >= 0 and waits_first:
+            store(buffer, o, stored, before, before % 2).wait()
+        if block + 1 < BLOCKS:
+            fetch(x, buffer, fetched, block + 1, 1 - slot, 1 - slot).start()
+        fetch(x, buffer, fetched, block, slot, slot).wait()
+        if before >= 0 and not waits_first:
+            store(buffer, o, stored, before, before % 2).wait()
+        store(buffer, o, stored, block, slot).start()
+    store(buffer, o, stored, BLOCKS - 1, (BLOCKS - 1) % 2).wait()
+
+
+def honest(*refs: Any) -> None:
+    ring(*refs, waits_first=True)
+
+
+def fetches_over_a_store(*refs: Any) -> None:
+    ring(*refs, waits_first=False)
+
+
+def one_semaphore(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, waits_for_both: bool) -> None:
+    """Two fetches signal one semaphore, the second block's first."""
+    for block in range(0, BLOCKS, 2):
+        both = [fetch(x, buffer, fetched, block + slot, slot, 0) for slot in (1, 0)]
+        for one in both:
+            one.start()
+        both[1].wait()
+        if waits_for_both:
+            both[0].wait()
+        first = store(buffer, o, stored, block, 0)
+        first.start()
+        first.wait()
+        if not waits_for_both:
+            both[0].wait()
+        second = store(buffer, o, stored, block + 1, 1)
+        second.start()
+        second.wait()
+
+
+def waits_for_both(*refs: Any) -> None:
+    one_semaphore(*refs, waits_for_both=True)
+
+
+def takes_the_last_one(*refs: Any) -> None:
+    one_semaphore(*refs, waits_for_both=False)
+
+
+def reads_before_the_wait(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    one = fetch(x, buffer, fetched, 0, 0, 0)
+    one.start()
+    buffer[1] = buffer[0]
+    one.wait()
+    copies_all(x, o, buffer, fetched, stored)
+
+
+def writes_twice(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    both = [pltpu.make_async_copy(x, o, stored.at[slot]) for slot in (0, 1)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.wait()
+
+
+def copies_all(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    one = pltpu.make_async_copy(x, o, stored.at[0])
+    one.start()
+    one.wait()
+
+
+def moves_within(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, by: int) -> None:
+    copies_all(x, o, buffer, fetched, stored)
+    one = pltpu.make_async_copy(o.at[pl.ds(0, ROWS)], o.at[pl.ds(by, ROWS)], stored.at[0])
+    one.start()
+    one.wait()
+
+
+def ends_too_early(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    copies_all(x, o, buffer, fetched, stored)
+    fetch(x, buffer, fetched, 0, 0, 0).start()
+
+
+def many_at_a_time(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    rows = [pltpu.make_async_copy(x.at[pl.ds(row, 1)], o.at[pl.ds(row, 1)], stored.at[0]) for row in range(64)]
+    for one in rows:
+        one.start()
+    for one in rows:
+        one.wait()
+
+
+class Run:
+    """One run of a kernel in TPU interpret mode."""
+
+    def __init__(self, kernel: Kernel, order: transfers.Order | None, under_way: int = 62) -> None:
+        x = np.random.default_rng(0).standard_normal((BLOCKS * ROWS, COLUMNS), dtype=np.float32)
+        call = pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=pl.BlockSpec(memory_space=pl.ANY),
+            scratch_shapes=[
+                pltpu.VMEM((2, ROWS, COLUMNS), x.dtype),
+                *[pltpu.SemaphoreType.DMA((2,))] * 2,
+            ],
+        )
+        parameters = interpretation.checking_parameters(chip("v5e"), 1, under_way)
+        program = jax.jit(interpretation.runnable(jax.make_jaxpr(call)(x), parameters, chip("v5e")))
+        printed, self.error = io.StringIO(), ""
+        ended = transfers.transfers_end(order) if order is not None else contextlib.nullcontext(transfers.Waits())
+        failure: BaseException | None = None
+        with contextlib.redirect_stdout(printed), quick_interpreter(), deadlocks_found(), ended as self.waits:
+            try:
+                self.is_right = np.array_equal(np.asarray(program(x)[0]), x)
+            except (jax.errors.JaxRuntimeError, RuntimeError) as error:
+                failure, self.error, self.is_right = error, str(error), False
+        self.race = interpretation.race_of(failure, printed.getvalue())
+        interpretation.reset()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kernel", [honest, waits_for_both, copies_all, many_at_a_time])
+def test_a_kernel_that_waits_is_right_in_every_order(kernel: Kernel, order: transfers.Order) -> None:
+    run = Run(kernel, order, 64)
+    assert (run.race, run.error, run.is_right, run.waits.unfinished) == (None, "", True, 0)
+    assert run.waits.had_choice == (kernel in (waits_for_both, many_at_a_time))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kernel", [fetches_over_a_store, reads_before_the_wait, writes_twice])
+def test_a_transfer_under_way_races_with_what_does_not_wait_for_it(kernel: Kernel, order: transfers.Order) -> None:
+    assert Run(kernel, order).race is not None
+
+
+def test_a_semaphore_of_two_copies_is_wrong_in_one_order() -> None:
+    """JAX ends the last one first, in which order it is right and has no race."""
+    as_jax_does = Run(takes_the_last_one, "last")
+    assert (as_jax_does.race, as_jax_does.is_right, as_jax_does.waits.had_choice) == (None, True, True)
+    assert Run(takes_the_last_one, "first").race is not None
+
+
+@pytest.mark.parametrize("by", [0, ROWS // 2, ROWS])
+def test_a_copy_must_not_read_what_it_writes(by: int) -> None:
+    run = Run(lambda *refs: moves_within(*refs, by=by), "last")
+    assert (transfers.OVERLAP in run.error) == (by < ROWS)
+
+
+def test_a_transfer_that_nothing_waits_for_is_counted() -> None:
+    assert Run(ends_too_early, "last").waits.unfinished == 1
+
+
+def test_no_two_transfers_under_way_share_a_component() -> None:
+    """With a component less than there are transfers the run ends; with as many it does not (see above)."""
+    run = Run(many_at_a_time, "last", 63)
+    assert f"{transfers.TOO_MANY}: more than 63 under way" in run.error
+
+
+def test_jax_itself_finds_no_such_race() -> None:
+    """Where this fails, JAX has changed, and what `transfers` does about its clocks may go."""
+    assert Run(fetches_over_a_store, None, 1).race is None
+    assert Run(takes_the_last_one, None, 62).is_right

@@ -144,9 +144,24 @@ def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int6
 
 def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
     """The index map at one step; what would be tables is not looked at."""
-    unused = closed.jaxpr.invars[len(at) :]
-    jaxpr = closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(at)]) if unused else closed.jaxpr
-    return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))(*at)
+    jaxpr = _without_hints(closed.jaxpr)
+    return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(invars=jaxpr.invars[: len(at)])))(*at)
+
+
+def _without_hints(jaxpr: Any) -> Any:
+    """The same index map without `pl.multiple_of`, for which JAX (0.10.2, 0.12.0) has no batching rule."""
+    meant: dict[Any, Any] = {}
+
+    def of(var: Any) -> Any:
+        return meant.get(var, var) if isinstance(var, core.Var) else var
+
+    equations = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "multiple_of":
+            meant[equation.outvars[0]] = of(equation.invars[0])
+        else:
+            equations.append(equation.replace(invars=[of(var) for var in equation.invars]))
+    return jaxpr.replace(eqns=equations, outvars=[of(var) for var in jaxpr.outvars])
 
 
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 
 _HEAD = """\
@@ -25,8 +26,9 @@ What the chip does is read off the schedules of libtpu 0.0.42.1 (jax 0.10.2) and
 v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. Where that is not published,
 the table says so, and the judge takes the pessimistic side: a result that nothing defines (a quotient by zero, an
 index beyond its array, a false hint) is a *mark* on the CPU: NaN, or an integer as large, so that a kernel that uses it
-fails. float16 is refused: no compiler here has code for it. Outside of kernels, gathers and scatters that promise
-sorted or unique indices are refused. Kernels for GPUs are not covered by this page.
+fails. float16 is refused: no compiler here has code for it. The last section lists what may stand outside of kernels,
+which XLA compiles for either; a primitive counts as listed only if it is JAX's own object of that name. Kernels for
+GPUs are not covered by the other sections.
 """
 _OPTIONS = """\
 ## Options of the compiler
@@ -41,7 +43,7 @@ def page() -> str:
     """The whole page, as Markdown."""
     flags = {f"flags: {name}": what for name, what in FLAGS.items()}
     options = ((f"`{name}`", what) for name, what in (OPTIONS | flags).items())
-    sections = (_section(title, entries) for title, entries in SECTIONS)
+    sections = (_section(title, entries) for title, entries in (*SECTIONS, ("Outside of kernels", OUTSIDE)))
     parts = (_HEAD, *sections, f"{_OPTIONS}\n{_table(('option', 'what it changes'), options)}")
     return "\n".join(parts)
 

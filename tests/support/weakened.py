@@ -166,6 +166,30 @@ GUARDS = (
         without=(("judge/evaluate/trace/jaxprs.py", "EXPS = ()"), _ARTIFACT_CHECK),
     ),
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
+    _guard(
+        "primitives by identity",
+        "primitive_of_its_own",
+        "judge/evaluate/trace/integrity.py",
+        "def require_known_primitives(before, jaxpr): pass",
+    ),
+    _guard(
+        "rules of primitives",
+        "rule_replaced",
+        "judge/evaluate/trace/integrity.py",
+        "def _changed_rule(before): return None",
+    ),
+    _guard(
+        "operations outside kernels",
+        "draws_its_bits",
+        "judge/evaluate/trace/semantics.py",
+        "def _refuse_listed(equation, entries): return ENTRIES.get(equation.primitive.name, ENTRIES['sub'])",
+    ),
+    _guard(
+        "undefined results outside kernels",
+        "last_of_equal_indices",
+        "judge/evaluate/interpret/outside.py",
+        "def with_marked_results(jaxpr): return jaxpr",
+    ),
     # What the outputs show.
     _guard(
         "error against float64", "no_rescale", "operators/tolerance.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"

@@ -84,6 +84,7 @@ def trace(request: TraceRequest) -> TraceReply:
     except Rejected as rejected:
         explained = one_core.explained(rejected, _sources.values())
         raise explained from rejected
+    integrity.require_known_primitives(before, _full.closed.jaxpr)
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
     exported = _exported(_full)
@@ -123,6 +124,8 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     with interpretation.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
+    for smaller in filter(None, (_reduced, _second_shape)):
+        integrity.require_known_primitives(before, smaller.closed.jaxpr)
     if fingerprint(_exported(_full).mlir_module()) != program:
         raise Rejected(
             "static", "not-deterministic",

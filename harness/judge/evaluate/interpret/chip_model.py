@@ -258,7 +258,7 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 def _div(equation: Equation, chip: Chip) -> Model | None:
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
-        return _divided(equation)
+        return divided(equation)
     if dtype != jnp.bfloat16 or not chip.has_bfloat16_units:
         return None
 
@@ -270,10 +270,10 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _rem(equation: Equation, _: Chip) -> Model | None:
-    return _divided(equation) if jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.integer) else None
+    return divided(equation) if jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.integer) else None
 
 
-def _divided(equation: Equation) -> Model | None:
+def divided(equation: Equation) -> Model | None:
     """A quotient or remainder by zero is nothing defined."""
     divisor = equation.invars[1]
     if isinstance(divisor, core.Literal) and np.all(np.asarray(divisor.val) != 0):
@@ -301,7 +301,7 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
     )
 
 
-def _shift(equation: Equation, _: Chip) -> Model | None:
+def shifted(equation: Equation) -> Model | None:
     """A shift by a word and more is 0 (or the sign) for XLA, and the amount modulo the word on many processors."""
     amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
     if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
@@ -323,7 +323,7 @@ def _multiple_of(equation: Equation, _: Chip) -> Model:
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
 
-def _convert(equation: Equation, _: Chip) -> Model | None:
+def converted(equation: Equation) -> Model | None:
     """A number that the new integer type cannot hold is nothing defined."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     if not jnp.issubdtype(new, jnp.integer) or old == jnp.bool_ or old == new:
@@ -345,8 +345,8 @@ def _convert(equation: Equation, _: Chip) -> Model | None:
         is_held = lax.bitwise_and(
             lax.ge(number, lax.full_like(number, low)), lax.le(number, lax.full_like(number, high))
         )
-        converted = lax.convert_element_type_p.bind(lax.select(is_held, x, lax.full_like(x, 0)), **params)
-        return lax.select(is_held, converted, marks(converted))
+        new_value = lax.convert_element_type_p.bind(lax.select(is_held, x, lax.full_like(x, 0)), **params)
+        return lax.select(is_held, new_value, marks(new_value))
 
     return model
 
@@ -363,10 +363,10 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "div": _div,
     "rem": _rem,
     "reciprocal": _reciprocal,
-    "shift_left": _shift,
-    "shift_right_logical": _shift,
-    "shift_right_arithmetic": _shift,
+    "shift_left": lambda equation, _: shifted(equation),
+    "shift_right_logical": lambda equation, _: shifted(equation),
+    "shift_right_arithmetic": lambda equation, _: shifted(equation),
     "multiple_of": _multiple_of,
-    "convert_element_type": _convert,
+    "convert_element_type": lambda equation, _: converted(equation),
 }
 MODELLED = frozenset(_MODELS)

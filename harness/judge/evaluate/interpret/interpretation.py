@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, pallas_on_cpu, transfers, undefined
+from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import kernels
@@ -32,7 +32,9 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
 
     `interpret` is False for the compiler. `is_flipped`: comparisons of memory that nothing wrote are turned round.
     """
-    jaxpr = chip_model.with_conversions(closed.jaxpr) if interpret else closed.jaxpr
+    jaxpr = closed.jaxpr
+    if interpret:
+        jaxpr = chip_model.with_conversions(outside.with_marked_results(jaxpr))
     program = closed.replace(jaxpr=pallas_on_cpu.with_interpret(jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 

@@ -16,8 +16,10 @@ from typing import Any
 
 import jax
 from jax._src import monitoring
+from jax.extend import core
 
 import harness
+from harness.judge.evaluate.trace import jaxprs
 from harness.operators import prepare_module
 from harness.sandbox.messages import Rejected
 
@@ -29,24 +31,48 @@ _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A process as it was: everything that can be called, by module, class and name, and what was set."""
+    """A process as it was: everything that can be called, by module, class and name, and what was set.
+
+    `primitives` are JAX's, by identity, with what stands on each. `rules` are JAX's tables of how a primitive is
+    lowered, batched, interpreted, by module and name (and what the table is divided by: a platform, a kind of kernel).
+    """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
     configuration: dict[str, Any]
     variables: dict[str, str]
     handlers: tuple[Any, ...]
     threads: frozenset[threading.Thread]
+    primitives: dict[int, tuple[Any, dict[str, Any]]]
+    rules: dict[tuple[str, ...], dict[Any, Any]]
 
 
 def snapshot() -> Snapshot:
     """This process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
+    rules = dict(_rules())
     return Snapshot(
         callables=dict(_callables()),
         configuration=dict(jax.config.values),
         variables=dict(os.environ),
         handlers=_handlers(),
         threads=frozenset(threading.enumerate()),
+        primitives={id(one): (one, dict(vars(one))) for one in _primitives(rules)},
+        rules=rules,
     )
+
+
+def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
+    """Raises Rejected `foreign-primitive` where the program holds a primitive that JAX did not have `before`.
+
+    Its name may be that of another; what it is lowered to, for each platform, nobody has looked at.
+    """
+    for equation in jaxprs.equations(jaxpr):
+        if id(equation.primitive) not in before.primitives:
+            raise Rejected(
+                "static", "foreign-primitive",
+                f"{jaxprs.line_of(equation)}expected primitives of JAX, got one of another's making, "
+                f"{equation.primitive.name!r}: how it is lowered for the chip cannot be checked on a CPU; write it "
+                "with operations of JAX",
+            )  # fmt: skip
 
 
 def require_untouched(before: Snapshot) -> None:
@@ -63,6 +89,11 @@ def require_untouched(before: Snapshot) -> None:
                 "static", "judge-patched",
                 f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}",
             )  # fmt: skip
+    if (changed_rule := _changed_rule(before)) is not None:
+        raise Rejected(
+            "static", "judge-patched",
+            f"expected kernel.py to leave JAX's rules for primitives alone, but it changed {changed_rule}",
+        )  # fmt: skip
     for what, old, new in (
         ("the setting", before.configuration, dict(jax.config.values)),
         ("the environment variable", before.variables, dict(os.environ)),
@@ -109,6 +140,51 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
             yield (module, f"{name}.{attribute}"), (member, member.__code__)
         elif kind in (staticmethod, classmethod, property):
             yield (module, f"{name}.{attribute}"), (member,)
+
+
+def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
+    """Those that modules of JAX name, and those that have a rule."""
+    for name, module in list(sys.modules.items()):
+        if module is not None and name.partition(".")[0] == "jax":
+            yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
+    for table in rules.values():
+        yield from (one for one in table if isinstance(one, core.Primitive))
+
+
+def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
+    """The tables of JAX with an entry for each primitive, also those that are parts of another table."""
+    for name, module in list(sys.modules.items()):
+        if module is None or name.partition(".")[0] != "jax":
+            continue
+        for key, value in list(vars(module).items()):
+            if isinstance(value, dict):
+                if _is_of_primitives(value):
+                    yield (name, key), dict(value)
+                for part, inner in list(value.items()):
+                    if isinstance(inner, dict) and _is_of_primitives(inner):
+                        yield (name, key, str(part)), dict(inner)
+
+
+def _is_of_primitives(table: dict[Any, Any]) -> bool:
+    return isinstance(next(iter(table), None), core.Primitive)
+
+
+def _changed_rule(before: Snapshot) -> str | None:
+    """A rule, or a method, of a primitive of JAX that is another than before; None where all are the same.
+
+    What a module of JAX adds for primitives of its own, as it is imported, is none.
+    """
+    now = dict(_rules())
+    for place, table in before.rules.items():
+        there = now.get(place, {})
+        for one, _ in before.primitives.values():
+            if there.get(one) is not table.get(one):
+                return f"that of {one.name} in {'.'.join(place)}"
+    for one, methods in before.primitives.values():
+        there = vars(one)
+        if there.keys() != methods.keys() or any(there[name] is not methods[name] for name in methods):
+            return f"the primitive {one.name}"
+    return None
 
 
 def _handlers() -> tuple[Any, ...]:

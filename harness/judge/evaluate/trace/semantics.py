@@ -9,6 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
+from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 from harness.sandbox.messages import Rejected
 
@@ -16,12 +17,14 @@ PAGE = "docs/SEMANTICS.md"
 ENTRIES: dict[str, SemanticsEntry] = {
     name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives
 }
+# Of operations outside kernels.
+OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 
 
 def refuse_unclassified(jaxpr: Jaxpr) -> None:
-    """Raises Rejected where a kernel for a TPU uses an operation that nothing checks.
+    """Raises Rejected where a program uses an operation that nothing checks, outside its kernels or in one for a TPU.
 
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
     `refused-option` (of the compiler).
@@ -35,6 +38,7 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
                 f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on such promises "
                 "on a chip, and not on a CPU; leave them out",
             )  # fmt: skip
+        _refuse_listed(equation, OUTSIDE_ENTRIES)
     for call in pallas_calls(jaxpr):
         if is_triton(call):
             continue
@@ -45,9 +49,10 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
                 _refuse(equation)
 
 
-def _refuse(equation: Equation) -> None:
+def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:
+    """The entry of the operation. Raises Rejected where there is none, or where it is refused."""
     name = equation.primitive.name
-    entry = ENTRIES.get(name)
+    entry = entries.get(name)
     if entry is None:
         raise Rejected(
             "static", "unknown-primitive",
@@ -56,6 +61,11 @@ def _refuse(equation: Equation) -> None:
         )  # fmt: skip
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
+    return entry
+
+
+def _refuse(equation: Equation) -> None:
+    entry, name = _refuse_listed(equation, ENTRIES), equation.primitive.name
     if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):
         raise _refused(equation, f"{name} of a float narrower than float32: {entry.guard}")
     if entry.option_is_refused:

@@ -29,7 +29,8 @@ class SemanticsEntry:
     option_is_refused: bool = False
 
 
-def _entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **options: bool) -> SemanticsEntry:
+def entry(names: str, kind: Kind, on_cpu: str, on_chip: str, guard: str, **options: bool) -> SemanticsEntry:
+    """A row for the primitives of these names, with blanks between them."""
     return SemanticsEntry(
         primitives=tuple(names.split()), kind=kind, on_cpu=on_cpu, on_chip=on_chip, guard=guard, **options
     )
@@ -42,7 +43,7 @@ _STEPS = (
 )
 
 PRODUCTS = (
-    _entry(
+    entry(
         "dot_general", "modelled", "float32",
         "float32 with DEFAULT precision: one pass of bfloat16 (16 `vpop` at 128 x 128 x 128, 96 with HIGHEST: six "
         "passes, 48 with HIGH, jax 0.12 only: three). The float32 operand of a mixed product is rounded too. bfloat16, "
@@ -52,73 +53,73 @@ PRODUCTS = (
         "row that the compiler puts on the vector unit in float32 is judged as rounded, too",
         option_is_refused=True,
     ),
-    _entry(
+    entry(
         "conv_general_dilated conv", "refused", _REFUSED, "matrix products (jax 0.12)",
         "their precision is not modelled: write the products",
     ),
-    _entry(
+    entry(
         "matmul_push_rhs matmul_acc_lhs matmul_pop matmul_lhs_fifo matmul_pop_fifo", "refused", _REFUSED,
         "the matrix unit by hand", "JAX's interpreters do not know the state of the unit",
     ),
 )  # fmt: skip
 
 FUNCTIONS = (
-    _entry(
+    entry(
         "exp", "modelled", "exact to 1 ulp",
         "2^(x log2 e): `vmul.f32`, `vpow2.f32`; of bfloat16 on v6e and v7x `vmul.bf16`, `vpow.bf16`: log2 e and the "
         "product rounded to bfloat16, 4 % off at x = 20; on v4, v5e, v5p float32, rounded once",
         "in bfloat16 as the chip does. In float32 the product adds |x| 2^-24, less than rounded scores do",
     ),
-    _entry(
+    entry(
         "exp2", "modelled", "exp(x ln 2), ln 2 and the product in bfloat16 for bfloat16: 11 % off at 2^-28",
         "`vpow2.f32`; of bfloat16 `vpow.bf16` on v6e and v7x", "in bfloat16 computed in float32 and rounded once",
     ),
-    _entry(
+    entry(
         "pow", "modelled", "library function", "2^x as exp2; else selections around exp2 and log2",
         "2^x as exp2. Else in float32 only", option_is_refused=True,
     ),
-    _entry(
+    entry(
         "log", "modelled", "exact to 1 ulp",
         "`vlog2.f32`, `vmul.f32` by ln 2; of bfloat16 on v6e and v7x in bfloat16 with ln 2 rounded",
         "in bfloat16 as the chip does",
     ),
-    _entry(
+    entry(
         "logistic", "modelled", "1 / (1 + exp(-x))", "the same; in bfloat16 each step rounds",
         "in bfloat16 taken apart into its steps, each with its own model",
     ),
-    _entry(
+    entry(
         "integer_pow", "modelled", "products, not rounded in between", "products, each rounded",
         "in bfloat16 taken apart into products",
     ),
-    _entry(
+    entry(
         "sqrt", "modelled", "exact", "x / sqrt(x) by `vrsqrt`; of bfloat16 on v6e and v7x both steps in bfloat16",
         "in bfloat16 as the chip does",
     ),
-    _entry(
+    entry(
         "rsqrt tanh", "same", "exact to 1 ulp", "`vrsqrt`, `vtanh`; of bfloat16 on v6e and v7x in bfloat16",
         "one instruction, and its result rounded; how exact it is within an ulp is not published",
     ),
-    _entry("erf", "same", "polynomial", "polynomial, on v6e and v7x `verf`", "rounding of floats"),
-    _entry(
+    entry("erf", "same", "polynomial", "polynomial, on v6e and v7x `verf`", "rounding of floats"),
+    entry(
         "log1p sin cos tan atan2 erf_inv nextafter", "same", "library function", "polynomials and selections",
         f"in float32 rounding of floats; {_STEPS}", narrow_is_refused=True,
     ),
-    _entry(
+    entry(
         "log2 one_minus_square reduce_precision mulhi", "refused", _REFUSED, "one operation each (jax 0.12)",
         "new in jax 0.12 and not compared yet",
     ),
-    _entry(
+    entry(
         "div", "modelled", "IEEE quotient; of integers by 0: -1",
         "float32: `vrcp.f32`, refined by a Newton step on v4, v5e, v5p, as it is on v6e and v7x, and a product. "
         "bfloat16: float32 and one rounding; on v6e and v7x `vrcp.bf16` and `vmul.bf16`. Integers: shifts and "
         "subtractions towards zero, by constants a product; negative ones by their absolute values",
         "in bfloat16 as the chip does; a quotient of integers by 0 is a mark",
     ),
-    _entry(
+    entry(
         "rem", "modelled", "sign of the dividend; of integers by 0: the dividend", "as div",
         f"of integers by 0: a mark; of floats in float32 only: {_STEPS}", narrow_is_refused=True,
     ),
-    _entry(
+    entry(
         "reciprocal", "modelled", "approx=True: of x rounded to bfloat16, rounded to bfloat16 (2^-8)",
         "approx=True: `vrcp.f32` alone. On v6e and v7x that is the exact one's only instruction too; on v4, v5e and "
         "v5p the exact one adds a Newton step, so that it has 2^-12 if one step is to reach float32; not published",
@@ -128,45 +129,45 @@ FUNCTIONS = (
 )  # fmt: skip
 
 ARITHMETIC = (
-    _entry(
+    entry(
         "add sub mul neg abs square add_any", "same", "IEEE; integers wrap",
         "float32 the same; of bfloat16 on v4, v5e, v5p float32 and a rounding each, on v6e and v7x in bfloat16",
         "each result in bfloat16 is rounded on the CPU too (XLA would leave it out). Subnormal numbers may be 0",
     ),
-    _entry(
+    entry(
         "max min clamp reduce_max reduce_min", "same", "NaN if one is NaN", "`vmax`, `vmin`: of NaN not published",
         "a NaN on the CPU reaches an output and fails there",
     ),
-    _entry(
+    entry(
         "reduce_sum", "same", "float32 in some order", "`vadd`, `vadd.xlane`",
         "rounding of floats. Of bfloat16 on v6e and v7x partial sums are rounded (`vadd.bf16`): refused there, jnp.sum "
         "adds in float32 by itself", narrow_is_refused=True,
     ),
-    _entry("reduce_and reduce_or", "same", "exact", "exact", "no rounding"),
-    _entry(
+    entry("reduce_and reduce_or", "same", "exact", "exact", "no rounding"),
+    entry(
         "argmax argmin", "refused", _REFUSED, "`vmax.index.xlane`",
         "which of several equal elements the chip names is not published",
     ),
-    _entry("eq ne lt le gt ge is_finite select_n sign", "same", "exact", "exact", "no rounding"),
-    _entry("and or xor not clz population_count", "same", "exact", "exact", "bits"),
-    _entry(
+    entry("eq ne lt le gt ge is_finite select_n sign", "same", "exact", "exact", "no rounding"),
+    entry("and or xor not clz population_count", "same", "exact", "exact", "bits"),
+    entry(
         "shift_left shift_right_logical shift_right_arithmetic", "modelled", "by a word and more: 0, or the sign",
         "`vshll`, `vshrl`, `vshra`, `sshll`: by a word and more not published",
         "a mark on the CPU, unknown to the simulator",
     ),
-    _entry("floor ceil round", "same", "exact", "`vfloor`, `vceil`, conversions", "no rounding"),
-    _entry(
+    entry("floor ceil round", "same", "exact", "`vfloor`, `vceil`, conversions", "no rounding"),
+    entry(
         "convert_element_type", "modelled", "to nearest even; integers that do not fit saturate or wrap",
         "`vpack`, `vcvt`, `vtrunc`: to nearest even; of what does not fit not published",
         "each rounding to bfloat16 is made; a number that the integer type cannot hold is a mark",
     ),
-    _entry("bitcast_convert_type bitcast", "same", "the same bits", "nothing, or `vcombine`", "bits"),
-    _entry(
+    entry("bitcast_convert_type bitcast", "same", "the same bits", "nothing, or `vcombine`", "bits"),
+    entry(
         "pack_elementwise unpack_elementwise", "same", "conversions and shifts", "`vpack`, `vunpack`",
         "conversions to bfloat16 round to nearest even in both",
     ),
-    _entry("threefry2x32 iota iota_2x32_shape", "same", "exact", "exact", "integers"),
-    _entry(
+    entry("threefry2x32 iota iota_2x32_shape", "same", "exact", "exact", "integers"),
+    entry(
         "prng_seed prng_random_bits prng_split prng_join random_seed random_wrap random_unwrap random_bits "
         "random_fold_in stochastic_round", "refused", _REFUSED, "random bits of the chip",
         "the chip's random bits are other ones than the interpreter's",
@@ -174,83 +175,83 @@ ARITHMETIC = (
 )  # fmt: skip
 
 ARRAYS = (
-    _entry(
+    entry(
         "broadcast_in_dim broadcast_to concatenate pad reshape squeeze slice split stack unstack tile transpose",
         "same", "copies", "copies", "no arithmetic",
     ),
-    _entry("roll", "same", "jnp.roll", "`vrot`, `vperm`", "no arithmetic"),
-    _entry(
+    entry("roll", "same", "jnp.roll", "`vrot`, `vperm`", "no arithmetic"),
+    entry(
         "gather sort top_k approx_top_k einshape_lo", "refused", _REFUSED, "permutations",
         "indices beyond the array, or the order of equal elements, are not the same in both",
     ),
 )  # fmt: skip
 
 MEMORY = (
-    _entry(
+    entry(
         "get swap", "modelled", "a slice that leads out of its array is moved to its border",
         "reads or writes whatever lies there; the compiler checks some of it and halts",
         "dynamic indices beyond the array make a mark, at every shape; the TPU interpreter fails on them and on "
         "memory that nothing wrote, at a reduced shape; the simulator sees failed bounds checks",
     ),
-    _entry(
+    entry(
         "masked_swap", "guarded", "elements left out keep what was there", "the same", "outputs that depend on them",
     ),
-    _entry("masked_load", "refused", _REFUSED, "elements left out hold anything", "use a load and a selection"),
-    _entry(
+    entry("masked_load", "refused", _REFUSED, "elements left out hold anything", "use a load and a selection"),
+    entry(
         "multiple_of", "modelled", "the value as it is",
         "`assume_multiple`: believed. Where an address counts tiles (128 lanes, 8 rows of bfloat16) what is beyond one "
         "is shifted out (`sadd 64`, `sshra 7`)", "the next multiple below: a false hint leads to other data",
     ),
-    _entry(
+    entry(
         "run_scoped empty_ref", "guarded", "memory of NaN", "memory as it was left",
         "holds NaN, a marked NaN or an unpredictable number, one per shape; comparisons with the marked NaN give the "
         "opposite of what NaN gives, as what an earlier call has left may",
     ),
-    _entry(
+    entry(
         "dma_start", "guarded", "copies at once", "`dma`: some time later",
         "the TPU interpreter finds races, the simulator bounds and transfers never waited for. Copies to another "
         "device and copies that add are refused", option_is_refused=True,
     ),
-    _entry("dma_wait", "guarded", "nothing", "waits for a copy", "as dma_start", option_is_refused=True),
-    _entry(
+    entry("dma_wait", "guarded", "nothing", "waits for a copy", "as dma_start", option_is_refused=True),
+    entry(
         "semaphore_signal semaphore_wait", "guarded", "counts", "counts",
         "the TPU interpreter waits as the chip does; signals to another core or device are refused",
         option_is_refused=True,
     ),
-    _entry(
+    entry(
         "semaphore_read", "refused", _REFUSED, "the count at that moment",
         "it depends on time: a copy that the CPU has made is still under way on the chip",
     ),
-    _entry("delay", "refused", _REFUSED, "waits", "what is right only after a delay depends on time"),
-    _entry(
+    entry("delay", "refused", _REFUSED, "waits", "what is right only after a delay depends on time"),
+    entry(
         "get_barrier_semaphore axis_index", "refused", _REFUSED, "another device", "one device is judged",
     ),
 )  # fmt: skip
 
 CONTROL = (
-    _entry(
+    entry(
         "cond while scan", "same", "the same", "the same; short loops are unrolled",
         "branches on what is not defined take a mark on the CPU and are unknown to the simulator",
     ),
-    _entry(
+    entry(
         "jit custom_jvp_call custom_vjp_call add_dependency stop_gradient", "same", "calls", "inlined",
         "their bodies are looked at",
     ),
-    _entry(
+    entry(
         "program_id num_programs", "guarded", "the step of the grid", "the step of the grid",
         "`parallel` axes on two cores: the TPU interpreter",
     ),
-    _entry("platform_index", "refused", _REFUSED, "the branch of a platform", "refused as `platform-dependent`"),
-    _entry("debug_callback debug_print", "refused", _REFUSED, "the host", "refused as `host-callback`"),
-    _entry(
+    entry("platform_index", "refused", _REFUSED, "the branch of a platform", "refused as `platform-dependent`"),
+    entry("debug_callback debug_print", "refused", _REFUSED, "the host", "refused as `host-callback`"),
+    entry(
         "check trace_value", "refused", _REFUSED, "checks and traces that flags switch on",
         "what they cost is not in the schedule",
     ),
-    _entry(
+    entry(
         "emit_pipeline pipeline_body stage", "refused", _REFUSED, "pipelines expanded by the compiler",
         "pltpu.emit_pipeline of a TensorCore kernel is expanded by JAX and accepted; these remain for SparseCore",
     ),
-    _entry(
+    entry(
         "dim_as_value reshard eval_jaxpr custom_fusion has_memory_space", "refused", _REFUSED,
         "symbolic sizes, meshes, fusion", "not interpreted on a CPU",
     ),

@@ -1,0 +1,176 @@
+"""What each operation that may stand outside kernels does under XLA on a CPU and on a chip: rows, as data.
+
+The kinds are those of `semantics_table`. Products, exponentials, calls of the host and what depends on a platform are
+refused under names of their own (`jaxprs.refuse_foreign_work`).
+"""
+
+from harness.judge.evaluate.trace.semantics_table import entry
+
+_BODY = "its body is looked at"
+
+OUTSIDE = (
+    entry(
+        "abs add add_any and clz eq eq_to ge gt is_finite le le_to lt lt_to max min mul ne neg not or "
+        "population_count select_n sign square sub xor clamp",
+        "same",
+        "IEEE; integers wrap",
+        "the same",
+        "each result in bfloat16 is rounded in both",
+    ),
+    entry(
+        "acos acosh asin asinh atan atanh cbrt cos cosh erf_inv floor ceil integer_pow nextafter round rsqrt sin "
+        "sinh sqrt tan atan2",
+        "same",
+        "library function",
+        "polynomials and iterations",
+        "rounding of floats",
+    ),
+    entry(
+        "bitcast_convert_type broadcast_in_dim concatenate copy device_put dynamic_slice dynamic_update_slice "
+        "iota layout_constraint pad reshape rev slice split squeeze stack tile transpose unstack "
+        "with_memory_space_constraint zeros_like",
+        "same",
+        "copies",
+        "copies",
+        "no arithmetic; XLA moves a dynamic slice that leads out of its array to the border, on every platform",
+    ),
+    entry(
+        "cumlogsumexp cumprod cumsum reduce_prod reduce_sum reduce_window_sum scatter-add scatter-mul scatter-sub",
+        "same",
+        "in some order",
+        "in some order",
+        "rounding of floats; integers are exact in any order",
+    ),
+    entry(
+        "argmax argmin cummax cummin reduce_and reduce_max reduce_min reduce_or reduce_window_max "
+        "reduce_window_min reduce_xor scatter-max scatter-min top_k",
+        "same",
+        "exact",
+        "exact",
+        "of equal elements XLA names the first one, on every platform",
+    ),
+    entry(
+        "div rem",
+        "modelled",
+        "of integers by 0: -1, or the dividend",
+        "of integers by 0 not published",
+        "a quotient of integers by 0 is a mark; of floats rounding",
+    ),
+    entry(
+        "shift_left shift_right_logical shift_right_arithmetic",
+        "modelled",
+        "by a word and more: 0, or the sign",
+        "the same, says XLA",
+        "a mark, as in kernels",
+    ),
+    entry(
+        "convert_element_type",
+        "modelled",
+        "integers that do not fit saturate or wrap",
+        "of what does not fit not published",
+        "a number that the integer type cannot hold is a mark; every conversion is made",
+    ),
+    entry(
+        "reduce_precision",
+        "same",
+        "to nearest even",
+        "to nearest even",
+        "the same numbers",
+    ),
+    entry(
+        "gather",
+        "same",
+        "indices beyond the array as `mode` says",
+        "the same",
+        "promises about indices are refused",
+    ),
+    entry(
+        "scatter",
+        "modelled",
+        "the last of equal indices",
+        "any of equal indices",
+        "where two updates of one element differ, the element is a mark; promises about indices are refused",
+    ),
+    entry(
+        "sort",
+        "modelled",
+        "equal keys in some order",
+        "equal keys in some order, unless is_stable",
+        "values whose keys are equal, and which differ, are a mark unless the sort is stable",
+    ),
+    entry(
+        "pallas_call",
+        "guarded",
+        "interpreted",
+        "compiled",
+        "all other sections of this page",
+    ),
+    entry(
+        "cond while scan",
+        "same",
+        "the same",
+        "the same",
+        _BODY,
+    ),
+    entry(
+        "call closed_call custom_jvp_call custom_vjp_call custom_vmap_call jit linear_call remat2 remat_opt "
+        "custom_lin name optimization_barrier stop_gradient add_dependency",
+        "same",
+        "calls",
+        "calls",
+        _BODY,
+    ),
+    entry(
+        "conv_general_dilated dot_general ragged_dot_general scaled_matmul scaled_matmul_wrapper",
+        "guarded",
+        "not run",
+        "products",
+        "refused as `dot-outside-pallas`",
+    ),
+    entry(
+        "digamma erf erfc exp exp2 expm1 lgamma log log1p logistic pow tanh",
+        "guarded",
+        "not run",
+        "exponentials and logarithms",
+        "refused as `exp-outside-pallas`",
+    ),
+    entry(
+        "call_exported composite custom_partitioning ffi_call tpu_custom_call",
+        "refused",
+        "not run",
+        "what the text does not show",
+        "the operations behind it are not in the trace, and may be others for each platform: call the function itself",
+    ),
+    entry(
+        "approx_top_k",
+        "refused",
+        "exact",
+        "approximate",
+        "how many it misses depends on the platform: use lax.top_k",
+    ),
+    entry(
+        "random_seed random_wrap random_unwrap random_bits random_fold_in random_split random_gamma random_clone "
+        "rng_bit_generator rng_uniform philox2x32 philox4x32 threefry2x32 threefry4x32",
+        "refused",
+        "random bits",
+        "other random bits",
+        "which bits a key gives depends on the platform and on options: take them as an input",
+    ),
+    entry(
+        "cholesky cholesky_update eig eigh fft hessenberg householder_product custom_linear_solve geqp3 geqrf "
+        "ormqr lu lu_pivots_to_permutation qr schur svd symmetric_product triangular_solve tridiagonal "
+        "tridiagonal_solve",
+        "refused",
+        "LAPACK",
+        "an algorithm of its own",
+        "a factorisation is of the platform's library: another algorithm, another choice of signs",
+    ),
+    entry(
+        "reduce select_and_scatter select_and_scatter_add select_and_gather_add reduce_window igamma igammac "
+        "polygamma regularized_incomplete_beta bessel_i0e bessel_i1e",
+        "refused",
+        "not compared",
+        "not compared",
+        "not compared between the platforms yet",
+    ),
+)

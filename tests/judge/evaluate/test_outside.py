@@ -1,0 +1,138 @@
+"""Operations outside kernels: what the table lists, what it refuses, and marks where no result is defined."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend import core
+
+from harness.judge.evaluate.interpret import outside
+from harness.judge.evaluate.trace import integrity, semantics
+from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
+from harness.sandbox.messages import Rejected
+
+ROWS = jnp.arange(8, dtype=jnp.float32)
+INDICES = jnp.arange(8, dtype=jnp.int32)
+
+
+def marked(function: Callable[..., Any], *inputs: Any) -> list[Any]:
+    closed = jax.make_jaxpr(function)(*inputs)
+    program = closed.replace(jaxpr=outside.with_marked_results(closed.jaxpr))
+    return [np.asarray(out) for out in jax.jit(core.jaxpr_as_fun(program))(*jax.tree.leaves(inputs))]
+
+
+def refused(function: Callable[..., Any], *inputs: Any) -> str:
+    with pytest.raises(Rejected) as caught:
+        semantics.refuse_unclassified(jax.make_jaxpr(function)(*inputs).jaxpr)
+    return caught.value.failure.kind
+
+
+def test_what_the_table_calls_modelled_is_modelled() -> None:
+    listed = {name for name, entry in semantics.OUTSIDE_ENTRIES.items() if entry.kind == "modelled"}
+    assert listed == outside.MODELS.keys()
+    names = [name for entry in OUTSIDE for name in entry.primitives]
+    assert len(names) == len(set(names))
+
+
+def test_every_listed_operation_is_one_of_jax() -> None:
+    names = {one.name for one, _ in integrity.snapshot().primitives.values()}
+    # jax 0.12 has no calls of their own for these two.
+    assert set(semantics.OUTSIDE_ENTRIES) - names <= {"call", "closed_call"}
+
+
+@pytest.mark.parametrize(("at", "is_marked"), [([1, 3], False), ([3, 3], True), ([3, 3, 5], True)])
+def test_two_updates_of_one_element_are_a_mark(at: list[int], is_marked: bool) -> None:
+    values = jnp.arange(len(at), dtype=jnp.float32) + 100
+    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array(at), values)
+    assert np.isnan(found[3]) == is_marked
+    assert not np.isnan(np.delete(found, 3)).any()
+
+
+def test_equal_updates_of_one_element_and_sums_are_none() -> None:
+    same = jnp.full(2, 7.0)
+    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3]), same)
+    assert found[3] == 7
+    (total,) = marked(lambda x, i, v: x.at[i].add(v), ROWS, jnp.array([3, 3]), same)
+    assert total[3] == 17
+
+
+def test_rows_written_twice_are_marked_whole() -> None:
+    table = jnp.zeros((4, 8))
+    (found,) = marked(lambda x, i, v: x.at[i].set(v), table, jnp.array([2, 2]), jnp.stack((ROWS, ROWS + 1)))
+    assert np.isnan(found[2]).all()
+    assert (found[[0, 1, 3]] == 0).all()
+
+
+@pytest.mark.parametrize(("stable", "keys", "is_marked"), [
+    (False, [0, 0, 1, 2, 3, 4, 5, 6], True), (True, [0, 0, 1, 2, 3, 4, 5, 6], False),
+    (False, [7, 6, 5, 4, 3, 2, 1, 0], False),
+])  # fmt: skip
+def test_the_order_of_equal_keys_is_a_mark_unless_the_sort_is_stable(
+    stable: bool, keys: list[int], is_marked: bool
+) -> None:
+    _, values = marked(lambda k, v: lax.sort((k, v), is_stable=stable, num_keys=1), jnp.array(keys), ROWS)
+    assert np.isnan(values).any() == is_marked
+
+
+def test_quotients_shifts_and_conversions_without_a_result_are_marks() -> None:
+    (quotient,) = marked(lax.div, INDICES, jnp.zeros_like(INDICES))
+    (remainder,) = marked(lax.rem, INDICES, INDICES % 2)
+    (shift,) = marked(lax.shift_left, INDICES, jnp.full_like(INDICES, 40))
+    (integer,) = marked(lambda x: (x * 1e12).astype(jnp.int32), ROWS)
+    mark = 0x7FC0DEAD
+    assert (quotient == mark).all()
+    assert ((remainder == mark) == (np.arange(8) % 2 == 0)).all()
+    assert (shift == mark).all()
+    assert (integer[1:] == mark).all()
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: lax.approx_max_k(x, 2)[0], lambda x: jnp.linalg.cholesky(jnp.outer(x, x)), jnp.fft.fft,
+    lambda x: x + jax.random.uniform(jax.random.key(0), x.shape), lambda x: jnp.linalg.qr(jnp.outer(x, x))[0],
+    lambda x: lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), (8,))[1],
+])  # fmt: skip
+def test_what_depends_on_a_library_or_on_luck_is_refused(function: Callable[..., Any]) -> None:
+    assert refused(function, ROWS) == "refused-primitive"
+
+
+def test_a_program_that_the_trace_does_not_show_is_refused() -> None:
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((8,), jnp.float32))
+    assert refused(exported.call, ROWS) == "refused-primitive"
+    assert refused(lambda x: lax.composite(lambda y: y + 1, "mine.plus")(x), ROWS) == "refused-primitive"
+
+
+def test_a_primitive_counts_by_identity() -> None:
+    before = integrity.snapshot()
+    own = core.Primitive("neg")
+    own.def_abstract_eval(lambda array: array)
+    integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: -x)(ROWS).jaxpr)
+    with pytest.raises(Rejected, match="'neg'") as caught:
+        integrity.require_known_primitives(before, jax.make_jaxpr(lambda x: jnp.sin(own.bind(x)))(ROWS).jaxpr)
+    assert caught.value.failure.kind == "foreign-primitive"
+
+
+@pytest.mark.parametrize("place", ["general", "of the chip", "on the primitive"])
+def test_a_changed_rule_is_found(place: str) -> None:
+    from jax._src.interpreters import mlir
+
+    tables = {"general": mlir._lowerings, "of the chip": mlir._platform_specific_lowerings["tpu"]}
+    before = integrity.snapshot()
+    integrity.require_untouched(before)
+    target: Any = vars(lax.neg_p) if place == "on the primitive" else tables[place]
+    key: Any = "abstract_eval" if place == "on the primitive" else lax.neg_p
+    kept = target.get(key)
+    target[key] = lambda *_, **__: None
+    try:
+        with pytest.raises(Rejected, match="neg") as caught:
+            integrity.require_untouched(before)
+        assert caught.value.failure.kind == "judge-patched"
+    finally:
+        if kept is None:
+            del target[key]
+        else:
+            target[key] = kept
+    integrity.require_untouched(before)

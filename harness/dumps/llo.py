@@ -5,6 +5,7 @@ is not known is kept as text, so that the reader of the records can count it ins
 """
 
 import gc
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,7 +124,8 @@ class Utilisation:
 class ModuleDump:
     """All of one dump directory that a simulation needs: the HLO ops' schedules, and the program that calls them.
 
-    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `timings` are the tables
+    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
+    schedules, whatever their values and kernels are called. `timings` are the tables
     that it is executed with, one set after the other; without them its arguments are not known.
     """
 
@@ -132,6 +134,7 @@ class ModuleDump:
     top: Schedule
     hlo: str
     remarks: tuple[str, ...]
+    digest: str = ""
     timings: tuple[TimingTables, ...] = ()
 
     @cached_property
@@ -159,6 +162,7 @@ UNREADABLE = "(unreadable)"
 # Begins with a line break and not with `^`, which is looked for at every character. Here and below, what ends in `+`
 # twice never gives back what it has matched: that, too, would be tried for nothing.
 _BUNDLE = re.compile(r"\n *+(0x[0-9a-f]++|0) ++([A-Z]{2}[A-Z, ]*+)?: *+[> ]*+\{")
+_NAMED = re.compile(r"%[\w.-]++")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
 _END = re.compile(r"End region \d")
@@ -226,6 +230,12 @@ def garbage_kept() -> Iterator[None]:
 
 
 @garbage_kept()
+def _without_names(text: str) -> str:
+    """A schedule without comments, its values and what it calls numbered in the order in which they appear."""
+    numbers: dict[str, str] = {}
+    return _NAMED.sub(lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), _COMMENT.sub("", text))
+
+
 def read_module(directory: Path) -> ModuleDump:
     """The final schedules of one compiled module, as the compiler dumped them into `directory`.
 
@@ -238,13 +248,16 @@ def read_module(directory: Path) -> ModuleDump:
     top = None
     hlo = ""
     remarks: list[str] = []
+    digest = hashlib.sha256()
     for path in files:
         if path.name.endswith("-TLP-hlo.txt"):
             hlo = _text(path)
         elif match := _SCHEDULE_FILE.fullmatch(path.name):
             name = match[2]
             if not name.startswith("<"):
-                schedules[name] = parse_schedule(name, _text(path))
+                text = _text(path)
+                digest.update(_without_names(text).encode())
+                schedules[name] = parse_schedule(name, text)
         elif match := _UTILISATION_FILE.fullmatch(path.name):
             try:
                 tables[match[2]] = parse_utilisation(_text(path))
@@ -266,6 +279,7 @@ def read_module(directory: Path) -> ModuleDump:
         top=top,
         hlo=hlo,
         remarks=(),
+        digest=digest.hexdigest(),
         timings=timing_tables.read(directory),
     )
     for name in schedules:

@@ -18,7 +18,8 @@ Schema history
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
 10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
-12  A row says of how many programs it is the best (`looked_at`), a failure whether it is an error of the program.
+12  A row says of how many programs it is the best (`looked_at`) and what it compiles to (`schedule`, as does a
+    simulation), a failure whether it is an error of the program.
 """
 
 import dataclasses

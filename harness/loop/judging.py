@@ -44,6 +44,8 @@ def judge(
             _refuse_identical(run, trace)
 
     def is_slower(found: Evidence) -> bool:
+        if not run.options.again:
+            _refuse_same_schedule(run, found)
         return facing is not None and deciding.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
     evidence = replace(run.bench, timed=facing is None).judge(
@@ -79,6 +81,22 @@ def _refuse_identical(run: Run, trace: Trace) -> None:
                 f"({row.outcome}: {' '.join(row.hypothesis.split())}), "
                 "traced to the same operations under the same judge; nothing was recorded. To judge it again, "
                 "add --again",
+            )
+
+
+def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
+    """Raises RatchetError `same-schedule` where it compiles to what was judged before, under this key, and passed.
+
+    The same bundles take the same time. What failed may differ in a constant that the schedule does not show.
+    """
+    for row in reversed(run.rows):
+        is_same = bool(evidence.schedule) and row.schedule == evidence.schedule and row.key_digest == run.digest
+        if is_same and row.outcome != "failed":
+            raise RatchetError(
+                "same-schedule",
+                f"this compiles to the same schedule as attempt {row.number} ({row.outcome}: "
+                f"{' '.join(row.hypothesis.split())}), bundle for bundle, so it takes the same time; nothing was "
+                "recorded, and no attempt's number is taken. To judge it all the same, add --again",
             )
 
 

@@ -190,7 +190,7 @@ def _as_value(
 ) -> Screened:
     """What one setting came to: a latency, with what a member of a suite loses too much, or why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, key)), None)
+    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, evidence.schedule, key)), None)
     latency = roofline.latency_seconds(evidence)
     kind = message = ""
     if evidence.failure is not None or latency is None:
@@ -222,8 +222,9 @@ def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) ->
     return f"loses too much at {', '.join(named)}" if lost else ""
 
 
-def _is_judged(row: Row, fingerprint: str, key: Key) -> bool:
-    is_same = bool(fingerprint) and row.fingerprint == fingerprint
+def _is_judged(row: Row, fingerprint: str, schedule: str, key: Key) -> bool:
+    is_same_schedule = bool(schedule) and row.schedule == schedule and row.outcome != "failed"
+    is_same = is_same_schedule or (bool(fingerprint) and row.fingerprint == fingerprint)
     is_same = is_same and row.key is not None and row.key.counts_for(key)
     return is_same and row.failure_kind not in MAY_PASS_NEXT_TIME
 

@@ -201,6 +201,7 @@ class Simulation:
     (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md); `plus_minus_seconds` is that in seconds.
     `offences` are judged (judge/verdict/schedule_checks.py); those of all cores and all runs, each once. `runs` are
     the runs with the problem's timing inputs, where it has inputs of integers; everything else is of the first of them.
+    `schedule` is a digest of the bundles, equal for equal ones; "" in older records.
     """
 
     chip: str
@@ -232,6 +233,7 @@ class Simulation:
     breakdown: CycleBreakdown | None = None
     offences: tuple[Offence, ...] = ()
     runs: tuple[TimedRun, ...] = ()
+    schedule: str = ""
 
     @property
     def mean_seconds(self) -> float | None:
@@ -353,6 +355,12 @@ class Evidence:
     def programs(self) -> "tuple[tuple[str, Evidence], ...]":
         """The evidence about each program: that of the members by name; of a single problem this one, named ""."""
         return tuple((one.name, found) for one, found in self.named_members) or (("", self),)
+
+    @property
+    def schedule(self) -> str:
+        """A digest of the executed bundles of all programs; "" where one of them was not simulated."""
+        found = [one.simulation.schedule if one.simulation else "" for _, one in self.programs]
+        return "" if "" in found else "+".join(digest[:16] for digest in found)
 
     @property
     def all_checks(self) -> tuple[Check, ...]:

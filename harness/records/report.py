@@ -170,7 +170,8 @@ class Row:
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
     `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
     `members` are the names of its members and their times. `looked_at` is how many programs the sweep looked at whose
-    best this is, 0 where it came of none; None: an older record, which does not say.
+    best this is, 0 where it came of none; None: an older record, which does not say. `schedule` is the digest of what
+    it compiles to, "" where that is not known.
     """
 
     number: int
@@ -199,6 +200,7 @@ class Row:
     holder: int | None = None
     members: tuple[tuple[str, float | None], ...] = ()
     looked_at: int | None = None
+    schedule: str = ""
 
     @property
     def is_title(self) -> bool:

@@ -247,6 +247,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
     called = {op.schedule.name: op.schedule for op in runs}.values()
     return Simulation(
         chip=machine.chip,
+        schedule=dump.digest,
         seconds=seconds,
         plus_minus_seconds=None,
         cycles=None if reason else cycles,

@@ -317,6 +317,21 @@ def shifted(equation: Equation) -> Model | None:
     return model
 
 
+def _roll(equation: Equation, _: Chip) -> Model | None:
+    """By a negative amount, or by the length of the axis and more, nothing says what `vrot` does."""
+    length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
+    if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
+        return None
+    primitive, params = equation.primitive, equation.params
+
+    def model(x: Any, by: Any) -> Any:
+        is_defined = lax.bitwise_and(lax.ge(by, lax.full_like(by, 0)), lax.lt(by, lax.full_like(by, length)))
+        rolled = primitive.bind(x, lax.select(is_defined, by, lax.full_like(by, 0)), **params)
+        return lax.select(lax.broadcast(is_defined, rolled.shape), rolled, marks(rolled))
+
+    return model
+
+
 def _multiple_of(equation: Equation, _: Chip) -> Model:
     """The compiler may drop what a value has beyond a multiple."""
     factor = int(np.lcm.reduce(equation.params["values"]))
@@ -367,6 +382,7 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "shift_right_logical": lambda equation, _: shifted(equation),
     "shift_right_arithmetic": lambda equation, _: shifted(equation),
     "multiple_of": _multiple_of,
+    "roll": _roll,
     "convert_element_type": lambda equation, _: converted(equation),
 }
 MODELLED = frozenset(_MODELS)

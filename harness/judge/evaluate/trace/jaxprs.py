@@ -210,6 +210,28 @@ def written_tables(equation: Equation) -> list[Any]:
     return [ref for ref in inputs if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating)]
 
 
+def refuse_written_inputs(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `input-written` where a kernel writes to an input that it has in HBM, and no output stands for.
+
+    On a chip that is the caller's own array, or what the next kernel reads; the program on a CPU has a copy of it.
+    """
+    for equation in pallas_calls(jaxpr):
+        if is_triton(equation):
+            continue
+        body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+        written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+        first = mapping.num_index_operands
+        aliased = {source for source, _ in equation.params["input_output_aliases"]}
+        for position, block in enumerate(mapping.block_mappings[: mapping.num_inputs], first):
+            space = str(block.transformed_block_aval.memory_space).lower()
+            if space in ("any", "hbm") and body.invars[position] in written and position not in aliased:
+                raise Rejected(
+                    "static", "input-written",
+                    f"{line_of(equation)}expected the kernel to leave its inputs alone, but it copies to input "
+                    f"{position}, {body.invars[position].aval}, which is the caller's array; write to an output",
+                )  # fmt: skip
+
+
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:
     """Raises Rejected `table-changed` where a kernel writes to an input of integers that is more than its own copy.
 

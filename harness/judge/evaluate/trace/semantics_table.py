@@ -179,7 +179,10 @@ ARRAYS = (
         "broadcast_in_dim broadcast_to concatenate pad reshape squeeze slice split stack unstack tile transpose",
         "same", "copies", "copies", "no arithmetic",
     ),
-    entry("roll", "same", "jnp.roll", "`vrot`, `vperm`", "no arithmetic"),
+    entry(
+        "roll", "modelled", "jnp.roll", "`vrot`, `vperm`; by a negative amount, or the length and more, not published",
+        "there a mark; else no arithmetic",
+    ),
     entry(
         "gather sort top_k approx_top_k einshape_lo", "refused", _REFUSED, "permutations",
         "indices beyond the array, or the order of equal elements, are not the same in both",

@@ -40,6 +40,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     jaxprs.refuse_foreign_work(closed.jaxpr)
     semantics.refuse_unclassified(closed.jaxpr)
     jaxprs.refuse_changed_tables(closed.jaxpr)
+    jaxprs.refuse_written_inputs(closed.jaxpr)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
     if any(equation.params["interpret"] for equation in equations):
         raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")

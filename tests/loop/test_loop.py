@@ -196,6 +196,20 @@ def test_an_identical_candidate_is_not_judged_twice(contest: Path) -> None:
     assert len(rows(contest)) == 3
 
 
+def test_an_edit_that_compiles_to_the_same_schedule_takes_no_number(contest: Path) -> None:
+    kernel = contest / "kernel.py"
+    accepted, before = kernel.read_text(), rows(contest)
+    turned = accepted.replace("scores = scores * scale", "scores = scale * scores")
+    assert turned != accepted
+    kernel.write_text(turned)
+    refused = ratchet(contest, "experiment: factors the other way round", expect=4)
+    assert "the same schedule as attempt 2" in refused.stderr
+    assert "[same-schedule]" in refused.stderr
+    assert kernel.read_text() == turned
+    assert rows(contest) == before
+    kernel.write_text(accepted)
+
+
 def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> None:
     done = ratchet(contest, "experiment: nothing at all")
     assert "nothing was recorded" in done.stdout

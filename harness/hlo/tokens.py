@@ -59,6 +59,8 @@ class Tokens:
         self.devices = 0
         self._end = start
         self._next: Token | None = None
+        # By the place of a bracket that is never closed, that of the wrong one that comes instead; None: the end.
+        self._unclosed: dict[int, int | None] = {}
 
     @property
     def place(self) -> int:
@@ -138,22 +140,38 @@ class Tokens:
             return whole[0]
         if self.peek().text not in _OPENING:
             raise self.misunderstood("a bracket")
-        open_ones: list[str] = []
-        place = start
-        while True:
-            match = _STOP.search(self.text, place)
-            if match is None:
-                raise Misunderstood(f"the bracket opened at {self.where(start)} is never closed")
+        if start not in self._unclosed and (end := self._closing(start)) is not None:
+            self.jump(end)
+            return self.text[start:end]
+        wrong = self._unclosed[start]
+        if wrong is None:
+            raise Misunderstood(f"the bracket opened at {self.where(start)} is never closed")
+        raise Misunderstood(f"at {self.where(wrong)}: `{self.text[wrong]}` closes nothing")
+
+    def _closing(self, start: int) -> int | None:
+        """Behind the bracket that closes the one at `start`; None if none does, which `_unclosed` holds then.
+
+        A bracket that nothing closes is found once: all that are open with it end as it does, and a later search stops
+        where it meets one of them.
+        """
+        opened: list[int] = []
+        place, wrong = start, None
+        while (match := _STOP.search(self.text, place)) is not None:
             place = match.end()
             if match[0] in _OPENING:
-                open_ones.append(_OPENING[match[0]])
-            elif match[0] in "})]":
-                if open_ones.pop() != match[0]:
-                    raise Misunderstood(f"at {self.where(match.start())}: `{match[0]}` closes nothing")
-                if not open_ones:
+                opened.append(match.start())
+                if match.start() in self._unclosed:
+                    wrong = self._unclosed[match.start()]
                     break
-        self.jump(place)
-        return self.text[start:place]
+            elif match[0] in "})]":
+                if _OPENING[self.text[opened[-1]]] != match[0]:
+                    wrong = match.start()
+                    break
+                opened.pop()
+                if not opened:
+                    return place
+        self._unclosed |= dict.fromkeys(opened, wrong)
+        return None
 
     def jump(self, place: int) -> None:
         """Goes on reading at `place`."""

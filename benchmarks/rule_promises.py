@@ -121,7 +121,7 @@ def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
 
 
 def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, RuleCase, float | None]]:
-    report = reporting.report(champion, chip(champion.chip), rows)
+    report = reporting.report(champion, chip(champion.chip))
     if report.seconds is None or report.impossible:
         return []
     seen = diagnose.observed(champion, report, report.seconds, rows)

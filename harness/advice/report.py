@@ -13,8 +13,8 @@ from harness.judge.verdict import roofline
 from harness.records import Attempt, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
 
 
-def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Report:
-    """Everything that `evidence` means on `chip`; `previous` attempts only sharpen the hints.
+def report(evidence: Evidence, chip: Chip) -> Report:
+    """Everything that `evidence` means on `chip`, without advice, which `advise` gives.
 
     What needs a latency is None where there is none, what needs the traffic is None where that is
     unknown. `gap_seconds` is the latency above the larger of the compute-only and the memory-only
@@ -78,39 +78,50 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         cycle_shares=cycle_shares(named_lines(evidence, roofline.finished_run(evidence))),
     )
     if not evidence.members:
-        return replace(result, hints=diagnose.hints(evidence, result, previous))
+        return result
     members = tuple(
         MemberReport(name=one.name, weight=one.weight, report=report(found, chip))
         for one, found in evidence.named_members
     )
     return replace(
         result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members,
-        hints=_hints(members),
     )  # fmt: skip
 
 
-def _hints(members: tuple[MemberReport, ...]) -> tuple[Hint, ...]:
-    """The first hint of each member, by its name: those first whose gain, as far as known, or weight counts most.
+def advise(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> tuple[Hint, ...]:
+    """What to try next, the most promising first; `previous` attempts sharpen it.
 
-    What is suggested for several members is said once, with what was observed where it counts most.
+    Of a suite it is the first hint of each member, by its name: those first whose gain, as far as known, or weight
+    counts most. What is suggested for several members is said once, with what was observed where it counts most.
     """
-    first = [one for one in members if one.report.hints]
-    suggested: dict[tuple[str, str], list[MemberReport]] = {}
-    for one in sorted(
-        first, key=lambda each: (each.weight * (each.report.hints[0].gain or 0.0), each.weight), reverse=True
+    if not evidence.members:
+        return diagnose.hints(evidence, report, previous)
+    first = [(one, hints[0]) for one, hints in _of_members(evidence, report) if hints]
+    suggested: dict[tuple[str, str], list[tuple[MemberReport, Hint]]] = {}
+    for one, hint in sorted(
+        first, key=lambda each: (each[0].weight * (each[1].gain or 0.0), each[0].weight), reverse=True
     ):
-        suggested.setdefault((one.report.hints[0].rule, one.report.hints[0].suggestion), []).append(one)
+        suggested.setdefault((hint.rule, hint.suggestion), []).append((one, hint))
     return tuple(_of_all(alike) for alike in suggested.values())
 
 
-def _counts(member: MemberReport) -> tuple[float, float]:
-    return member.weight * (member.report.hints[0].gain or 0.0), member.weight
+def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) -> Report:
+    """The report as `--json` prints it: with the advice in it, and in that of each member what is advised there."""
+    members = tuple(
+        replace(one, report=replace(one.report, hints=hints)) for one, hints in _of_members(evidence, report)
+    )
+    return replace(report, hints=advice, members=members)
 
 
-def _of_all(members: list[MemberReport]) -> Hint:
-    hint, others = members[0].report.hints[0], ", ".join(one.name for one in members[1:])
+def _of_members(evidence: Evidence, report: Report) -> list[tuple[MemberReport, tuple[Hint, ...]]]:
+    pairs = zip(evidence.named_members, report.members, strict=True)
+    return [(one, diagnose.hints(found, one.report)) for (_, found), one in pairs]
+
+
+def _of_all(alike: list[tuple[MemberReport, Hint]]) -> Hint:
+    (first, hint), others = alike[0], ", ".join(one.name for one, _ in alike[1:])
     also = f" (and {others})" if others else ""
-    return replace(hint, observation=f"{members[0].name}{also}: {hint.observation}")
+    return replace(hint, observation=f"{first.name}{also}: {hint.observation}")
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:

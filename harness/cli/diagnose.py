@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from harness.loop import edits
 from harness.loop.bench import Bench
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Column, Edit, Evidence, Policy, Report, Row, Table
+from harness.records import Ceiling, Column, Edit, Evidence, Hint, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
@@ -61,6 +61,7 @@ class Diagnosis:
 
     name: str
     report: Report
+    advice: tuple[Hint, ...]
     notes: tuple[str, ...]
     tried: tuple[TriedEdits, ...] = ()
 
@@ -88,10 +89,10 @@ class Diagnosis:
             columns=_COLUMNS,
             rows=tuple(
                 (h.rule, h.gain, h.gain_source, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
-                for h in report.hints
+                for h in self.advice
             ),
             notes=self.notes,
-            why_empty="" if report.hints else "no rule finds anything here",
+            why_empty="" if self.advice else "no rule finds anything here",
         )
 
 
@@ -101,7 +102,7 @@ def diagnose(given: Namespace) -> Outcome:
     found = _diagnosis(given)
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([found.table, found.edits])),
-        text=lambda: diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()),
+        text=lambda: diagnosis_text(found.name, found.report, found.advice, found.notes, terminal_width(), colour()),
     )
 
 
@@ -128,10 +129,9 @@ def _diagnosis(given: Namespace) -> Diagnosis:
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     tried, why = _tried(given, folder, number, evidence, candidate, asked) if asked else ((), "")
-    told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings, tried))
-    told = for_kernel(told, evidence, candidate)
+    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, tried), evidence, candidate)
     notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
-    return Diagnosis(name=name, report=told, notes=notes, tried=tried)
+    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=tried)
 
 
 def _tried(

@@ -46,6 +46,7 @@ def entry_of(
         recheck=recheck,
         attempt=attempt,
         report=found,
+        advice=reporting.advise(evidence, found),
         against=_against(held, before),
         # What a CPU takes is not to be seen beside the floor of a TPU.
         bound=None if attempt.key.source == "measured cpu" else _bound(found, attempt.evidence.problem.work),

@@ -106,7 +106,8 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         recorded = history.candidate(place_of(contest.directory), attempt.number)
         return report_text.report_text(
             attempt,
-            for_kernel(report, attempt.evidence, recorded),
+            report,
+            for_kernel(judged.advice, attempt.evidence, recorded),
             judged.champion_report,
             report_text.View(
                 files=with_packages(recorded, attempt.evidence),
@@ -117,7 +118,8 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         )
     text = report_text.judge_text(
         attempt.evidence,
-        for_kernel(report, attempt.evidence, contest.candidate()),
+        report,
+        for_kernel(judged.advice, attempt.evidence, contest.candidate()),
         attempt.verdict,
         report_text.View(
             files=with_packages(contest.candidate(), attempt.evidence),
@@ -192,16 +194,20 @@ def judge(given: Namespace) -> Outcome:
         bench = Bench(contest=contest, progress=progress, on=given.on, deep=given.deep)
         evidence = judge_here(bench, settings)
     verdict = judging.decide(evidence, None, None, bench.policy, contest.chip)
-    report = for_kernel(reporting.report(evidence, contest.chip), evidence, judged)
+    report = reporting.report(evidence, contest.chip)
+    advice = for_kernel(reporting.advise(evidence, report), evidence, judged)
     for sentence in () if settings else _on_champion(contest, evidence):
         say(sentence)
     again = [f"--set {shlex.quote(text)}" for text in given.settings]
     whole = command(" ".join(["judge", *again, "--full"]), given.directory)
     return Outcome(
-        document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
+        document=JudgeDocument(
+            evidence=evidence, report=reporting.with_advice(evidence, report, advice), verdict=verdict
+        ),
         text=lambda: report_text.judge_text(
             evidence,
             report,
+            advice,
             verdict,
             report_text.View(files=with_packages(judged, evidence), full=given.full, colour=colour(), whole=whole),
         ),

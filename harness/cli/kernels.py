@@ -40,12 +40,13 @@ def show(given: Namespace) -> Outcome:
         found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         candidate = known_candidate(ledger, number)
         known = table.scaled(ledger)
-        found = for_kernel(found, attempt.evidence, candidate)
+        advice = for_kernel(reporting.advise(attempt.evidence, found), attempt.evidence, candidate)
         # Texts of files, which are printed as they are, stand beside them.
-        told = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in found.hints)
+        advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
         return report_text.show_text(
             attempt,
-            replace(found, hints=told),
+            found,
+            advice,
             attempt.diff,
             report_text.View(colour=colour(), files=with_packages(candidate, attempt.evidence)),
             revoked=search_state.revoked_by([one.row for one in known.rows], number),

@@ -16,7 +16,7 @@ from harness.hardware import chip
 from harness.ledger import Ledger, history, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
-from harness.records import Recheck, Row
+from harness.records import Hint, Recheck, Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
 
@@ -52,10 +52,11 @@ def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: 
     if given_by is not None and given_by.is_on_branch is not False:
         # The revoke that gave it the title judged it last.
         last = history.attempt(ledger.place, given_by.number)
-    report = None
+    report, advice = None, tuple[Hint, ...]()
     if last is not None:
-        report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
-        report = for_kernel(report, last.evidence, candidates.get(last.number, Candidate(text=b"")))
+        report = reporting.report(last.evidence, chip(last.evidence.chip))
+        advice = reporting.advise(last.evidence, report, rows)
+        advice = for_kernel(advice, last.evidence, candidates.get(last.number, Candidate(text=b"")))
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
@@ -72,8 +73,9 @@ def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: 
         champion=standing,
         is_present_key=is_present,
         report=report,
+        advice=advice,
         messages=tuple(messages),
-        screened=_screened(ledger, rows[begins:]) if report and report.hints else (),
+        screened=_screened(ledger, rows[begins:]) if advice else (),
     )
 
 

@@ -16,7 +16,7 @@ from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.opponent import Run, champion_fails, opponent
 from harness.loop.options import Options
-from harness.records import Attempt, Champion, Evidence, Key, Report, Verdict
+from harness.records import Attempt, Champion, Evidence, Hint, Key, Report, Verdict
 from harness.sandbox import warm
 from harness.units import percent, seconds
 from harness.workbench.profiles import pruning
@@ -32,6 +32,7 @@ class Judged:
 
     attempt: Attempt
     report: Report
+    advice: tuple[Hint, ...]
     champion_report: Report | None
     recorded: bool
     messages: tuple[str, ...]
@@ -159,7 +160,8 @@ def _judge_and_record(
         if chosen is not None:
             settings, hypothesis = chosen.settings, chosen.hypothesis
     facing = judging.opponent
-    report = reporting.report(judging.evidence, run.contest.chip, run.rows)
+    report = reporting.report(judging.evidence, run.contest.chip)
+    advice = reporting.advise(judging.evidence, report, run.rows)
     champion_report = reporting.report(facing.evidence, run.contest.chip) if facing else None
     verdict = judging.verdict
     if champion and title.is_held_here:
@@ -187,24 +189,33 @@ def _judge_and_record(
         kind="baseline" if champion is None else "experiment" if title.is_contested else "rebaseline",
     )
     if champion and title.is_held_here:
-        return _judged_again(run, watch, champion, attempt, report)
+        return _judged_again(run, watch, champion, attempt, report, advice)
     if facing and facing.fresh and champion and run.key.source == "simulated":
         # In the file before the attempt is recorded, so that an accept commits it.
         _keep_note(run, watch, champion, facing.evidence)
-    return _record(run, attempt, judging, report, champion_report)
+    return _record(run, attempt, judging, report, advice, champion_report)
 
 
-def _judged_again(run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report) -> Judged:
+def _judged_again(
+    run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report, advice: tuple[Hint, ...]
+) -> Judged:
     """The champion's own kernel, which is no attempt; a note of it is kept where the options say so."""
     noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
     run.ledger.log_notes()
     return Judged(
-        attempt=attempt, report=report, champion_report=None, recorded=False, noted=noted,
+        attempt=attempt, report=report, advice=advice, champion_report=None, recorded=False, noted=noted,
         messages=champion_fails(champion, attempt.evidence),
     )  # fmt: skip
 
 
-def _record(run: Run, attempt: Attempt, judging: Judging, report: Report, champion_report: Report | None) -> Judged:
+def _record(
+    run: Run,
+    attempt: Attempt,
+    judging: Judging,
+    report: Report,
+    advice: tuple[Hint, ...],
+    champion_report: Report | None,
+) -> Judged:
     row = reporting.row(attempt, report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
     recorded = run.ledger.record(
@@ -212,7 +223,12 @@ def _record(run: Run, attempt: Attempt, judging: Judging, report: Report, champi
     )
     run.ledger.log_notes()
     return Judged(
-        attempt=attempt, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
+        attempt=attempt,
+        report=report,
+        advice=advice,
+        champion_report=champion_report,
+        recorded=True,
+        messages=recorded.messages,
     )
 
 

@@ -1,18 +1,18 @@
 """Which constants of kernel.py set a block, so that advice on its size is a setting to try."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from harness.candidate import Candidate
 from harness.loop.settings import value_of
-from harness.records import Edit, Evidence, Hint, Report
+from harness.records import Edit, Evidence, Hint
 
 
-def with_settings(report: Report, evidence: Evidence, candidate: Candidate) -> Report:
-    """`report` with the constants of `candidate` that make the edits of its hints."""
-    return replace(report, hints=tuple(_with_settings(hint, evidence, candidate) for hint in report.hints))
+def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
+    """`advice` with the constants of `candidate` that make its edits."""
+    return tuple(_with_settings(hint, evidence, candidate) for hint in advice)
 
 
 def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint:

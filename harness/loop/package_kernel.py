@@ -1,12 +1,13 @@
 """Hints in terms of a kernel.py: the constants to set, which are all there is to change of a package's kernel."""
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.advice.source_names import shown_name
 from harness.candidate import KERNEL, Candidate, constants
 from harness.loop.block_constants import with_settings
-from harness.records import Evidence, Hint, Report
+from harness.records import Evidence, Hint
 
 # More axes than these make a grid that nobody waits for.
 _MOST_NAMES = 3
@@ -14,19 +15,19 @@ _MOST_NAMES = 3
 _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
-def for_kernel(report: Report, evidence: Evidence, candidate: Candidate) -> Report:
-    """`report` with hints that say what of `candidate` to try.
+def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
+    """`advice` in terms of what there is to try in `candidate`.
 
     The code is taken for a package's where operations come from one and no file of the candidate makes a Pallas call.
     """
-    report = with_settings(report, evidence, candidate)
+    advice = with_settings(advice, evidence, candidate)
     traces = [program.trace for _, program in evidence.programs if program.trace]
     found = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
     tried = _tried(candidate.files[KERNEL])
     if not found or not tried or b"pallas_call" in candidate.text:
-        return report
+        return advice
     told: list[Hint] = []
-    for hint in report.hints:
+    for hint in advice:
         if hint.kind not in _IN_THE_CODE:
             told.append(hint)
         elif any(tried in other.suggestion for other in told):
@@ -35,7 +36,7 @@ def for_kernel(report: Report, evidence: Evidence, candidate: Candidate) -> Repo
             said = f"try the constants of kernel.py, which calls {' and '.join(found)}: {tried}"
             # What was observed bounds a change of the code, not one of the sizes.
             told.append(replace(hint, suggestion=said, kind="constants", gain=None, gain_source=""))
-    return replace(report, hints=tuple(told))
+    return tuple(told)
 
 
 def _tried(kernel: bytes) -> str:

@@ -8,7 +8,7 @@ from harness.candidate import Candidate, Settings
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
-from harness.records import TITLE_MOVES, Report, Row, Source, Statement, Work
+from harness.records import TITLE_MOVES, Hint, Report, Row, Source, Statement, Work
 from harness.records.report_words import source_label
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.records.titles import is_check, taken_back, titles
@@ -38,6 +38,7 @@ class Sighted:
     champion: Row | None
     is_present_key: bool
     report: Report | None
+    advice: Sequence[Hint]
     messages: tuple[str, ...] = ()
     screened: tuple[tuple[int, Settings], ...] = ()
 
@@ -52,7 +53,7 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
     tried = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
-    hints, left_out = untried(seen.report.hints if seen.report else (), champion, seen.candidates, seen.screened)
+    hints, left_out = untried(seen.advice, champion, seen.candidates, seen.screened)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,

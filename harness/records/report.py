@@ -123,7 +123,8 @@ class Report:
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from.
     Everything that needs a latency is None where there is none. Of a suite times and rates are weighted geometric
-    means, and what such a mean does not mean (regime, gap, counters) is in `members` alone.
+    means, and what such a mean does not mean (regime, gap, counters) is in `members` alone. `hints` are there in
+    documents alone: elsewhere advice stands beside the report.
     """
 
     chip: str

@@ -35,13 +35,15 @@ def gain_text(hint: Hint) -> str:
     return f"{bound}{percent(hint.gain)} less time ({clean(hint.gain_source)})"
 
 
-def diagnosis_text(name: str, report: Report, notes: Sequence[str], width: int, colour: bool) -> str:
+def diagnosis_text(
+    name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], width: int, colour: bool
+) -> str:
     """All findings about `name`, the most promising first, then what the gains rest on."""
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
     head = f"{clean(name)}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]"
     lines = wrap(head, width)
-    for number, hint in enumerate(report.hints, 1):
+    for number, hint in enumerate(advice, 1):
         # A failure's next step is no rule's, and gains nothing that could be said.
         title = hint.rule
         if hint.because:
@@ -51,6 +53,6 @@ def diagnosis_text(name: str, report: Report, notes: Sequence[str], width: int, 
         lines += wrap(clean(hint.suggestion), width, "   -> ", "      ")
         if hint.because:
             lines += wrap(f"{clean(hint.because)} ({clean(hint.rule_source)})", width, "   rule: ", "         ")
-    if not report.hints:
+    if not advice:
         lines += ["", "no rule finds anything here"]
     return joined([*lines, "", *(line for note in notes for line in wrap(clean(note), width))])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.records import Attempt, Evidence, Outcome, Report, Verdict
+from harness.records import Attempt, Evidence, Hint, Outcome, Report, Verdict
 from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
@@ -57,6 +57,7 @@ _PLAIN = View()
 def report_text(
     attempt: Attempt,
     report: Report,
+    advice: Sequence[Hint],
     champion_report: Report | None,
     view: View = _PLAIN,
 ) -> str:
@@ -71,13 +72,14 @@ def report_text(
     lines += _reasons(attempt.verdict, width, full=view.full)
     lines += _against_champion(attempt, report, width)
     lines += report_sections.moved(attempt.verdict.changes, width, full=view.full)
-    lines += ["", *_findings(attempt.evidence, report, champion_report, attempt.verdict, view)]
+    lines += ["", *_findings(attempt.evidence, report, advice, champion_report, attempt.verdict, view)]
     return joined([*lines, *_rest(view)])
 
 
 def judge_text(
     evidence: Evidence,
     report: Report,
+    advice: Sequence[Hint],
     verdict: Verdict,
     view: View = _PLAIN,
 ) -> str:
@@ -87,7 +89,7 @@ def judge_text(
     word = "PASSED" if verdict.outcome == "accept" else word
     lines = [f"{paint(word, style, view.colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=view.full)
-    lines += ["", *_findings(evidence, report, None, verdict, view)]
+    lines += ["", *_findings(evidence, report, advice, None, verdict, view)]
     return joined([*lines, *_rest(view)])
 
 
@@ -98,6 +100,7 @@ def _rest(view: View) -> list[str]:
 def show_text(
     attempt: Attempt,
     report: Report,
+    advice: Sequence[Hint],
     diff: str,
     view: View = _PLAIN,
     *,
@@ -115,7 +118,7 @@ def show_text(
     lost = wrap(clean(revoked), width, f"{paint('REVOKED', 'bad', colour)}  ", "    ") if revoked else []
     lines = [
         *lost,
-        report_text(attempt, report, None, replace(view, full=True, whole="")),
+        report_text(attempt, report, advice, None, replace(view, full=True, whole="")),
         "",
         *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),
         *wrap(
@@ -144,13 +147,14 @@ def _judged_against(attempt: Attempt) -> str:
 def _findings(
     evidence: Evidence,
     report: Report,
+    advice: Sequence[Hint],
     champion: Report | None,
     verdict: Verdict,
     view: View,
 ) -> list[str]:
     """Everything below the verdict."""
     if evidence.problem.members is not None:
-        return _of_suite(evidence, report, verdict, view)
+        return _of_suite(evidence, report, advice, verdict, view)
     width, full = view.columns, view.full
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
@@ -173,11 +177,11 @@ def _findings(
         found += [[*_work_in_kernels(evidence, width), *checked], report_sections.stages(evidence, width)]
     else:
         found += [[*machine, *memory, *checked, *report_sections.counters_at_a_glance(report, champion, width)]]
-    found += [report_sections.warnings(evidence, width), hints(report.hints, width, view.colour, full=full)]
+    found += [report_sections.warnings(evidence, width), hints(advice, width, view.colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 
-def _of_suite(evidence: Evidence, report: Report, verdict: Verdict, view: View) -> list[str]:
+def _of_suite(evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View) -> list[str]:
     """The same of a suite: each member in a line, what is behind it where somebody asks for that member alone."""
     width, full = view.columns, view.full
     found: list[Sequence[str]] = []
@@ -187,7 +191,7 @@ def _of_suite(evidence: Evidence, report: Report, verdict: Verdict, view: View) 
     found.append(report_sections.checks(evidence, verdict, width, full=full))
     if full:
         found.append(report_sections.stages(evidence, width))
-    found += [report_sections.warnings(evidence, width), hints(report.hints, width, view.colour, full=full)]
+    found += [report_sections.warnings(evidence, width), hints(advice, width, view.colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from harness.hardware import chip
-from harness.records import Attempt, Key, Report, Row, Simulation, Source
+from harness.records import Attempt, Hint, Key, Report, Row, Simulation, Source
 from harness.records.report_words import source_label
 from harness.render.layout import clean
 from harness.render.operands import problem_names
@@ -59,6 +59,7 @@ class Entry:
     recheck: str = ""
     attempt: Attempt | None = None
     report: Report | None = None
+    advice: tuple[Hint, ...] = ()
     against: Against | None = None
     bound: Bound | None = None
     score_range: tuple[float, float] | None = None

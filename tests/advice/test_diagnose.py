@@ -11,12 +11,12 @@ from rule_examples import saved, with_parts
 from harness.advice import diagnose
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
 
 
 def found(given: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
-    return report(given, V5E, previous).hints
+    return advise(given, report(given, V5E), previous)
 
 
 def text(given: Evidence, previous: tuple[Row, ...] = ()) -> str:
@@ -280,6 +280,6 @@ def test_a_what_if_bounds_the_gain() -> None:
 
 
 def test_hints_are_ranked_by_gain() -> None:
-    gains = [hint.gain or 0.0 for hint in report(saved("naive-2048x1024-v5e"), V5E).hints]
+    gains = [hint.gain or 0.0 for hint in found(saved("naive-2048x1024-v5e"))]
     assert gains == sorted(gains, reverse=True)
     assert len(gains) >= 3

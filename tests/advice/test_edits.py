@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence_examples import V5E, evidence
+from evidence_examples import V5E, advised, evidence
 from loop_fixtures import committed_contest
 from rule_examples import saved
 
@@ -33,15 +33,15 @@ def test_the_query_block_is_offered_though_another_bound_leads() -> None:
     assert found.regime == "latency-bound"
     assert (found.hbm_bytes or 0) / found.minimum_hbm_bytes == pytest.approx(64.5)
     assert set(diagnose.edits(TEMPLATE, found)) == {QUERIES, KEYS}
-    (hint,) = [hint for hint in found.hints if hint.rule == "re-reads"]
+    (hint,) = [hint for hint in advised(TEMPLATE) if hint.rule == "re-reads"]
     assert "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads" in hint.suggestion
     assert hint.gain is None
 
 
 def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> None:
     few = evidence(7e-3, bq=1024)
-    assert not any(hint.rule == "re-reads" for hint in report(few, V5E).hints)
-    assert any(hint.rule == "re-reads" for hint in report(evidence(7e-3, bq=256), V5E).hints)
+    assert not any(hint.rule == "re-reads" for hint in advised(few))
+    assert any(hint.rule == "re-reads" for hint in advised(evidence(7e-3, bq=256)))
 
 
 def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:

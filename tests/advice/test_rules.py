@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from evidence_examples import evidence, statement
+from evidence_examples import advised, evidence, statement
 from rule_examples import (
     column_scratch,
     copied,
@@ -490,15 +490,13 @@ def test_a_rule_is_silent_where_its_case_is_not(name: str, case: Case) -> None:
 
 def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
     given = reshaped(good())
-    (said,) = [hint for hint in report(given, chip("v5e")).hints if hint.rule == "copies"]
+    (said,) = [hint for hint in advised(given) if hint.rule == "copies"]
     assert "copies" not in said.observation
     assert "scratch" not in said.suggestion
     assert given.simulation is not None
     kernel, op = given.simulation.ops
     other = [replace(op, name=f"fusion.{n}", seconds=0.03e-3) for n in range(4)]
-    (said,) = [
-        hint for hint in report(with_run(given, ops=(kernel, *other)), chip("v5e")).hints if hint.rule == "copies"
-    ]
+    (said,) = [hint for hint in advised(with_run(given, ops=(kernel, *other))) if hint.rule == "copies"]
     assert "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in said.observation
     assert said.suggestion == "do inside the kernel what is done there, or do without it"
 
@@ -511,7 +509,7 @@ def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
     # A third is computed in vain; half the key block takes a third of that away.
     assert finding.gain == pytest.approx(1 / 9)
     # It speaks beside a hint about the block as a whole, whose gain nobody knows.
-    hints = report(with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)), chip("v5e")).hints
+    hints = advised(with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)))
     assert [hint.rule for hint in hints] == ["masked blocks", "re-reads", "no overlap"]
     assert {hint.gain for hint in hints[1:]} == {None}
 
@@ -582,10 +580,10 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
     kernel, op = given.simulation.ops
     counted = replace(given, hlo=replace(given.hlo, transpose=1))
     quick = with_run(counted, ops=(kernel, replace(op, name="transpose.0", seconds=1e-7)))
-    (said,) = report(quick, chip("v5e")).hints
+    (said,) = advised(quick)
     assert said.suggestion.endswith("it saves next to nothing, and no rule finds anything else")
     assert said.rule == "copies"
-    spilled = report(with_run(quick, executed_spills=90_000, executed_fills=90_000), chip("v5e")).hints
+    spilled = advised(with_run(quick, executed_spills=90_000, executed_fills=90_000))
     assert [hint.rule for hint in spilled] == ["spills"]
 
 
@@ -596,7 +594,7 @@ def test_a_broadcast_is_no_copy() -> None:
     kernel, op = given.simulation.ops
     run = with_run(given, ops=(kernel, replace(op, name="broadcast.2", seconds=0.1e-3)))
     counted = replace(run, hlo=replace(given.hlo, copy=1))
-    (said,) = [hint for hint in report(counted, chip("v5e")).hints if hint.rule == "copies"]
+    (said,) = [hint for hint in advised(counted) if hint.rule == "copies"]
     assert said.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
     assert said.suggestion == "do inside the kernel what is done there, or do without it"
 
@@ -604,8 +602,9 @@ def test_a_broadcast_is_no_copy() -> None:
 def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
     """At 82 % of the bandwidth, no more than 18 % is left for a change that moves as many bytes as before."""
     given = with_slots(with_lines(rowwise(0.2e-3), EXPONENTIALS, *DIVIDING), VALU=0.9)
-    found = report(with_run(given, executed_spills=90_000, executed_fills=90_000), chip("v5e"))
-    said = [hint for hint in found.hints if BY_NAME[hint.rule].keeps_traffic]
+    given = with_run(given, executed_spills=90_000, executed_fills=90_000)
+    found = report(given, chip("v5e"))
+    said = [hint for hint in advised(given) if BY_NAME[hint.rule].keeps_traffic]
     assert found.bandwidth_util is not None
     assert found.bandwidth_util == pytest.approx(0.82, abs=0.01)
     assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in said}
@@ -629,7 +628,7 @@ def test_a_rule_names_its_sentence_and_its_source(rule: Any) -> None:
 )
 def test_what_is_no_attention_is_not_spoken_to_as_attention(given: Callable[[], Evidence]) -> None:
     busy = with_slots(with_parts(given(), ("unit stall", "XLU busy", 0.2)), VALU=0.9, EUP=0.95, VSTORE=0.9)
-    hints = report(with_run(busy, executed_spills=900_000, executed_fills=900_000), chip("v5e")).hints
+    hints = advised(with_run(busy, executed_spills=900_000, executed_fills=900_000))
     assert len(hints) >= 3
     for word in ("softmax", "score", "key", "query", "attention", "causal", "head_dim", "accumulator"):
         assert all(word not in f"{hint.observation} {hint.suggestion}" for hint in hints), word
@@ -643,7 +642,7 @@ def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: str) -> None:
     expected = tuple(ExpectedCount(counter=c, low=1, high=1, more="") for c in ("reduction", "exp", "matmul"))
     given = replace(rowwise(0.9e-3), mosaic=mosaic)
     given = replace(given, problem=replace(given.problem, expected=expected))
-    hints = [hint for hint in report(given, chip("v5e")).hints if "Mosaic" in hint.observation]
+    hints = [hint for hint in advised(given) if "Mosaic" in hint.observation]
     assert hints
     for hint in hints:
         said = f"{hint.observation} {hint.suggestion} {hint.because} {hint.rule_source}"
@@ -657,14 +656,14 @@ def test_three_buffers_are_advised_only_where_they_compile(block: int) -> None:
         rowwise(0.35e-3, block=block),
         with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3)),
     ):
-        for hint in report(given, chip("v5e")).hints:
+        for hint in advised(given):
             assert "Buffered(3)" not in hint.suggestion or "emit_pipeline" in hint.suggestion
 
 
 def test_the_champion_is_told_what_really_made_it_faster() -> None:
     """Scaling q once per block took 8.7 % off the real champion: the first hint, and below its bound."""
     before, after = saved(CHAMPION), saved(SCALED)
-    first = report(before, chip("v5e")).hints[0]
+    first = advised(before)[0]
     assert first.rule == "scale outside"
     assert first.rule_source == "published protocol, levers"
     assert before.simulation is not None
@@ -679,5 +678,5 @@ def test_the_champion_is_told_what_really_made_it_faster() -> None:
 def test_no_gain_is_larger_than_what_the_roofline_leaves() -> None:
     for name in (CHAMPION, NAIVE, SCALED, WIDE, V6E, PIECES):
         found = report(saved(name), chip(saved(name).chip))
-        for hint in found.hints:
+        for hint in advised(saved(name)):
             assert hint.gain is None or (hint.gain_source and hint.gain <= (found.gap_fraction or 0) + 1e-9), name

@@ -4,7 +4,7 @@ import gzip
 import re
 from pathlib import Path
 
-from evidence_examples import V5E, evidence, simulation
+from evidence_examples import V5E, advised, evidence, simulation
 from rule_examples import rowwise, saved, with_counts, with_table
 
 from harness.advice import score_block
@@ -53,7 +53,7 @@ def test_the_report_has_it_beside_the_spills_of_a_real_run() -> None:
 
 def test_the_spills_that_are_advised_about_come_with_it() -> None:
     run = simulation(0.8e-3, executed_spills=200_000, executed_fills=200_000)
-    found = report(evidence(0.8e-3, bq=2048, bkv=512, simulation=run), V5E).hints
+    found = advised(evidence(0.8e-3, bq=2048, bkv=512, simulation=run))
     spills = next(hint for hint in found if hint.rule == "spills")
     assert "the scores of a step are 2,048 x 512 x 4 B = 4.00 MiB; the vector registers" in spills.observation
 

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from evidence_examples import V5E, evidence
+from evidence_examples import evidence
 
-from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import scaffold
 from harness.loop.block_constants import with_settings
@@ -20,7 +19,7 @@ KEYS = Edit(window="k", axis=-2, size=256, new=512)
 def suggested(kernel: bytes, *edits: Edit, given: Evidence | None = None) -> tuple[str, tuple[tuple[str, ...], ...]]:
     given = given or evidence(1e-3)
     hint = Hint(observation="seen", suggestion="another block", edits=edits)
-    (told,) = with_settings(replace(report(given, V5E), hints=(hint,)), given, Candidate(text=kernel)).hints
+    (told,) = with_settings((hint,), given, Candidate(text=kernel))
     return told.suggestion, tuple(edit.constants for edit in told.edits)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from evidence_examples import V5E
 from rule_examples import good, rowwise, spilling, with_parts, with_run
 
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.candidate import Candidate
 from harness.loop.package_kernel import for_kernel
 from harness.records import Evidence, SourceFile
@@ -30,10 +30,10 @@ def package(given: Evidence) -> Evidence:
 def test_its_constants_are_what_to_try() -> None:
     waiting = with_parts(rowwise(0.5e-3), ("unit stall", "XLU result", 0.3))
     given = package(with_run(waiting, executed_spills=90_000, executed_fills=90_000))
-    before = report(given, V5E)
-    kinds = [hint.kind for hint in before.hints]
+    before = advise(given, report(given, V5E))
+    kinds = [hint.kind for hint in before]
     assert kinds.count("body") > 1
-    told = for_kernel(before, given, Candidate(text=WRAPPER)).hints
+    told = for_kernel(before, given, Candidate(text=WRAPPER))
     first, *others = [hint for hint, kind in zip(told, kinds, strict=True) if kind == "body"]
     assert first.suggestion == (
         "try the constants of kernel.py, which calls ragged_paged_attention/kernel.py: "
@@ -41,13 +41,13 @@ def test_its_constants_are_what_to_try() -> None:
     )
     assert (first.kind, first.gain) == ("constants", None)
     assert all(other.suggestion.startswith("only in a copy of ragged_paged_attention/kernel.py: ") for other in others)
-    assert [hint.observation for hint in told] == [hint.observation for hint in before.hints]
+    assert [hint.observation for hint in told] == [hint.observation for hint in before]
 
 
 def test_a_kernel_of_its_own_is_told_what_it_was_told() -> None:
     given = package(spilling(0.8e-3, 120_000))
-    found = report(given, V5E)
+    found = advise(given, report(given, V5E))
     assert for_kernel(found, given, Candidate(text=OWN)) == found
     assert for_kernel(found, given, Candidate(text=b"X = None\n")) == found
-    alone = report(good(), V5E)
+    alone = advise(good(), report(good(), V5E))
     assert for_kernel(alone, good(), Candidate(text=WRAPPER)) == alone

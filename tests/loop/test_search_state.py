@@ -162,9 +162,8 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
 
 def advised(edits: tuple[Edit, ...], rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
     found = seen(rows, kernels)
-    assert found.report is not None
     hint = Hint(observation="observed", suggestion="another block", rule="a rule", because="so", edits=edits)
-    return search_state(replace(found, report=replace(found.report, hints=(hint,)), **changes))
+    return search_state(replace(found, advice=(hint,), **changes))
 
 
 LARGER = Edit(window="k", axis=-2, size=256, new=512, constants=("BKV",))

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rule_examples import rowwise, with_parts
 from screen_examples import CHAMPION, WIDE, better, is_tidy, judged, line, printed, taken_apart
 
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
@@ -50,10 +50,10 @@ def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
     candidate, found = judged(taken_apart())
     files = Candidate(text=kernel.encode()).lines
-    lines = report_text(candidate, found, None, View(files=files, width=100)).splitlines()
+    lines = report_text(candidate, found, (), None, View(files=files, width=100)).splitlines()
     glance, lines = (
         lines,
-        report_text(candidate, found, None, View(files=files, full=True, width=100)).splitlines(),
+        report_text(candidate, found, (), None, View(files=files, full=True, width=100)).splitlines(),
     )
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
@@ -77,7 +77,7 @@ def test_a_record_from_before_runs_were_taken_apart_shows_the_sums() -> None:
 
 def test_a_baseline_is_called_one() -> None:
     candidate, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    lines = report_text(candidate, found, None, View(width=100)).splitlines()
+    lines = report_text(candidate, found, (), None, View(width=100)).splitlines()
     assert lines[0] == "ACCEPTED  attempt 1 (baseline): first"
     assert lines[1] == "  all 2 checks passed; judged on its own, against no champion: 2.160 ms, simulated v5e"
     assert not any("champion  expected" in line for line in lines)
@@ -154,24 +154,26 @@ def test_a_long_family_name_costs_no_figure(width: int) -> None:
 
 
 def test_hints_at_a_glance_are_whole() -> None:
-    found = report(better(), V5E)
+    advice = advise(better(), report(better(), V5E))
     text = " ".join(printed(better()).split())
-    assert found.hints
-    for hint in found.hints[:3]:
+    assert advice
+    for hint in advice[:3]:
         assert hint.observation in text
         assert hint.suggestion in text
 
 
 def test_measured_numbers_say_so_and_show_device_beside_host() -> None:
     candidate = measured(2.16e-3, simulation=None)
-    text = judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), View(width=100))
+    text = judge_text(
+        candidate, report(candidate, V5E), (), decide(candidate, None, None, Policy(), V5E), View(width=100)
+    )
     assert text.startswith("PASSED  attention forward, 1 head")
     assert "nothing is recorded" in text
     assert "[measured v5e]" in text
     assert "Measured time:         device 2.16 ms (median of 3) · host wall clock 2.16 ms (median of 3)" in text
     assert candidate.latency is not None
     on_cpu = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
-    text = judge_text(on_cpu, report(on_cpu, V5E), decide(on_cpu, None, None, Policy(), V5E), View(width=100))
+    text = judge_text(on_cpu, report(on_cpu, V5E), (), decide(on_cpu, None, None, Policy(), V5E), View(width=100))
     assert "[measured cpu, says nothing about a TPU]" in text
 
 
@@ -206,13 +208,13 @@ def test_hypotheses_cannot_steer_the_terminal() -> None:
 def test_show_has_the_diff_and_the_key() -> None:
     candidate, found = judged(better(), settings=(("BQ", "2048"),))
     diff = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
-    lines = show_text(candidate, found, diff, View(width=100)).splitlines()
+    lines = show_text(candidate, found, (), diff, View(width=100)).splitlines()
     assert lines[-5:] == ["", "--- a/kernel.py", "+++ b/kernel.py", "-BQ = 128", "+BQ = 2048"]
     assert "Judged against:        attempt 1, at commit 0123456789ab" in lines
     assert "Versions:              jax 0.10.2 · jaxlib 0.10.2 · libtpu 0.0.42 · Python 3.11.9" in lines
     assert "Settings:              --set BQ=2048" in lines
-    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, diff, View(colour=True, width=100))
-    assert show_text(candidate, found, "", View(width=100)).endswith("kernel.py: no change against the champion's")
+    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, (), diff, View(colour=True, width=100))
+    assert show_text(candidate, found, (), "", View(width=100)).endswith("kernel.py: no change against the champion's")
 
 
 def test_counters_table_alone() -> None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 from breakdown_examples import breakdown
-from evidence_examples import KEY, V5E, evidence, failed, measured
+from evidence_examples import KEY, V5E, advised, evidence, failed, measured
 from screen_examples import CHAMPION, better, judged, line, printed, shown, story, table, taken_apart
 from state_examples import KERNEL, row, seen
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
@@ -42,17 +42,23 @@ class Screens(SingleFileSnapshotExtension):
 
 def baseline() -> str:
     attempt, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    return report_text(attempt, found, None, View(width=100))
+    return report_text(attempt, found, advise(attempt.evidence, found), None, View(width=100))
 
 
 def with_lines(full: bool) -> str:
     attempt, found = judged(taken_apart())
-    return report_text(attempt, found, None, View(files=Candidate(text=SOURCE.encode()).lines, full=full, width=100))
+    return report_text(
+        attempt,
+        found,
+        advise(attempt.evidence, found),
+        None,
+        View(files=Candidate(text=SOURCE.encode()).lines, full=full, width=100),
+    )
 
 
 def show() -> str:
     attempt, found = judged(better(), settings=(("BQ", "2048"),))
-    return show_text(attempt, found, DIFF, View(width=100))
+    return show_text(attempt, found, advise(attempt.evidence, found), DIFF, View(width=100))
 
 
 def judged_alone(source: str) -> str:
@@ -60,7 +66,13 @@ def judged_alone(source: str) -> str:
     assert candidate.latency is not None
     if source == "cpu":
         candidate = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
-    return judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), View(width=100))
+    return judge_text(
+        candidate,
+        report(candidate, V5E),
+        advise(candidate, report(candidate, V5E)),
+        decide(candidate, None, None, Policy(), V5E),
+        View(width=100),
+    )
 
 
 def status(**changes: object) -> str:
@@ -150,7 +162,7 @@ SCREENS: dict[str, Callable[[], str]] = {
         "kernel.py",
         100,
     ),
-    "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
+    "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), advised(better()), (), 100, False),
     "sweep": swept,
     "fsck_clean": audited,
     "fsck_finding": lambda: audited(

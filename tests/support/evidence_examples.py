@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from harness.advice.report import advise, report
 from harness.hardware import chip
 from harness.operators import Attention
 from harness.records import (
@@ -15,6 +16,7 @@ from harness.records import (
     Environment,
     Evidence,
     Failure,
+    Hint,
     HloCounts,
     Key,
     Latency,
@@ -246,3 +248,8 @@ def attempt(found: Evidence, verdict: Verdict, **changes: Any) -> Attempt:
         champion=Champion(attempt=1, commit="fedcba9876543210", score=1509.9, seconds=2.16e-3),
     )
     return replace(whole, **changes)
+
+
+def advised(given: Evidence) -> tuple[Hint, ...]:
+    """What is advised on the evidence, for its own chip."""
+    return advise(given, report(given, chip(given.chip)))

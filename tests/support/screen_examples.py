@@ -8,7 +8,7 @@ from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, resimulated, simulation
 from rich.cells import cell_len
 
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.ledger.table import ScaledTable, Wanted, chosen, lines, table_of
@@ -40,8 +40,11 @@ def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: 
 
 
 def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: Any) -> str:
+    attempt, found = judged(candidate, **changes)
     return report_text(
-        *judged(candidate, **changes),
+        attempt,
+        found,
+        advise(candidate, found),
         report(CHAMPION, V5E),
         View(full=full, colour=colour, width=width, whole="again --full"),
     )

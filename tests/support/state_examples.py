@@ -5,7 +5,7 @@ from typing import Any
 
 from evidence_examples import KEY, V5E, evidence
 
-from harness.advice.report import report
+from harness.advice.report import advise, report
 from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.loop.search_state import Sighted
@@ -39,6 +39,6 @@ def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, *
         contest="root", problem=STATEMENT, chip=V5E, rows=rows,
         candidates={number: Candidate(text=text) for number, text in kernels.items()}, candidate=Candidate(text=KERNEL),
         champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
-        report=report(evidence(), V5E),
+        report=report(evidence(), V5E), advice=advise(evidence(), report(evidence(), V5E)),
     )  # fmt: skip
     return replace(made, **changes)

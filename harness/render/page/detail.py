@@ -58,7 +58,7 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
             for unit in report.units
         ],
         "checks": _checks(evidence),
-        "hints": [_hint(hint) for hint in report.hints],
+        "hints": [_hint(hint) for hint in entry.advice],
         "warnings": [clean(text) for text in evidence.warnings],
         "search": _search(entry, attempt),
         "diff": [(line.sign, line.old, line.new, pool(line.text)) for line in diff_lines(attempt.diff)],

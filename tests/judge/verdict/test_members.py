@@ -7,7 +7,7 @@ import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, failed, statement
 from screen_examples import shown
 
-from harness.advice.report import report, row
+from harness.advice.report import advise, report, row, with_advice
 from harness.hardware import chip
 from harness.judge.evaluate.suite import combined
 from harness.judge.key import key_digest
@@ -196,7 +196,7 @@ def test_the_report_and_the_table_show_each_member() -> None:
     assert meant.util == pytest.approx(
         (meant.members[0].report.util or 0) ** 0.25 * (meant.members[1].report.util or 0) ** 0.75
     )
-    text = report_text(made, meant, None, View(width=100))
+    text = report_text(made, meant, (), None, View(width=100))
     table = [line.split() for line in text.splitlines() if line.startswith("prefill")]
     assert [line[:7] for line in table] == [
         ["prefill-2k", "25.0%", "2.000", "ms", "1.800", "ms", "0.9000"],
@@ -208,17 +208,21 @@ def test_the_report_and_the_table_show_each_member() -> None:
 
 
 def test_what_is_suggested_for_several_members_is_said_once() -> None:
-    alone = report(after(0.9, 0.8).members[0], V5E).hints[0]
-    hints = report(after(0.9, 0.8), V5E).hints
+    whole, member = after(0.9, 0.8), after(0.9, 0.8).members[0]
+    alone = advise(member, report(member, V5E))[0]
+    hints = advise(whole, report(whole, V5E))
     assert [hint.suggestion for hint in hints] == [alone.suggestion]
     assert hints[0].observation.startswith("prefill-16k (and prefill-2k): ")
+    printed = with_advice(whole, report(whole, V5E), hints)
+    assert printed.hints == hints
+    assert printed.members[0].report.hints[0] == alone
 
 
 def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> None:
     candidate = replace(after(1.5, 0.5), unchecked=("needles",))
     verdict = judged(candidate)
     found, number = report(candidate, V5E), 2
-    text = report_text(attempt(candidate, verdict, number=number), found, None, View(width=200))
+    text = report_text(attempt(candidate, verdict, number=number), found, (), None, View(width=200))
     assert "1 were not run, because prefill-2k loses more than a member may" in text
     mean = next(line for line in text.splitlines() if line.startswith("latency is"))
     assert re.fullmatch(
@@ -236,5 +240,7 @@ def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> N
     assert " 3.000! " in lost
     assert lost.count("!") == 1
     slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))
-    text = report_text(attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, None, View(width=200))
+    text = report_text(
+        attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, (), None, View(width=200)
+    )
     assert "were not run, because it is slower" in text

@@ -30,7 +30,7 @@ _BY_KIND = {
     "no-pallas-call": "make kernel_fn call pl.pallas_call: a program left to XLA is not what is judged here",
     "host-callback": "remove the callback (debug prints too): a scored kernel does not call the host",
     "foreign-primitive": "write that operation with functions of jax, jax.numpy and jax.lax",
-    "input-written": "write to an output or a scratch buffer; alias an input that is to be updated in place to an output",
+    "input-written": "write to an output or scratch; alias an input that is to be updated in place to an output",
     "inputs-changed": "write to an output or a scratch buffer, and alias no input to an output",
     "wrong-state": "write each new element to its own place and nothing else, and return what was handed over",
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",

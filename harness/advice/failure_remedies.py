@@ -47,8 +47,7 @@ _BY_KIND = {
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what is not looked at, "
     "or looked at and should not be",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
-    "not-interpretable": "write that operation in another way, as what cannot be checked is not accepted: read "
-    "pl.program_id and pl.num_programs at the top of the body, not under pl.when or in a loop",
+    "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
     "count beside the buffers in the table",

@@ -9,7 +9,7 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, undefined
+from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, step_numbers, undefined
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
@@ -37,6 +37,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
+                params["jaxpr"] = step_numbers.with_step_numbers_at_the_top(params["jaxpr"])
                 # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
             if isinstance(interpret, pltpu.InterpretParams):

@@ -1,0 +1,174 @@
+"""`pl.program_id` and `pl.num_programs` where JAX's interpreter knows them: at the top of a kernel.
+
+`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory, where Mosaic has.
+Each is read once at the top here, and handed down to where it is asked for.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner
+
+_NAMES = ("program_id", "num_programs")
+# Which of the two, and of which axis of the grid.
+Asked = tuple[str, int]
+# Functions whose body can stand in place of the call.
+_CALLS = (
+    "jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2",
+)  # fmt: skip
+
+
+def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel, with what is asked about the step anywhere below read at the top."""
+    primitives: dict[str, Any] = {}
+    asked = [one for equation in jaxpr.eqns for part in inner(equation) for one in _asked(part, primitives)]
+    if not asked:
+        return jaxpr
+    known = {one: core.Var(jax.core.ShapedArray((), jnp.int32)) for one in dict.fromkeys(asked)}
+    first = [
+        core.new_jaxpr_eqn([], [var], primitives[name], {"axis": axis}, set()) for (name, axis), var in known.items()
+    ]
+    return jaxpr.replace(eqns=[*first, *_handed_down(jaxpr, known, is_top=True)])
+
+
+def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
+    """What is asked in a program and in those that it holds; the primitives are noted by name."""
+    found: list[Asked] = []
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name in _NAMES:
+            primitives[name] = equation.primitive
+            found.append((name, equation.params["axis"]))
+        for part in inner(equation):
+            found += _asked(part, primitives)
+    return found
+
+
+def _handed_down(jaxpr: Jaxpr, known: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
+    """The equations of a program in which `known` are variables."""
+    values: dict[Any, Any] = {}
+    changed: list[Equation] = []
+
+    def read(var: Any) -> Any:
+        return values.get(var, var) if isinstance(var, core.Var) else var
+
+    for equation in jaxpr.eqns:
+        equation = equation.replace(invars=[read(var) for var in equation.invars])
+        if equation.primitive.name in _NAMES and not is_top:
+            values[equation.outvars[0]] = known[equation.primitive.name, equation.params["axis"]]
+        elif not any(_asked(part, {}) for part in inner(equation)):
+            changed.append(equation)
+        elif equation.primitive.name in _CALLS:
+            inlined, results = _inlined(equation, known)
+            changed += inlined
+            values.update(zip(equation.outvars, results, strict=True))
+        else:
+            changed.append(_WITH_MORE[equation.primitive.name](equation, known))
+    # A result may be what is known itself.
+    if any(read(var) is not var for var in jaxpr.outvars):
+        jaxpr.outvars[:] = [read(var) for var in jaxpr.outvars]
+    return changed
+
+
+def _extended(jaxpr: Jaxpr, known: Mapping[Asked, Any], place: int) -> Jaxpr:
+    """The program with a parameter for each of `known`, the first of them at this place among its parameters."""
+    own = {one: core.Var(var.aval) for one, var in known.items()}
+    body = jaxpr.replace(outvars=list(jaxpr.outvars))
+    equations = _handed_down(body, own)
+    invars = [*jaxpr.invars[:place], *own.values(), *jaxpr.invars[place:]]
+    return body.replace(invars=invars, eqns=equations, debug_info=_without_names(jaxpr))
+
+
+def _without_names(jaxpr: Jaxpr) -> Any:
+    """Names of parameters have to be as many as there are parameters."""
+    return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+
+
+def _closed(closed: Any, known: Mapping[Asked, Any], place: int) -> Any:
+    if isinstance(closed, core.ClosedJaxpr):
+        return closed.replace(jaxpr=_extended(closed.jaxpr, known, place))
+    return _extended(closed, known, place)
+
+
+def _cond(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+    branches = tuple(_closed(branch, known, len(branch.jaxpr.invars)) for branch in equation.params["branches"])
+    invars = [*equation.invars, *known.values()]
+    return equation.replace(invars=invars, params={**equation.params, "branches": branches})
+
+
+def _scan(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+    if "ft_in" in equation.params:
+        # jax 0.12 says how many there are of constants, carried values and rows by trees.
+        of_constants, carried, rows = equation.params["ft_in"].unpack()
+        constants = len(tuple(of_constants))
+        more: dict[str, Any] = {"ft_in": _trees().pack((_trees().nones(constants + len(known)), carried, rows))}
+    else:
+        constants = equation.params["num_consts"]
+        more = {"num_consts": constants + len(known)}
+    if "linear" in equation.params:
+        linear = equation.params["linear"]
+        more["linear"] = (*linear[:constants], *(False for _ in known), *linear[constants:])
+    more["jaxpr"] = _closed(equation.params["jaxpr"], known, constants)
+    invars = [*equation.invars[:constants], *known.values(), *equation.invars[constants:]]
+    return equation.replace(invars=invars, params={**equation.params, **more})
+
+
+def _trees() -> Any:
+    return importlib.import_module("jax._src.flattree")
+
+
+def _while(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+    of_cond, of_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    more = {
+        "cond_jaxpr": _closed(equation.params["cond_jaxpr"], known, of_cond),
+        "body_jaxpr": _closed(equation.params["body_jaxpr"], known, of_body),
+        "cond_nconsts": of_cond + len(known),
+        "body_nconsts": of_body + len(known),
+    }
+    first, second, rest = (
+        equation.invars[:of_cond], equation.invars[of_cond : of_cond + of_body], equation.invars[of_cond + of_body :],
+    )  # fmt: skip
+    invars = [*first, *known.values(), *second, *known.values(), *rest]
+    return equation.replace(invars=invars, params={**equation.params, **more})
+
+
+def _run_scoped(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
+    """What it refers to outside stands among the constants of its body."""
+    body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
+    own = {one: core.Var(var.aval) for one, var in known.items()}
+    equations = _handed_down(body, own)
+    # jax 0.12 keeps what constants are with the program.
+    constants = getattr(body, "consts", None)
+    body = body.replace(constvars=[*body.constvars, *own.values()], eqns=equations)
+    if constants is not None:
+        body = body.with_consts((*constants, *known.values()))
+    return equation.replace(invars=[*equation.invars, *known.values()], params={**equation.params, "jaxpr": body})
+
+
+def _inlined(equation: Equation, known: Mapping[Asked, Any]) -> tuple[list[Equation], list[Any]]:
+    """The equations of a called function in place of the call, and its results."""
+    (body,) = inner(equation)[:1]
+    constants = next((part.consts for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)), ())
+    body = body.replace(outvars=list(body.outvars))
+    values: dict[Any, Any] = dict(zip(body.constvars, constants, strict=True))
+    values.update(zip(body.invars, equation.invars, strict=True))
+    given = {id(var) for var in known.values()}
+
+    def renamed(var: Any) -> Any:
+        if not isinstance(var, core.Var) or isinstance(var, core.DropVar) or id(var) in given:
+            return var
+        return values.setdefault(var, core.Var(var.aval))
+
+    equations = [
+        one.replace(invars=[renamed(var) for var in one.invars], outvars=[renamed(var) for var in one.outvars])
+        for one in _handed_down(body, known)
+    ]
+    return equations, [renamed(var) for var in body.outvars]
+
+
+_WITH_MORE = {"cond": _cond, "scan": _scan, "while": _while, "run_scoped": _run_scoped}

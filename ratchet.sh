@@ -131,5 +131,5 @@ if ! ready || ! has_extra; then
 fi
 
 # -P: no module of the folder that this is called in, which may be a stranger's contest.
-# -X: how this was called, for the commands that are printed (harness/cli/program_name.py).
+# -X: how this was called, for the commands that are printed (harness/shell/program_name.py).
 exec "$venv/bin/python" -P -X "ratchet=$0" -m harness "$@"

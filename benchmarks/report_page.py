@@ -23,11 +23,11 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from harness.advice import report as reporting
-from harness.cli import main as ratchet
 from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, codec, diff, history, messages
 from harness.records import Attempt, Champion, Row, Verdict
+from harness.shell.main import main as ratchet
 
 LOADS = 5
 ACCEPTED_EVERY = 10

@@ -1,7 +1,7 @@
 """`python -m harness ARGUMENTS`: what ratchet.sh runs."""
 
 try:
-    from harness.cli import program
+    from harness.shell.main import program
 except KeyboardInterrupt:
     # Importing takes a moment, and Ctrl-C then is no different.
     raise SystemExit(130) from None

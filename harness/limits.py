@@ -43,7 +43,7 @@ _ROOM = 4 << 30
 # PR_SET_PDEATHSIG of prctl(2).
 _PR_SET_PDEATHSIG = 1
 
-# Where the process that watches over this one is told what is read: see harness.cli.watch.
+# Where the process that watches over this one is told what is read: see harness.shell.watch.
 _watcher: int | None = None
 
 

@@ -35,8 +35,8 @@ import msgspec
 from harness import limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
+from harness.records.stored import SCHEMA
 
-SCHEMA = 12
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

@@ -16,10 +16,11 @@ import msgspec
 from harness import files, limits
 from harness.errors import RatchetError
 from harness.ledger import git, packed
-from harness.ledger.codec import SCHEMA, RecordError
+from harness.ledger.codec import RecordError
 from harness.ledger.git import write
 from harness.ledger.paths import Place
 from harness.records import Key, Note
+from harness.records.stored import SCHEMA
 
 FILE_NAME = "notes.jsonl"
 ATTRIBUTES_NAME = ".gitattributes"

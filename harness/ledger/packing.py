@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from harness import files, limits
 from harness.errors import RatchetError
@@ -14,24 +13,10 @@ from harness.ledger.codec import RecordError, compact, decode_attempt, decode_at
 from harness.ledger.packed import Packed
 from harness.ledger.paths import PACKED_NAME, Place
 from harness.ledger.shortening import Budget, Pool, parsed, shorten, unshared
+from harness.records.stored import Packing
 from harness.units import quantity
 
 _ATTRIBUTES = f"{PACKED_NAME} merge=union\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """What was moved into attempts.jsonl, what it holds now, and what was left where it is, in sentences.
-
-    `bytes_before` are those of attempts.jsonl and of the moved files, `bytes_after` those of attempts.jsonl now.
-    """
-
-    moved: int
-    notes: int
-    attempts: int
-    bytes_before: int
-    bytes_after: int
-    left: tuple[str, ...]
 
 
 def pack(place: Place) -> Packing:

@@ -12,10 +12,10 @@ from loop_fixtures import committed_contest, ratchet
 from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
-from harness.cli import main
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import Evidence, Verdict
+from harness.shell.main import main
 
 SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
 

@@ -7,12 +7,12 @@ import pytest
 from schedule_examples import NEWEST, unpack
 
 from harness.advice.whatif import SWEEP, answers, scaled
-from harness.cli import main
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, chip
 from harness.judge.simulate.machine import machine_of
 from harness.records.whatif import Answer, Scale
+from harness.shell.main import main
 
 
 def dump(case: str, folder: Path) -> ModuleDump:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
-from harness.cli import main
+from harness.shell.main import main
 
 
 def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:

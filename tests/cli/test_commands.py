@@ -1,6 +1,5 @@
 """Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
 
-import pkgutil
 import platform
 import re
 import shlex
@@ -14,15 +13,16 @@ import pytest
 from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
-from harness.cli import main, place_of_verb
-from harness.cli.arguments import command
-from harness.cli.experiment import expectation
-from harness.cli.profile_verbs import RESOURCES
-from harness.cli.program_name import OPTION, renamed
-from harness.cli.verb import GROUPS, Verb
-from harness.cli.verbs import EVERY, VERBS, overview, valued_options
 from harness.errors import UsageError
 from harness.records.whatif import Scale
+from harness.shell.arguments import command
+from harness.shell.catalogue import EVERY, listed, valued_options
+from harness.shell.help_page import overview
+from harness.shell.main import main, place_of_verb
+from harness.shell.program_name import OPTION, renamed
+from harness.shell.verb import GROUPS, Verb
+from harness.verbs.parts.attempts import expectation
+from harness.verbs.whatif import RESOURCES
 
 DOCS = Path(PROJECT) / "docs"
 
@@ -50,10 +50,10 @@ def test_every_example_is_understood(verb: Verb) -> None:
     verb.parse(words if verb.name == "experiment" else words[:place] + words[place + 1 :])
 
 
-def test_every_verb_names_what_it_does() -> None:
-    named = [verb.does for verb in EVERY.values() if type(verb).run is Verb.run]
-    assert len(named) == len(EVERY) - 2, "help and mcp run by themselves"
-    assert all(callable(pkgutil.resolve_name(does)) for does in named)
+def test_every_verb_does_something_and_says_where_it_stands() -> None:
+    assert all(type(verb).run is not Verb.run for verb in EVERY.values())
+    places = [(verb.group, verb.place) for verb in EVERY.values()]
+    assert len(set(places)) == len(places), "two verbs have one place in the overview"
 
 
 @pytest.mark.parametrize("verb", EVERY)
@@ -67,7 +67,7 @@ def test_help_prints_and_does_nothing(verb: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> None:
     program = (
-        "import sys; from harness.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from harness.shell.main import main; code = main(sys.argv[1:]); "
         "slow = {'jax', 'numpy', 'matplotlib', 'mcp', 'gcsfs', 'xprof', 'git'} & {*sys.modules}; "
         "sys.exit(code or ' '.join(slow) or 0)"
     )
@@ -130,7 +130,7 @@ def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
     """In one process: what the --help of any verb or subcommand imports, all of them import."""
     program = (
-        "import sys; from harness.cli.verbs import EVERY; "
+        "import sys; from harness.shell.catalogue import EVERY; "
         "[parser.format_help() for verb in EVERY.values() for _, parser in verb.parsers()]; "
         "sys.exit(' '.join({'jax', 'numpy', 'matplotlib', 'mcp', 'gcsfs', 'xprof', 'git'} & {*sys.modules}) or 0)"
     )
@@ -158,10 +158,10 @@ def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_overview_has_every_verb_in_its_group() -> None:
     sections = overview().split("\n\n")
-    for name, verb in VERBS.items():
+    for verb in listed():
         assert verb.group in GROUPS
         (own,) = [section for section in sections if section.startswith(GROUPS[verb.group])]
-        assert re.search(rf"^  {name} ", own, re.M)
+        assert re.search(rf"^  {verb.name} ", own, re.M)
     assert all(len(line) <= 120 for line in overview().splitlines())
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from loop_fixtures import git, ratchet
 
-from harness import cli
 from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.records.comparison import Comparison, LinePair
+from harness.shell.main import main
 
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 
@@ -100,17 +100,17 @@ def test_a_side_without_a_latency_has_no_time() -> None:
 
 
 def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-C", str(RMSNORM), "diff", "3", "4"]) == 0
+    assert main(["-C", str(RMSNORM), "diff", "3", "4"]) == 0
     text = capsys.readouterr().out
     assert "time 707.839 us -> 669.439 us, -5.4% [simulated v5e]" in text
     assert "kernel.py:28 -> 29" in text
     assert "\n-BR = 64\n+BR = 256\n" in text
-    assert cli.main(["-C", str(RMSNORM), "diff", "3", "4", "--json"]) == 0
+    assert main(["-C", str(RMSNORM), "diff", "3", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["programs"][0]["chip"] == "v5e"
 
 
 def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
+    assert main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
     assert "times are not comparable: another timing key" in capsys.readouterr().out
 
 
@@ -129,11 +129,11 @@ def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.Captur
     git(tmp_path, "init", "--quiet")
     kernel = str(tmp_path / "kernel.py")
     with locking.held(tmp_path / "profile_data" / "bench.lock", "diff"):
-        assert cli.main(["-C", str(tmp_path), "diff", kernel, kernel]) != 0
+        assert main(["-C", str(tmp_path), "diff", kernel, kernel]) != 0
     assert "[busy]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "said"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")])
 def test_what_is_neither_attempt_nor_file(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-C", str(RMSNORM), "diff", *words]) in (2, 4)
+    assert main(["-C", str(RMSNORM), "diff", *words]) in (2, 4)
     assert said in capsys.readouterr().err

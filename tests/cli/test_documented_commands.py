@@ -14,9 +14,9 @@ from loop_fixtures import PROJECT, git, ratchet
 from memory_examples import memory_run
 
 from harness.candidate import rewrite
-from harness.cli import place_of_verb
-from harness.cli.verbs import EVERY, EXPERIMENT
 from harness.loop import scaffold
+from harness.shell.catalogue import EVERY
+from harness.shell.main import place_of_verb
 
 BLOCKS = tuple(blocks())
 COMMANDS = tuple(command for block in BLOCKS for command in block)
@@ -44,7 +44,7 @@ def test_every_documented_command_is_understood(command: Command) -> None:
         assert place is not None, command.text
         verb = EVERY.get(rest[place])
         given = rest[:place] + rest[place + 1 :] if verb else rest
-        (verb or EXPERIMENT).parse(given)
+        (verb or EVERY["experiment"]).parse(given)
     elif words[0].endswith("python"):
         assert words[1].startswith("-") or (Path(PROJECT) / words[1]).is_file(), f"{words[1]} is not there"
     else:

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from screen_examples import shown
 
-from harness.cli import main
 from harness.errors import RatchetError
 from harness.ledger import codec
 from harness.records import Attempt, Row
 from harness.render import results
+from harness.shell.main import main
 from harness.workbench.doctor import settings as flag_settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

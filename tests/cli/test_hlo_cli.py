@@ -12,7 +12,7 @@ from capture_examples import V6E, Ran, plane, run_folder, serialized, space
 from memory_examples import STEP, memory_run, metadata_plane
 from module_fixtures import modules
 
-from harness.cli import main
+from harness.shell.main import main
 
 HERE = Path(__file__).parents[1]
 SHIFTED = HERE / "fixtures/schedules/libtpu-0.0.50.1/v6e-shifted-2048/0-TLP-hlo.txt.gz"

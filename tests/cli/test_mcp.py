@@ -31,10 +31,11 @@ from schedule_examples import NEWEST, unpack
 
 from harness.advice import dump_directory
 from harness.candidate import Candidate
-from harness.cli import main, reading_process
-from harness.cli.answer_size import LARGEST
 from harness.errors import RatchetError
 from harness.ledger import Ledger
+from harness.shell import reading_process
+from harness.shell.answer_size import LARGEST
+from harness.shell.main import main
 
 SECONDS = 300
 READING = {

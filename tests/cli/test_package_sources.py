@@ -12,9 +12,9 @@ from evidence_examples import V5E, evidence, simulation
 from harness.advice.report import report
 from harness.advice.source_names import named_lines
 from harness.candidate import Candidate
-from harness.cli.ledger import with_packages
 from harness.records import Evidence, SourceFile
 from harness.render.lines import listing
+from harness.verbs.parts.ledgers import with_packages
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
 NAMESAKE = "jax/experimental/pallas/ops/tpu/ragged_paged_attention/kernel.py"

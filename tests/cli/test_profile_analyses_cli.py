@@ -24,12 +24,13 @@ from capture_examples import (
 from schedule_examples import NEWEST, unpack
 from simulated_examples import SMALL, run
 
-from harness.cli import main
-from harness.cli.verbs import EVERY
-from harness.cli.xprof import OF_CAPTURES
+from harness.shell.catalogue import EVERY
+from harness.shell.main import main
+from harness.verbs.xprof import COMMANDS
 
 MFU = ["--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6"]
-NAMES = [name for name in OF_CAPTURES if name not in ("overview", "graph", "report") and not name.startswith("memory")]
+_OTHERS = ("overview", "graph", "report", "url", "export", "memory", "memory diagnose")
+NAMES = [command.name for command in COMMANDS if command.places and command.name not in _OTHERS]
 
 
 @pytest.fixture(scope="module")

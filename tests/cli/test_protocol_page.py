@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from protocol_page import COLUMNS, PAGE, Shell, answered, commands, outputs, stand
 
-from harness.cli import main
+from harness.shell.main import main
 
 TEXT = PAGE.read_text(encoding="utf-8")
 # Quick enough to run here each time; all others only in the slow test.

@@ -9,7 +9,7 @@ import pytest
 from loop_fixtures import PROJECT
 from rich.cells import cell_len
 
-from harness.cli import main
+from harness.shell.main import main
 
 ROOT = Path(PROJECT)
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/attempts.jsonl"))

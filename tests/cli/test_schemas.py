@@ -14,17 +14,21 @@ from loop_fixtures import PROJECT, committed_contest, ratchet
 from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
-from harness.cli import main
-from harness.cli.documents import DOCUMENTS, AttemptDocument, JudgeDocument, json_text, schema
-from harness.cli.verbs import EVERY
 from harness.judge.verdict.decision import decide
 from harness.ledger.codec import encode_attempt
 from harness.records import Policy
+from harness.shell.catalogue import EVERY
+from harness.shell.documents import documents, json_text, schema
+from harness.shell.main import main
+from harness.verbs.experiment import AttemptDocument
+from harness.verbs.judge import JudgeDocument
+
+DOCUMENTS = documents()
 
 
 def validated(verb: str, text: str) -> Any:
     document = json.loads(text)
-    jsonschema.Draft202012Validator(schema(verb)).validate(document)
+    jsonschema.Draft202012Validator(schema(DOCUMENTS[verb])).validate(document)
     return document
 
 
@@ -32,7 +36,7 @@ def validated(verb: str, text: str) -> Any:
 def test_a_form_changes_only_with_its_version(verb: str) -> None:
     before = schemas.saved(verb)
     assert before is not None, f"no form is saved for {verb}: python tests/support/schemas.py saves it"
-    now = schemas.bare(schema(verb))
+    now = schemas.bare(schema(DOCUMENTS[verb]))
     if schemas.version(now) == schemas.version(before):
         changed = f"the form of `{verb} --json` changed: raise its version, then run tests/support/schemas.py"
         assert now == before, changed
@@ -46,7 +50,7 @@ def test_no_form_is_saved_that_nobody_prints() -> None:
 
 @pytest.mark.parametrize("verb", DOCUMENTS)
 def test_a_form_is_a_schema(verb: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema(verb))
+    jsonschema.Draft202012Validator.check_schema(schema(DOCUMENTS[verb]))
 
 
 def test_every_verb_that_prints_json_has_a_form() -> None:
@@ -58,7 +62,7 @@ def test_every_verb_that_prints_json_has_a_form() -> None:
 def test_an_attempt_fits_its_form_and_what_is_missing_or_wrong_does_not() -> None:
     candidate = evidence(2.16e-3)
     document = json.loads(encode_attempt(attempt(candidate, decide(candidate, None, None, Policy(), V5E))))
-    checker = jsonschema.Draft202012Validator(schema("show"))
+    checker = jsonschema.Draft202012Validator(schema(DOCUMENTS["show"]))
     checker.validate(document)
     wrong = deepcopy(document)
     wrong["attempt"]["verdict"]["outcome"] = "maybe"
@@ -76,15 +80,15 @@ def test_a_number_that_is_not_finite_fits() -> None:
     candidate = replace(candidate, latency=replace(candidate.latency, seconds=float("nan")))
     verdict = decide(candidate, None, None, Policy(), V5E)
     document = JudgeDocument(evidence=candidate, report=reporting.report(candidate, V5E), verdict=verdict)
-    found = validated("judge", json_text("judge", document))
+    found = validated("judge", json_text(DOCUMENTS["judge"], document))
     assert found["evidence"]["latency"]["seconds"] == {"float": "nan"}
 
 
 def test_a_verb_prints_its_own_record_only() -> None:
     candidate = evidence(2.16e-3)
     given = attempt(candidate, decide(candidate, None, None, Policy(), V5E))
-    with pytest.raises(AssertionError, match="status prints Status"):
-        json_text("status", AttemptDocument(attempt=given, row=None))
+    with pytest.raises(AssertionError, match="expected Status to print"):
+        json_text(DOCUMENTS["status"], AttemptDocument(attempt=given, row=None))
 
 
 def test_an_error_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +98,7 @@ def test_an_error_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_schema_prints_one_form_or_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "next"]) == 0
-    assert json.loads(capsys.readouterr().out) == schema("next")
+    assert json.loads(capsys.readouterr().out) == schema(DOCUMENTS["next"])
     assert main(["schema"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == set(DOCUMENTS)
     assert main(["schema", "nothing"]) == 2

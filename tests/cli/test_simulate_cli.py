@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from schedule_examples import NEWEST, unpack
 
-from harness.cli import main
+from harness.shell.main import main
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

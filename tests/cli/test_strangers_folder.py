@@ -12,10 +12,10 @@ import pytest
 from ledger_fixtures import four_attempts, git, new_repository
 
 import harness
-from harness.cli import main
 from harness.ledger import Ledger
 from harness.ledger import git as asked
 from harness.ledger.git import index
+from harness.shell.main import main
 
 PROJECT = Path(harness.__file__).parents[1]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import candidate, new_repository, run_attempt
 
-from harness.cli.ledger import tidy
 from harness.ledger import Ledger
+from harness.verbs.parts.ledgers import tidy
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 

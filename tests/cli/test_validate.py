@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from capture_examples import empty_run, one_device_run, truncated_run
 
-from harness import cli
-from harness.cli import validate_steps
 from harness.hardware import chip
 from harness.records.validation import MeasuredKernel, Validation, ValidationStep
 from harness.render.progress import Progress
 from harness.render.validation import page, validation_text
+from harness.shell.main import main
+from harness.verbs.parts import validate_steps
 
 
 def validation(*kernels: MeasuredKernel) -> Validation:
@@ -118,7 +118,7 @@ def test_no_capture_is_no_capture() -> None:
 
 def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
-    assert cli.main(["validate", "--on", "cpu", "--minutes", "0.0001", "--out", str(out), "--json"]) == 1
+    assert main(["validate", "--on", "cpu", "--minutes", "0.0001", "--out", str(out), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert {step["outcome"] for step in document["steps"]} == {"not run"}
     assert document["kernels"] == []
@@ -128,14 +128,14 @@ def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys:
 
 
 def test_without_a_tpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["validate", "--quiet"]) == 4
+    assert main(["validate", "--quiet"]) == 4
     assert "JAX sees none; --on cpu tries the command itself [no-device]" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_everything_holds_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
-    cli.main(["validate", "--on", "cpu", "--minutes", "15", "--out", str(out), "--json"])
+    main(["validate", "--on", "cpu", "--minutes", "15", "--out", str(out), "--json"])
     document = json.loads(capsys.readouterr().out)
     broken = {step["name"]: step["found"] for step in document["steps"] if step["outcome"] != "held"}
     assert broken == {}

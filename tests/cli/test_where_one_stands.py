@@ -9,11 +9,11 @@ import pytest
 from evidence_examples import evidence
 from loop_fixtures import PROJECT, git
 
-from harness.cli import main
-from harness.cli.experiment import expectation
-from harness.cli.program_name import renamed, work_in
-from harness.cli.verbs import EXPERIMENT
 from harness.loop import new_contest
+from harness.shell.catalogue import EVERY
+from harness.shell.main import main
+from harness.shell.program_name import renamed, work_in
+from harness.verbs.parts.attempts import expectation
 
 EXAMPLE = Path(PROJECT) / "examples" / "matmul"
 
@@ -67,7 +67,7 @@ def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize(("words", "code"), [(["results"], 0), (["diff", "1", "999"], 4)])
 def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code: int) -> None:
-    program = "import sys; from harness.cli import program; sys.exit(program())"
+    program = "import sys; from harness.shell.main import program; sys.exit(program())"
     with subprocess.Popen(
         [sys.executable, "-c", program, "-C", str(EXAMPLE), *words], cwd=PROJECT, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -82,7 +82,7 @@ def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code
 
 def test_output_that_nobody_reads_is_dropped() -> None:
     program = (
-        "import sys; from harness import cli; cli._prepare_output()\n"
+        "import sys; from harness.shell import main; main._prepare_output()\n"
         "for _ in range(9999): print('x' * 99)\n"
         "print('still here', file=sys.stderr); sys.exit(3)"
     )
@@ -99,7 +99,7 @@ def test_output_that_nobody_reads_is_dropped() -> None:
 
 def test_an_expectation_may_begin_with_a_minus() -> None:
     for words in (["--expect", "-5%"], ["--expect=-5%"]):
-        assert EXPERIMENT.parse(["experiment: x", *words]).expect == "-5%"
+        assert EVERY["experiment"].parse(["experiment: x", *words]).expect == "-5%"
     assert expectation("-5%") == pytest.approx(1.05)
 
 

@@ -91,7 +91,7 @@ def moved(folder: Path, name: str, old: str, new: str) -> set[str]:
     [
         ("harness/judge/simulate/uncertainty.py", '"""\n', '"""\n# A comment.\n\n\n\n'),
         ("harness/judge/verdict/ruling.py", '"""What two times come to', '"""Two times, and what they come to'),
-        ("harness/cli/arguments.py", "import", "UNUSED = 1\nimport"),
+        ("harness/shell/arguments.py", "import", "UNUSED = 1\nimport"),
         ("harness/render/layout.py", '"""\n', '"""\nUNUSED = 1\n'),
         ("prepare.py", "512  # rows", "512"),
         ("prepare.py", "return SIZE", "return (SIZE)"),

@@ -23,6 +23,7 @@ from ledger_fixtures import (
 from harness.errors import RatchetError
 from harness.ledger import Ledger, codec, experiments, history
 from harness.records import Row
+from harness.records.stored import SCHEMA
 
 LOG = "refs/ratchet/root/log"
 
@@ -131,7 +132,7 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     folder = clone.place.experiments_directory
     good = (folder / "0003-idea-3.json").read_bytes()
     (folder / "0005-cut.json").write_bytes(good[:-20])
-    newer = good.replace(b'"schema": %d' % codec.SCHEMA, b'"schema": %d' % (codec.SCHEMA + 1), 1)
+    newer = good.replace(b'"schema": %d' % SCHEMA, b'"schema": %d' % (SCHEMA + 1), 1)
     (folder / "0006-newer.json").write_bytes(newer)
     (folder / "0007-moved.json").write_bytes(good)
     (folder / "2026-foreign.json").write_text('{"hello": 1}')
@@ -142,7 +143,7 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     for name in ("0005-cut", "0006-newer", "0007-moved", "2026-foreign", "0008-folder", "0001-idea-1"):
         assert any(f"experiments/{name}.json" in note for note in notes), name
     assert history.attempt(clone.place, 1) == history.attempt(ledger.place, 1)
-    with pytest.raises(RatchetError, match=f"schema {codec.SCHEMA + 1}") as caught:
+    with pytest.raises(RatchetError, match=f"schema {SCHEMA + 1}") as caught:
         history.attempt(clone.place, 6)
     assert caught.value.kind == "newer-record"
     # A foreign file does not make the numbers jump; one that is ours but spoiled keeps its number.

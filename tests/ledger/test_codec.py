@@ -16,6 +16,7 @@ from harness.errors import RatchetError
 from harness.ledger import codec, diff, experiments, messages
 from harness.ledger.codec import RecordError
 from harness.records import Attempt, Check, Row, Verdict
+from harness.records.stored import SCHEMA
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=80)
 NUMBERS = st.none() | st.floats(allow_nan=False)
@@ -87,7 +88,7 @@ def test_the_document_is_readable_json() -> None:
     data = codec.encode_attempt(made, row(made))
     document = json.loads(data)
     assert list(document) == ["schema", "row", "attempt"]
-    assert document["schema"] == codec.SCHEMA
+    assert document["schema"] == SCHEMA
     assert data.endswith(b"}\n")
     assert "\u63d0\u9ad8 BQ" in data.decode()
     assert b'\n  "attempt": {"number":3,' in data
@@ -232,11 +233,11 @@ def test_a_row_reads_alike_quickly_and_by_way_of_the_whole_document() -> None:
     plain = row(attempt(3))
     odd = dataclasses.replace(plain, score=float("inf"))
     for one in (plain, odd):
-        for schema in (1, 2, 3, codec.SCHEMA):
-            line = codec.encode_row(one).replace(f'"schema": {codec.SCHEMA}', f'"schema": {schema}', 1)
+        for schema in (1, 2, 3, SCHEMA):
+            line = codec.encode_row(one).replace(f'"schema": {SCHEMA}', f'"schema": {schema}', 1)
             assert codec.decode_row(line, "here") == one
     with pytest.raises(RecordError, match="newer"):
-        codec.decode_row(codec.encode_row(plain).replace(f": {codec.SCHEMA}", f": {codec.SCHEMA + 1}", 1), "here")
+        codec.decode_row(codec.encode_row(plain).replace(f": {SCHEMA}", f": {SCHEMA + 1}", 1), "here")
     with pytest.raises(RecordError, match="does not fit"):
         codec.decode_row(codec.encode_row(plain).replace(f'"number": {plain.number}', '"number": "x"', 1), "here")
 

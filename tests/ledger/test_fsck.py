@@ -30,13 +30,14 @@ from loop_fixtures import ratchet
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
-from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
+from harness.ledger.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit, replayed
 from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
 from harness.ledger.paths import place_of
 from harness.records import Attempt, Evidence, Judgement, Latency, Replay, Row
+from harness.records.stored import SCHEMA
 
 LOG = "refs/ratchet/root/log"
 THIRD = "experiments/0003-idea-3.json"

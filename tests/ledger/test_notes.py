@@ -8,8 +8,9 @@ import pytest
 from ledger_fixtures import LATER_KEY, candidate, git, new_repository, note, run_attempt
 
 from harness.errors import RatchetError
-from harness.ledger import Ledger, codec, history, notes
+from harness.ledger import Ledger, history, notes
 from harness.ledger.fsck import audit
+from harness.records.stored import SCHEMA
 
 LOG = "refs/ratchet/root/log"
 
@@ -124,7 +125,7 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(ledger: Led
 
 def test_a_note_of_a_newer_version_is_said_to_be_one_and_stays(ledger: Ledger) -> None:
     keep(ledger, 2e-3)
-    own = f'"schema":{codec.SCHEMA}'
+    own = f'"schema":{SCHEMA}'
     newer = file_of(ledger).read_text().replace('"kind":"timed"', '"kind":"dreamt"').replace(own, '"schema":99')
     file_of(ledger).write_text(newer)
     git(ledger.place.root, "update-ref", "-d", LOG)

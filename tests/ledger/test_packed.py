@@ -16,9 +16,10 @@ from harness.ledger import Ledger, history, packed
 from harness.ledger.bulk_read import read_all
 from harness.ledger.codec import RecordError, encode_attempt, value_text
 from harness.ledger.fsck import audit
-from harness.ledger.packing import Packing, pack, summary
+from harness.ledger.packing import pack, summary
 from harness.ledger.paths import place_of
 from harness.records import Row
+from harness.records.stored import Packing
 
 ROOT = Path(__file__).parents[2]
 NOTE = '{"schema":11,"note":{"kind":"timed"}}'

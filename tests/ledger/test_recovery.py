@@ -17,10 +17,11 @@ from loop_fixtures import ratchet
 from harness import files
 from harness.candidate import Candidate
 from harness.errors import RatchetError
-from harness.ledger import Ledger, codec, history
+from harness.ledger import Ledger, history
 from harness.ledger.fsck import audit
 from harness.ledger.git import write
 from harness.ledger.paths import place_of
+from harness.records.stored import SCHEMA
 
 LOG = "refs/ratchet/root/log"
 
@@ -210,7 +211,7 @@ def test_objects_that_were_collected_between_kill_and_recovery(server: Server, c
 
 def test_a_journal_that_cannot_be_read_is_left_alone(contest: Path) -> None:
     path = contest / ".git" / "ratchet" / "root" / "journal.json"
-    for content in ("{", json.dumps({"schema": codec.SCHEMA, "purpose": "x", "branch": ""})):
+    for content in ("{", json.dumps({"schema": SCHEMA, "purpose": "x", "branch": ""})):
         path.write_text(content)
         ledger = Ledger.open(contest)
         with ledger.lock(), pytest.raises(RatchetError) as caught:

@@ -10,7 +10,6 @@ import pytest
 from ledger_fixtures import run_attempt
 from loop_fixtures import git, identify
 
-from harness import cli
 from harness import contest as contests
 from harness.candidate import Candidate
 from harness.errors import RatchetError
@@ -23,6 +22,7 @@ from harness.loop.ablate import ablate, with_worth
 from harness.records import Failure
 from harness.records.ablation import Ablated, Ablation
 from harness.render.ablation import ablation_text
+from harness.shell.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Edit = tuple[str, str]
@@ -298,7 +298,7 @@ def test_a_narrow_terminal_hides_columns_and_says_so() -> None:
 
 
 def judged(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert cli.main(["ablate", "-C", str(folder), "--json", *words]) == 0
+    assert main(["ablate", "-C", str(folder), "--json", *words]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli import main
 from harness.loop import draw_text
 from harness.loop.scaffold import scaffold
 from harness.operators import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
+from harness.shell.main import main
 
 PROBLEMS = (
     Attention(sequence=256, head_dim=64),

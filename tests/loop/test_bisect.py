@@ -13,13 +13,13 @@ from ledger_fixtures import run_attempt
 from loop_fixtures import committed_contest, git, identify
 from screen_examples import taken_apart
 
-from harness import cli
 from harness import contest as contests
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.loop import bisect, scaffold
 from harness.records import Key, Verdict
+from harness.shell.main import main
 
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 COMMITS = 9
@@ -114,13 +114,13 @@ def test_between_two_attempts_are_those_that_became_champion() -> None:
 
 
 def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bisect", "-C", str(RMSNORM), "--from", "9" * 5000, "--to", "3"]) == 2
+    assert main(["bisect", "-C", str(RMSNORM), "--from", "9" * 5000, "--to", "3"]) == 2
     assert "[unknown-commit]" in capsys.readouterr().err
 
 
 def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded(tmp_path)
-    assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
+    assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
     assert "no commit here; two attempts can be named, or two commits [unknown-commit]" in capsys.readouterr().err
 
 
@@ -128,7 +128,7 @@ def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     """Two that judge the same texts in the same folders would find each other's failures."""
     folder = recorded(tmp_path)
     with locking.held(folder / "profile_data" / "bench.lock", "bisect"):
-        assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
+        assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
     assert "[busy]" in capsys.readouterr().err
 
 
@@ -148,7 +148,7 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = recorded(tmp_path)
-    assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "3", "--json"]) == 0
+    assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3", "--json"]) == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["suspects"] == ["attempt 3"]
@@ -156,7 +156,7 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     assert "not judged again, recorded under the present key: attempt 1, attempt 3, attempt 2" in said.err
     assert not (folder / "profile_data" / "bisect").exists()
     # Nor is the same text, called by its commit.
-    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0
+    assert main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0
     assert "(attempt 2)" in capsys.readouterr().err
 
 
@@ -167,7 +167,7 @@ def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, caps
     for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):
         ledger.place.kernel_path.write_bytes(history.candidate(ledger.place, number).text)
         git(folder, "commit", "--quiet", "--all", "--allow-empty", "-m", name)
-    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
+    assert main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["title"] for one in document["judged"]] == ["good", "slow again"]
     assert document["suspects"] == [document["judged"][1]["name"]]
@@ -215,7 +215,7 @@ def test_refusals_say_what_was_expected_and_what_to_do(
 ) -> None:
     folder = recorded(tmp_path)
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "nothing")
-    assert cli.main([words[0], "-C", str(folder), *words[1:]]) == 4
+    assert main([words[0], "-C", str(folder), *words[1:]]) == 4
     refusal = capsys.readouterr().err
     assert f"[{kind}]" in refusal
     assert "expected" in refusal
@@ -223,7 +223,7 @@ def test_refusals_say_what_was_expected_and_what_to_do(
 
 
 def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--json", *words]) == 0
+    assert main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--json", *words]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_judged_is_passed_over_and_no_worse_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = committed_steps(tmp_path, 6, "BK = 512", "BK = 512")
-    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--quiet"]) == 4
+    assert main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--quiet"]) == 4
     assert "is no worse than" in capsys.readouterr().err
     # The commit in the middle does not even trace.
     text = (folder / "kernel.py").read_text(encoding="utf-8")
@@ -265,7 +265,7 @@ def test_what_cannot_be_judged_is_passed_over_and_no_worse_is_said_to_be(
     git(folder, "commit", "--quiet", "--all", "-m", "broken")
     (folder / "kernel.py").write_text(text.replace("BK = 512", "BK = 128") + "# last\n", encoding="utf-8")
     git(folder, "commit", "--quiet", "--all", "-m", "last")
-    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~2", "--to", "HEAD", "--json", "--quiet"]) == 0
+    assert main(["bisect", "-C", str(folder), "--from", "HEAD~2", "--to", "HEAD", "--json", "--quiet"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["suspects"]) == 2
     assert document["comparison"] is None

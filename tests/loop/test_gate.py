@@ -13,7 +13,6 @@ from git import Repo
 from loop_fixtures import git, identify
 from pages import details
 
-from harness import cli
 from harness.advice.comparison import ComparedSide, compare
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
@@ -22,6 +21,7 @@ from harness.loop import scaffold
 from harness.records import Failure
 from harness.records.gate import Gate, Gated, GateOutcome
 from harness.render.gate import annotations, compilers, gate_text, markdown, workflow_text
+from harness.shell.main import main
 
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
@@ -284,7 +284,7 @@ def test_what_cannot_be_read_is_one_finding_among_others(
     git(repository, "commit", "--quiet", "--all", "-m", "what cannot be read")
     out = tmp_path / "out"
     words = ["--base", "main", "--json", "--quiet", "--out", str(out), "--fail-on", "inconclusive"]
-    assert cli.main(["ci", "-C", str(repository), *words]) == 3
+    assert main(["ci", "-C", str(repository), *words]) == 3
     found = msgspec.json.decode(capsys.readouterr().out, type=Gate)
     assert [(one.contest, one.outcome) for one in found.contests] == [
         ("kernels/norm", "inconclusive"),
@@ -313,7 +313,7 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
     out = tmp_path / "out"
     out.mkdir()
     (out / "::stop-commands::t").symlink_to(tmp_path)
-    code = cli.main(["ci", "-C", str(repository), "--base", "main", "--annotations", "--out", str(out)])
+    code = main(["ci", "-C", str(repository), "--base", "main", "--annotations", "--out", str(out)])
     found = capsys.readouterr()
     assert code == 4
     assert "trace" in found.err
@@ -322,9 +322,9 @@ def test_no_word_of_a_change_is_a_command_on_the_other_stream(
 
 
 def test_what_fails_the_gate_is_chosen() -> None:
-    assert cli.main(["ci", "--base", "HEAD", "--fail-on", "sometimes"]) == 2
-    assert cli.main(["ci", "--base", "HEAD", "--threshold", "0"]) == 2
-    assert cli.main(["ci", "--base", "HEAD", "--annotations", "--json"]) == 2
+    assert main(["ci", "--base", "HEAD", "--fail-on", "sometimes"]) == 2
+    assert main(["ci", "--base", "HEAD", "--threshold", "0"]) == 2
+    assert main(["ci", "--base", "HEAD", "--annotations", "--json"]) == 2
 
 
 @pytest.mark.slow
@@ -363,9 +363,9 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
 def test_what_is_not_committed_is_said_not_to_be_judged(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = repository / "kernels" / "matmul" / "kernel.py"
     kernel.write_text(kernel.read_text(encoding="utf-8") + "# later\n", encoding="utf-8")
-    assert cli.main(["ci", "-C", str(repository), "--base", "main", "--quiet"]) == 0
+    assert main(["ci", "-C", str(repository), "--base", "main", "--quiet"]) == 0
     said = capsys.readouterr().err
     assert "not committed, so not judged: kernels/matmul/kernel.py" in said
     assert "the gate passes: exit code 0" in said
-    assert cli.main(["ci", "-C", str(repository), "--base", "main", "--out", str(kernel)]) == 2
+    assert main(["ci", "-C", str(repository), "--base", "main", "--out", str(kernel)]) == 2
     assert "expected --out to name a folder" in capsys.readouterr().err

@@ -11,11 +11,11 @@ import pytest
 from git import Repo
 from loop_fixtures import PROJECT, ratchet
 
-from harness import cli
 from harness import contest as contests
 from harness.candidate import constants
 from harness.errors import RatchetError
 from harness.loop import existing, scaffold
+from harness.shell.main import main
 
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
 
@@ -116,7 +116,7 @@ def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Pa
         ("jax.experimental.pallas.ops.tpu.flash_attention:flash_attentio", "it has flash_attention"),
         ("no_such_package.kernels:attention", "an installed package, found none"),
         ("json:dumps", "an installed package, found none"),
-        ("harness.cli:main", "an installed package, found none"),
+        ("harness.shell.main:main", "an installed package, found none"),
         ("..jax:jit", "package.module:function"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pyt
     folder.mkdir()
     (folder / "page.md").write_text("a page")
     (folder / "other.md").write_text("a page")
-    assert cli.main(["new", str(folder), "--like", "matmul"]) == 4
+    assert main(["new", str(folder), "--like", "matmul"]) == 4
     assert f"got {folder}, which holds other.md and 1 more; nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["other.md", "page.md"]
 

@@ -19,13 +19,13 @@ from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, listening, 
 
 from harness import contest as contests
 from harness.candidate import Candidate
-from harness.cli import main
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.verdict.roofline import latency_seconds
 from harness.loop import ray_cluster, screening
 from harness.loop.screening import Places
 from harness.records import Evidence, Policy
+from harness.shell.main import main
 
 SHAPES = [{"name": "tiny", "heads": 1, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True}]
 

@@ -26,22 +26,22 @@ from ledger_fixtures import (
 from screen_examples import shown
 
 from harness.advice.report import report
-from harness.cli import report as report_verbs
 from harness.errors import RatchetError
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger import Ledger, history
 from harness.ledger import champion as champions
-from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
 from harness.ledger.table import scaled
 from harness.loop import search_state, status
 from harness.records import Report
+from harness.records.stored import SCHEMA
 from harness.records.titles import title_moves
 from harness.render import plots, report_text
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
 from harness.render.results import results_table
 from harness.render.series import groups
+from harness.verbs.parts import stories
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def _report(ledger: Ledger, number: int) -> Report:
 def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) -> None:
     present = replace(KEY, judge="a later judge")
     run_revoke(ledger, 1, 2, key=present, evidence=evidence(3e-3))
-    found, standing = report_verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
+    found, standing = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     assert standing == "1"
     before, after = groups(found)
     assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
@@ -212,7 +212,7 @@ def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, co
     candidate(contest, 99)
     run_attempt(ledger, "reject", key=replace(KEY, judge="a later judge"))
     run_revoke(ledger, 2)
-    found, _ = report_verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
+    found, _ = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     (group,) = groups(found)
     holders = [(step.number, step.entry) for step in group.steps]
     assert holders[-1] == (6, "2"), "attempt 5 was judged against attempt 4, which fails"

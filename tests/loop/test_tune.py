@@ -14,7 +14,6 @@ import pytest
 from loop_fixtures import committed_contest, git, ratchet
 
 from harness import contest as contests
-from harness.cli import main
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop import screening, tune
@@ -23,6 +22,7 @@ from harness.loop.options import Options
 from harness.loop.search import SearchProgress, Settings, Study, WholeGrid
 from harness.loop.search_space import space
 from harness.loop.sweep import Screening, sweep
+from harness.shell.main import main
 
 GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
 SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])

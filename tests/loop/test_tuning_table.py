@@ -14,9 +14,6 @@ import pytest
 from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
-from harness.cli import main
-from harness.cli.table import _write, overview
-from harness.cli.table_page import page_of
 from harness.errors import RatchetError, UsageError
 from harness.loop import screening, search_space, trace_text
 from harness.loop.search import Study, WholeGrid
@@ -26,6 +23,9 @@ from harness.loop.tuning_table.kernels import KERNELS
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.operators import Attention, GroupedMatmul
 from harness.records import Failure, Refused, Screened
+from harness.shell.main import main
+from harness.verbs.parts.table_page import page_of
+from harness.verbs.parts.tuned_table import _write, overview
 
 ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})
 LLAMA = {"model": "Llama", "heads": 32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192], "batch": 16}

@@ -14,12 +14,12 @@ from ledger_fixtures import git, identify
 from loop_fixtures import PROJECT, ratchet
 
 from harness import contest as contests
-from harness.cli.verbs import VERBS
 from harness.errors import RatchetError
 from harness.judge import key as keys
 from harness.operators import Suite, prepare_module
 from harness.prepare import confined, data
 from harness.sandbox import confinement
+from harness.shell.catalogue import EVERY
 
 HOUSE = Path(PROJECT)
 CONTESTS = sorted({HOUSE, *(path.parent for path in HOUSE.glob("*/*/prepare.py") if "fixtures" not in path.parts)})
@@ -229,7 +229,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]
 @NEEDS_LANDLOCK
 @pytest.mark.parametrize("words", [*READING, *(pytest.param(words, marks=pytest.mark.slow) for words in JUDGING)])
 def test_no_reading_verb_runs_a_contest(words: str, own: tuple[Path, Path]) -> None:
-    assert words.split()[0] in VERBS
+    assert words.split()[0] in EVERY
     folder, marker = own
     done = ratchet(folder, *words.split())
     assert done.returncode in (0, 1, 2, 4), done.stderr

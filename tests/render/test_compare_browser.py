@@ -11,11 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 from report_examples import storied, taken_apart
 
 from harness.advice.comparison import ComparedSide, compare
-from harness.cli import main
 from harness.ledger import Ledger, history
 from harness.records import LineTime
 from harness.records.comparison import Comparison
 from harness.render.comparison import notable, where
+from harness.shell.main import main
 from harness.units import count
 
 

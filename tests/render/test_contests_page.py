@@ -15,9 +15,10 @@ from playwright.sync_api import Browser
 from report_examples import HOSTILE, storied
 from screen_examples import timed
 
-from harness.cli import contests_page, main
 from harness.ledger import Ledger, history, notes
 from harness.records import Champion, Verdict
+from harness.shell.main import main
+from harness.verbs.parts import contests_page
 
 PROJECT = Path(PROJECT_FOLDER)
 PEERS = f"# from elsewhere\ncontest\tpeer\tseconds\tratio\tnote\n.\tsplash {HOSTILE}\t1.6e-3\t0.938\tboth simulated\n"

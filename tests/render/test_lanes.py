@@ -13,9 +13,9 @@ from pages import details
 from PIL import Image
 from report_examples import HOSTILE, storied
 
-from harness.cli import main
 from harness.render.traces.lanes import lanes_of
 from harness.render.traces.perfetto import trace_json
+from harness.shell.main import main
 
 
 def packed(document: object) -> bytes:

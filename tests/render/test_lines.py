@@ -15,11 +15,11 @@ from rich.cells import cell_len
 from harness.advice import report as reporting
 from harness.advice.cycle_shares import cycle_shares
 from harness.candidate import Candidate
-from harness.cli import main
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import CycleBreakdown, Part, Verdict
 from harness.render.lines import listing, narrowest
+from harness.shell.main import main
 
 KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
 RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)

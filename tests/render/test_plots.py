@@ -12,15 +12,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from report_examples import storied
 
-from harness.cli import main
-from harness.cli import report as verbs
-from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.render import plots
 from harness.render.palette import DARK, LIGHT
 from harness.render.series import Group, Piece, PieceKind, Roof, groups
+from harness.shell.catalogue import EVERY
+from harness.shell.main import main
+from harness.verbs.parts import stories
 
 STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
 
@@ -32,7 +32,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def both(ledger: Ledger) -> tuple[Group, ...]:
-    entries, _ = verbs._entries(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
+    entries, _ = stories.entries_of(ledger, scaled(ledger), ledger.place.root, ledger.place.root)
     return groups(entries)
 
 

@@ -1,8 +1,8 @@
 """Tables of findings as text: what is cut and said to be, what never is, and what empty tables share."""
 
-from harness.cli.documents import figures
 from harness.records import Column, Table
 from harness.render import tables
+from harness.shell.tables import figures
 
 NAME = "0003-paired-1f2e3d4c"
 LONG = "jit(train_step)/transpose(jvp(attention))/pallas_call"

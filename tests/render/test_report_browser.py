@@ -11,12 +11,12 @@ from browsing import TEXTS, Watched, contrast, launched, luminance, opened
 from playwright.sync_api import Browser, Page, expect
 from report_examples import HOSTILE, storied, tuned_rows
 
-from harness.cli import main
-from harness.cli import report as verbs
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.render.page import Story
 from harness.render.page import page as page_of
+from harness.shell.main import main
+from harness.verbs.parts import stories
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +339,7 @@ def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:
 
 def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: Path, tmp_path: Path) -> None:
     ledger = Ledger.open(path.parent.parent)
-    entries, _ = verbs._entries(ledger, scaled(ledger), tmp_path, tmp_path)
+    entries, _ = stories.entries_of(ledger, scaled(ledger), tmp_path, tmp_path)
     many = tuple(
         replace(entries[number % 3], id=str(number), row=replace(entries[number % 3].row, number=number))
         for number in range(1, 251)

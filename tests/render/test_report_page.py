@@ -14,8 +14,6 @@ from rule_examples import rowwise
 
 from harness.advice import report as reporting
 from harness.candidate import Candidate
-from harness.cli import main
-from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger, history
 from harness.ledger.bulk_read import read_all
@@ -24,6 +22,8 @@ from harness.render.page import source
 from harness.render.page.overview import moved_by
 from harness.render.page.search import Searched, search_plain
 from harness.render.series import Entry, groups, pieces
+from harness.shell.catalogue import EVERY
+from harness.shell.main import main
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from ledger_fixtures import NAIVE, new_repository, run_attempt
 from pages import overview
 from screen_examples import timed
 
-from harness.cli import main
-from harness.cli import report as verbs
 from harness.ledger import Ledger, history, notes
 from harness.ledger.table import scaled
 from harness.records import Champion, Verdict
 from harness.render.series import groups, opening
+from harness.shell.main import main
+from harness.verbs.parts import stories
 
 NEWEST = replace(KEY, judge="refitted twice")
 
@@ -79,7 +79,7 @@ def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: P
 
 
 def test_no_chart_opens_on_one_point_while_another_key_has_more(ledger: Ledger, tmp_path: Path) -> None:
-    entries, champion = verbs._entries(ledger, scaled(ledger), tmp_path, tmp_path)
+    entries, champion = stories.entries_of(ledger, scaled(ledger), tmp_path, tmp_path)
     found = groups(entries)
     assert len(found) == 3
     assert champion == "5"

@@ -13,7 +13,6 @@ from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
 
-from harness.cli import main
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.hlo import parse
@@ -23,6 +22,7 @@ from harness.render.traces.perfetto import trace_json
 from harness.render.traces.rows import rows
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
+from harness.shell.main import main
 from harness.workbench.capture import xspace
 
 TITLE = "0003 simulated v5e"

@@ -8,9 +8,9 @@ import pytest
 from pages import check_markup, check_policy, details, overview
 from report_examples import HOSTILE, tuned_rows
 
-from harness.cli import main
-from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
+from harness.shell.catalogue import EVERY
+from harness.shell.main import main
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 from weakened import GUARDS, Guard, judge_without, redefined
 
 from harness import contest as contests
-from harness.cli import main
 from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
@@ -17,6 +16,7 @@ from harness.records.selftest import Tried
 from harness.render.selftest import selftest_text
 from harness.selftest import planted, runner
 from harness.selftest.callers import CALLERS, Caller, judgement
+from harness.shell.main import main
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 

@@ -35,8 +35,9 @@ FLOORS = {
     "ledger": 8,
     "loop": 9,
     "selftest": 10,
-    "cli": 11,
-    "__main__": 12,
+    "shell": 11,
+    "verbs": 12,
+    "__main__": 13,
 }
 # Walls within the floors: what a part may not import although it lies below, with the reason.
 WALLS = {
@@ -59,8 +60,8 @@ WALLS = {
     "judge.verdict": {"sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
     "operators": {"dumps": "a problem knows no compiler"},
 }
-# Texts of kernels import nothing of the house; `problems` is the former name of the operators.
-_NO_ROOMS = ("", "judge", "problems", "__main__")
+# Texts of kernels import nothing of the house; `problems` is the former name of the operators, `cli` that of the shell.
+_NO_ROOMS = ("", "judge", "problems", "cli", "__main__")
 
 
 def source_files() -> list[Path]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from capture_examples import HOST, MATMUL, PALLAS, V6E, Ran, plane, run_folder, serialized, space
 
-from harness.cli import main
 from harness.dumps import xplane
 from harness.errors import RatchetError
+from harness.shell.main import main
 from harness.workbench.profiles import reading
 
 

@@ -16,13 +16,14 @@ import pytest
 from capture_examples import four_devices_run
 from loop_fixtures import PROJECT, git, identify
 
-from harness.cli import doctor, main
 from harness.hardware import chip
 from harness.ledger import lock
 from harness.loop import machine_check
 from harness.loop.scaffold import scaffold
 from harness.records import Environment, Isolation
 from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, ProgramRun
+from harness.shell.main import main
+from harness.verbs.parts import doctor
 from harness.workbench.capture.program_run import program_run
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist

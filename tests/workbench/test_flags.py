@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from capture_examples import corrupt_run, one_device_run
 
-from harness.cli import main
 from harness.dumps import xplane
 from harness.hardware import chip
 from harness.records.doctor import Answers, Known, Settings
+from harness.shell.main import main
 from harness.workbench.doctor import known_flags, settings
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, RuleSubject
 from harness.workbench.doctor.flags import audit as audited

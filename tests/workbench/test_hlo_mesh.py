@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from harness.cli import main
 from harness.hlo.sharding import Groups, Mesh, groups, read_sharding
 from harness.hlo.tokens import Tokens
+from harness.shell.main import main
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, inferred, specification
 
 NAMES = ("a", "b", "c", "d")

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from jaxlib import _hlo
 from module_fixtures import modules
 
-from harness.cli.documents import TablesDocument, figures, json_text
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.hlo.module import Instruction, Module
 from harness.render import tables
+from harness.shell.documents import json_text
+from harness.shell.tables import TABLES, TablesDocument, figures
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.collectives import collectives
 from harness.workbench.hlo.copies import copies
@@ -281,7 +282,7 @@ def test_every_table_fits_a_hundred_columns(compiled: Path, name: str) -> None:
     for page in pages:
         assert page
         assert all(len(line) <= 100 for line in tables.text(page, 100).splitlines()), tables.text(page, 100)
-        assert "nan" not in json_text("hlo", TablesDocument(command="hlo", tables=figures(page)))
+        assert "nan" not in json_text(TABLES, TablesDocument(command="hlo", tables=figures(page)))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x01\x02", b"\x0a\x04name", b"\xff" * 40])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from harness import chips
-from harness.cli import main
 from harness.errors import UsageError
 from harness.hardware import CHIPS, chip
+from harness.shell.main import main
 from harness.workbench.hlo import prediction
 from harness.workbench.hlo.interconnect import (
     COLLECTIVES,

@@ -11,10 +11,10 @@ import pytest
 from capture_examples import MODULE, PROGRAM, V6E, Ran, plane, run_folder, serialized, space
 from xprof.convert.events_db.python.pywrap_events_db_c_api import xspace_to_parquet
 
-from harness.cli import main
 from harness.errors import RatchetError
 from harness.records import Capture
 from harness.sandbox import environment
+from harness.shell.main import main
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.op_times import OperationTime, op_times
 from harness.workbench.profiles.reading import read

@@ -14,14 +14,14 @@ from xprof.convert import _pywrap_profiler_plugin
 
 from harness import contest as contests
 from harness.candidate import Candidate
-from harness.cli import main
-from harness.cli.profile import session_label
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.loop.exported import exported
 from harness.loop.scaffold import scaffold
 from harness.records import Policy, Row
 from harness.sandbox import environment
+from harness.shell.main import main
+from harness.verbs.parts.profile import session_label
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.profiles import conversion, places, reading

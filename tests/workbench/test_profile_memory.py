@@ -10,9 +10,9 @@ import pytest
 from capture_examples import corrupt_run, cpu_run, empty_run, four_devices_run, one_device_run
 from memory_examples import GIGABYTE, MODULE, STEP, memory_run
 
-from harness.cli import main
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
+from harness.shell.main import main
 from harness.workbench.profiles import buffers, conversion, memory_diagnosis, memory_rules
 from harness.workbench.profiles.buffers import HBM, VMEM, Buffer
 from harness.workbench.profiles.memory import memory, sparkline

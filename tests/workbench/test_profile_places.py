@@ -12,11 +12,11 @@ from capture_examples import corrupt_run, one_device, run_folder, serialized
 from evidence_examples import evidence, statement
 from ledger_fixtures import attempt
 
-from harness.cli import main
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
 from harness.records import Attempt
 from harness.records.problem import SuiteMember
+from harness.shell.main import main
 from harness.workbench.profiles import places, pruning
 from harness.workbench.profiles.places import PROFILE_DATA, resolve
 

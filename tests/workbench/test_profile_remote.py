@@ -15,7 +15,7 @@ from capture_examples import cpu_run, four_devices_run, one_device_run
 from memory_examples import memory_run
 from xprof_serving import serving
 
-from harness.cli import main
+from harness.shell.main import main
 from harness.workbench import xprof_server
 from harness.workbench.profiles.remote import URL_VARIABLE, Remote, source
 

@@ -17,7 +17,7 @@ import pytest
 from capture_examples import one_device_run
 from xprof_serving import serving
 
-from harness.cli import main
+from harness.shell.main import main
 from harness.workbench.profiles import links
 
 SECONDS = 120

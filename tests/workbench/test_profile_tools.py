@@ -33,11 +33,11 @@ from capture_examples import (
 from jax.profiler import ProfileData
 from memory_examples import memory_run
 
-from harness.cli import main
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
+from harness.shell.main import main
 from harness.workbench.profiles import datatables, exporting, graph, links, places, summary
 from harness.workbench.profiles.overview import overview
 from harness.workbench.profiles.reading import read

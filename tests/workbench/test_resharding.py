@@ -10,13 +10,13 @@ import pytest
 from analysis_examples import US, capture, device, op
 from capture_examples import four_devices_run
 
-from harness.cli import main
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.hlo.sharding import Mesh
 from harness.records import Table
 from harness.sandbox import environment
+from harness.shell.main import main
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.resharding import laid_out, spared
 from harness.workbench.profiles import reading

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from loop_fixtures import PROJECT
 
-from harness.cli import main
 from harness.sandbox import environment
+from harness.shell.main import main
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(PROJECT) / "examples" / "sharded-transformer" / "transformer.py"

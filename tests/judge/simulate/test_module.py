@@ -13,7 +13,6 @@ from naive_attention import QUOTIENTS
 from schedule_examples import NEWEST, unpack
 from simulated_examples import assert_possible, run
 
-from harness.cli import main
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
 from harness.errors import UsageError
 from harness.hardware import chip
@@ -27,6 +26,7 @@ from harness.judge.simulate.module import impossibilities
 from harness.judge.simulate.structure import delay_slots
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.records import Simulation
+from harness.shell.main import main
 
 HLO = r"-TLP-hlo"
 

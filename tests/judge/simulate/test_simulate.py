@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from schedule_examples import ATTENTION, NEWEST, shape, unpack
 from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
 
-from harness.cli import main
 from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
@@ -38,6 +37,7 @@ from harness.judge.simulate.values import (
     floats_computed,
     pick,
 )
+from harness.shell.main import main
 
 V5E = machine_of(chip("v5e"))
 V6E = machine_of(chip("v6e"))

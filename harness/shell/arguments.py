@@ -1,0 +1,109 @@
+"""How values of arguments are read, the folder and the commands that sentences name, and where sentences go."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+
+from harness.errors import RatchetError, UsageError
+from harness.render.layout import harmless, wants_colour
+from harness.shell.program_name import renamed, typed
+
+# What begins a contest.
+BASELINE = '"experiment: baseline"'
+EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
+
+
+def directory(given: Path | None) -> Path:
+    """The contest meant: the one named, else this folder. Raises RatchetError `no-contest` where it does not exist."""
+    if given is not None and not given.is_dir():
+        raise RatchetError("no-contest", f"expected a contest's folder, got {given}, which does not exist")
+    return given or Path.cwd()
+
+
+def command(words: str, given: Path | None) -> str:
+    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, as it was typed, with `-C` only where it was."""
+    place = "" if given is None else f"-C {shlex.quote(str(given))} "
+    return f"{typed()} {place}{words}"
+
+
+def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+    """Reads a whole number from `least` to `most`, for `type=` of an argument."""
+    upper = "or more" if most == sys.maxsize else f"to {most}"
+
+    def number(text: str) -> int:
+        is_number = text.removeprefix("-").isdecimal() and len(text) <= len(str(most)) + 1
+        if not is_number or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number, {least} {upper}, got {text!r}")
+        return int(text)
+
+    return number
+
+
+def minutes(text: str) -> float:
+    """Reads a number of minutes above 0, for `type=` of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
+    return number
+
+
+def mesh_sizes(text: str | None) -> dict[str, int]:
+    """`data=4,model=2` as sizes by name. Raises UsageError `usage`."""
+    found: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        name, _, size = part.partition("=")
+        if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
+            raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
+        found[name.strip()] = int(size)
+    return found
+
+
+def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:
+    """The words without `option VALUE` or `option=VALUE`, and the value; for spellings of other tools.
+
+    Raises UsageError `usage` where it has no value.
+    """
+    for at, word in enumerate(words):
+        name, is_one_word, value = word.partition("=")
+        if name == option:
+            end = at + 1 if is_one_word else at + 2
+            if not is_one_word and end > len(words):
+                raise UsageError("usage", f"expected a value behind {option}")
+            return [*words[:at], *words[end:]], value if is_one_word else words[at + 1]
+    return list(words), None
+
+
+def attempt_number(text: str) -> int:
+    """`3` or `0003` -> 3, for `type=` of an argument."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected the number of an attempt such as 3, got {text!r}")
+    return int(text)
+
+
+def since(text: str) -> str:
+    """Reads the number of an attempt, or a day as 2026-03-31, for `type=` of an argument."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        try:
+            return date.fromisoformat(text).isoformat()
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected a day such as 2026-03-31, got {text!r}") from error
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"expected the number of an attempt such as 3, or a day such as 2026-03-31, got {text!r}"
+        )
+    return str(int(text))
+
+
+def say(sentence: str) -> None:
+    print(harmless(renamed(f"ratchet: {sentence}")), file=sys.stderr)
+
+
+def colour() -> bool:
+    return wants_colour(sys.stdout)

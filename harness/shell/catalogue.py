@@ -1,0 +1,60 @@
+"""All verbs, found by walking the folder harness/verbs; each is imported when it is needed."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from harness.shell.verb import GROUPS, MESSAGE, Verb
+
+_FOLDER = "harness.verbs"
+
+
+class _Verbs(Mapping[str, Verb]):
+    """The verbs by name, in the order of the overview; the names alone import none of them."""
+
+    def __getitem__(self, name: str) -> Verb:
+        if name not in _names():
+            raise KeyError(name)
+        return _imported(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _names()
+
+    def __iter__(self) -> Iterator[str]:
+        groups = list(GROUPS)
+        verbs = sorted(map(_imported, _names()), key=lambda verb: (groups.index(verb.group), verb.place))
+        return (verb.name for verb in verbs)
+
+    def __len__(self) -> int:
+        return len(_names())
+
+
+EVERY = _Verbs()
+
+
+def listed() -> Iterator[Verb]:
+    """The verbs that are typed, in the order of the overview."""
+    return (verb for name, verb in EVERY.items() if name != MESSAGE)
+
+
+def valued_options() -> frozenset[str]:
+    """The options, of any verb, that a value follows."""
+    return frozenset(name for verb in EVERY.values() for name in verb.parser().valued())
+
+
+@cache
+def _names() -> frozenset[str]:
+    folder = importlib.import_module(_FOLDER)
+    return frozenset(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
+
+
+@cache
+def _imported(name: str) -> Verb:
+    module = importlib.import_module(f"{_FOLDER}.{name}")
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Verb) and value.__module__ == module.__name__
+    )
+    return found()

@@ -1,0 +1,104 @@
+"""Completion in a shell: verbs, options and their values, attempts' numbers, a kernel's constants, by argcomplete."""
+
+import argparse
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import argcomplete
+from argcomplete.completers import ChoicesCompleter
+from argcomplete.shell_integration import shellcode
+
+import harness
+from harness.shell import completers
+from harness.shell.arguments import attempt_number
+from harness.shell.catalogue import EVERY
+from harness.shell.parser import Parser
+from harness.shell.program_name import INSTALLED
+
+_CLONE = Path(harness.__file__).parents[1]
+# A shell waits for the answer: what takes longer is ended, and offers nothing.
+_MOST_SECONDS = 5
+# Paths that a shell takes for one word as they are, also between double quotes: the code for bash and zsh splits no
+# words at blanks.
+_ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+"), "fish": re.compile(r"[\w/.@+-]+")}
+
+
+def code(shell: str) -> str:
+    """The code that a shell evaluates at its start; it asks the command itself for what fits."""
+    program = _own_program(shell)
+    # Without a program to ask, a shell asks the one that is typed.
+    names = [*INSTALLED, *(["ratchet.sh"] if program else [])]
+    return shellcode(names, shell=shell, argcomplete_script=program).rstrip("\n")
+
+
+def _own_program(shell: str) -> str | None:
+    """The program that answers, whatever folder `./ratchet.sh` is typed in: that one may be a stranger's.
+
+    None where this process was begun otherwise than by a program, or a shell would not take its path for one word.
+    """
+    found = Path(sys.argv[0]).absolute()
+    if found.name not in INSTALLED:
+        found = _CLONE / "ratchet.sh"
+        environment = Path(os.environ.get("RATCHET_ENVIRONMENT") or _CLONE / ".venv")
+        if Path(sys.prefix).resolve() != environment.resolve() or not (environment / ".ratchet-stamp").is_file():
+            return None
+    return str(found) if found.is_file() and _ONE_WORD[shell].fullmatch(str(found)) else None
+
+
+def answer() -> None:
+    """Answers the shell that asks, and ends the process, which ends itself where that takes too long."""
+    signal.alarm(_MOST_SECONDS)
+    argcomplete.autocomplete(whole())
+
+
+def whole() -> Parser:
+    """All parsers as one, whose arguments know what fits."""
+    parser = Parser(prog="ratchet.sh", allow_abbrev=False)
+    parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR")
+    parser.add_argument("--version", action="store_true")
+    names: dict[str, list[tuple[Sequence[str], Parser]]] = {}
+    for verb in EVERY.values():
+        for name, own in verb.parsers():
+            first, *rest = name.split(" ")
+            names.setdefault(first, []).append((rest, own))
+    choices = parser.add_subparsers(parser_class=Parser)
+    for name, parsers in names.items():
+        _add(choices, name, parsers)
+    return parser
+
+
+def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list[tuple[Sequence[str], Parser]]) -> None:
+    """The parser of a name, or the names that follow it: `xprof`, `xprof memory`, `xprof memory diagnose`."""
+    own = [parser for rest, parser in parsers if not rest]
+    longer: dict[str, list[tuple[Sequence[str], Parser]]] = {}
+    for rest, parser in parsers:
+        if rest:
+            longer.setdefault(rest[0], []).append((rest[1:], parser))
+    if longer:
+        # A parser that takes all that follows would take the longer names too.
+        options = [
+            parser for parser in own if not any(action.nargs == argparse.REMAINDER for action in parser.options())
+        ]
+        added = choices.add_parser(name, parents=options, add_help=False, conflict_handler="resolve")
+        nested = added.add_subparsers(parser_class=Parser)
+        for next_name, some in longer.items():
+            _add(nested, next_name, some)
+        return
+    added = choices.add_parser(name, parents=own, add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for action in added.options():
+        _give_completer(action)
+        if action.dest == "directory":
+            # Where it is not given behind the verb, it may be before it.
+            action.default = argparse.SUPPRESS
+
+
+def _give_completer(action: argparse.Action) -> None:
+    completer = getattr(action, "completer", None)
+    if isinstance(completer, tuple):
+        action.completer = ChoicesCompleter(completer)  # type: ignore[arg-type, attr-defined]
+    elif completer is None and action.type is attempt_number:
+        action.completer = completers.attempts  # type: ignore[attr-defined]

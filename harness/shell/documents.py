@@ -1,0 +1,88 @@
+"""What verbs print with `--json`: their records as JSON with the version of the form, and the JSON schemas of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harness.ledger.codec import built_document, encode_document
+from harness.shell.catalogue import EVERY
+from harness.shell.verb import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """`kind` is stable for programs, `message` is for people."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDocument:
+    """What is printed instead of a verb's document where the verb could not do it; exit code 2, 4, 5 or 130."""
+
+    error: Mistake
+
+
+ERROR = Document(1, ErrorDocument)
+_NOT_FINITE = {
+    "type": "object",
+    "description": "a number that is not finite, for which JSON has no word",
+    "properties": {"float": {"enum": ["nan", "inf", "-inf"]}},
+    "required": ["float"],
+    "additionalProperties": False,
+}
+
+
+def documents() -> dict[str, Document]:
+    """The document of every verb that has one, by its name, and that of errors."""
+    found = {verb.name: verb.document for verb in EVERY.values() if verb.document is not None}
+    return {**found, "error": ERROR}
+
+
+def json_text(document: Document, record: object) -> str:
+    """`record` with the schema number of the document first, as JSON."""
+    return encode_document(_version(document, record), record)
+
+
+def json_object(document: Document, record: object) -> dict[str, Any]:
+    """The same for a program in this process, as its JSON would be read."""
+    return built_document(_version(document, record), record)
+
+
+def _version(document: Document, record: object) -> int:
+    expected = document.record
+    assert isinstance(record, expected), f"expected {expected.__name__} to print, got {type(record).__name__}"
+    return document.version
+
+
+def schema(document: Document) -> dict[str, Any]:
+    """The JSON schema (2020-12) of the document."""
+    (reference,), parts = msgspec.json.schema_components([document.record], ref_template="#/$defs/{name}")
+    parts = {name: _with_odd_numbers(part) for name, part in parts.items()}
+    form = parts.pop(reference["$ref"].rpartition("/")[2])
+    parts["NotFinite"] = _NOT_FINITE
+    properties = {"schema": {"const": document.version}, **form["properties"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **form,
+        "title": document.record.__name__,
+        "properties": properties,
+        "required": ["schema", *form["required"]],
+        "$defs": parts,
+    }
+
+
+def _with_odd_numbers(form: Any) -> Any:
+    """`form` as JSON has it, where each number may also be one that is not finite, as the codec writes it."""
+    if isinstance(form, list | tuple):
+        return [_with_odd_numbers(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    if form.get("type") == "number":
+        return {"anyOf": [form, {"$ref": "#/$defs/NotFinite"}]}
+    if "enum" in form:
+        # Their order is not the same in every process.
+        return {**form, "enum": sorted(form["enum"])}
+    return {name: _with_odd_numbers(item) for name, item in form.items()}

@@ -1,0 +1,103 @@
+"""What the verbs understand: one of them, all in the overview, all as the page docs/COMMANDS.md."""
+
+from argparse import Action
+from collections.abc import Iterator
+
+from harness import __version__
+from harness.errors import UsageError
+from harness.shell.catalogue import EVERY, listed
+from harness.shell.parser import Parser, did_you_mean
+from harness.shell.verb import EXIT_CODES, GROUPS, Verb
+
+
+def parser_named(name: str) -> Parser:
+    """What the verb understands. Raises UsageError `unknown-verb`."""
+    if name in EVERY:
+        return EVERY[name].parser()
+    hint = did_you_mean(name, EVERY, "`ratchet.sh --help` lists the verbs")
+    raise UsageError("unknown-verb", f"expected a verb, got {name!r}; {hint}")
+
+
+def overview() -> str:
+    """What `ratchet.sh --help` prints: every verb with an example, by purpose."""
+    return "\n".join(_overview_lines()) + "\n"
+
+
+def _overview_lines() -> Iterator[str]:
+    yield 'usage: ratchet.sh "experiment: HYPOTHESIS" [options]   test one change of kernel.py, keep it if it is faster'
+    yield "       ratchet.sh VERB [options]"
+    verbs = list(listed())
+    widest = max(len(verb.line) for verb in verbs)
+    for group, title in GROUPS.items():
+        yield ""
+        yield title
+        for verb in verbs:
+            if verb.group == group:
+                yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
+    yield ""
+    yield "  -C DIR     the contest's folder (default: this one)"
+    yield "  --python X first of all: the Python to set the environment up with (3.12, or a path)"
+    yield "ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt."
+    yield EXIT_CODES
+    yield f"kernel-ratchet {__version__}"
+
+
+def page() -> str:
+    """The page docs/COMMANDS.md."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "# Commands"
+    yield ""
+    yield "Made by `./ratchet.sh help --markdown` from the parsers themselves; a test holds it to them."
+    yield ""
+    yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
+    yield "Every verb takes `--help`. What `--json` prints carries its version as `schema`; `./ratchet.sh schema VERB`"
+    yield "prints its form. `-C DIR` names the contest's folder (default: this one)."
+    for group, title in GROUPS.items():
+        yield ""
+        yield f"## {title[0].upper()}{title[1:]}"
+        for verb in EVERY.values():
+            if verb.group == group:
+                yield from _section(verb)
+
+
+def _section(verb: Verb) -> Iterator[str]:
+    for name, parser in verb.parsers():
+        yield ""
+        yield f"{'###' if name == verb.name else '####'} {name}"
+        yield ""
+        yield str(parser.description)
+        yield ""
+        yield "```"
+        yield f"./ratchet.sh {verb.example}" if name == verb.name else f"./{_example(parser)}"
+        yield "```"
+        yield from _options(parser)
+
+
+def _example(parser: Parser) -> str:
+    """The first example that its --help ends with."""
+    return str(parser.epilog).partition("example: ")[2].partition("; ")[0]
+
+
+def _options(parser: Parser) -> Iterator[str]:
+    shown = [option for option in parser.options() if option.dest != "directory"]
+    if shown:
+        yield ""
+        yield "| | |"
+        yield "|---|---|"
+    for option in shown:
+        yield f"| `{_name(option)}` | {_help(option)} |"
+
+
+def _name(option: Action) -> str:
+    value = "" if option.nargs == 0 else f" {option.metavar or '|'.join(map(str, option.choices or ())) or 'VALUE'}"
+    if not option.option_strings:
+        name = str(option.metavar or option.dest)
+        return f"[{name}]" if option.nargs == "?" else name
+    return f"{', '.join(option.option_strings)}{value}".replace("|", "\\|")
+
+
+def _help(option: Action) -> str:
+    return str(option.help or "").replace("%%", "%").replace("|", "\\|")

@@ -1,0 +1,218 @@
+"""The command line: words in, exit code out, errors as sentences or documents."""
+
+import difflib
+import io
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import __version__, limits
+from harness.errors import RatchetError, UsageError
+from harness.render.layout import harmless
+from harness.shell.arguments import colour, say
+from harness.shell.catalogue import EVERY, listed, valued_options
+from harness.shell.help_page import overview
+from harness.shell.parser import did_you_mean
+from harness.shell.program_name import renamed, work_in
+from harness.shell.verb import MESSAGE, Outcome, Verb
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+BUG, INTERRUPTED = 5, 130
+_HELP = {"-h", "--help"}
+# Set by a shell that asks what may follow.
+COMPLETING = "_ARGCOMPLETE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; errors are printed to stderr, with their kind."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    work_in(None)
+    try:
+        return _run(words)
+    except RatchetError as error:
+        return _fail(error.kind, str(error), error.exit_code, as_json)
+    except KeyboardInterrupt:
+        return _fail("interrupted", "interrupted: your files are as they were", INTERRUPTED, as_json)
+    except RecursionError:
+        return _fail("too-large", "what was read is nested deeper than Python follows", 4, as_json)
+    except MemoryError:
+        return _fail("no-memory", "no memory is left for what was asked", 4, as_json)
+    except OSError as error:
+        return _fail("os-error", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 4, as_json)
+    # Python's own exit code for an exception is 1, which says "rejected" to a program that drives the loop.
+    except Exception:  # noqa: BLE001
+        import traceback
+
+        return _fail("bug", f"a bug in the ratchet, not in your kernel:\n{traceback.format_exc()}", BUG, as_json)
+
+
+def program() -> int:
+    """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
+    _prepare_output()
+    if COMPLETING in os.environ:
+        from harness.shell import completion
+
+        completion.answer()
+    words = sys.argv[1:]
+    try:
+        place = None if _HELP & {*words} else place_of_verb(words)
+    except RatchetError:
+        place = None
+    if place is None or words[place] not in EVERY or not EVERY[words[place]].is_watched:
+        return main(words)
+    from harness.shell.watch import watched
+
+    return watched(partial(main, words), lambda kind, message: _fail(kind, message, 4, "--json" in words))
+
+
+def judge_contest(prepare_path: str) -> int:
+    """What `python prepare.py` does: judges the kernel.py beside `prepare_path` and records nothing."""
+    _prepare_output()
+    return main(["judge", "-C", str(Path(prepare_path).resolve().parent), *sys.argv[1:]])
+
+
+class _Pipe(io.FileIO):
+    """A file that drops what nobody reads any more: `ratchet.sh ... | head` ends as it would have ended without."""
+
+    def write(self, data: "Buffer") -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data) or 0
+
+
+def _prepare_output() -> None:
+    """Neither a pipe that was closed early nor a character that an encoding lacks changes how a verb ends.
+
+    Such a character is printed as its number. Else a recorded attempt, whose report has some, would end as a bug.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.flush()
+            pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False))
+            is_lined = name == "stderr" or stream.line_buffering
+            kept = io.TextIOWrapper(pipe, stream.encoding, "backslashreplace", line_buffering=is_lined)
+            setattr(sys, name, kept)
+
+
+def _run(words: list[str]) -> int:
+    place = place_of_verb(words)
+    if place is None:
+        if _HELP & {*words}:
+            print(renamed(overview()), end="")
+            return 0
+        if "--version" in words:
+            print("\n".join((f"kernel-ratchet {__version__}", *_packages())))
+            return 0
+        raise UsageError(
+            "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{overview()}"
+        )
+    if words[place] == f"{MESSAGE}:" and words[place + 1 :]:
+        rest = words[place + 1 :]
+        end = next((at for at, word in enumerate(rest) if word.startswith("--")), len(rest))
+        quoted = " ".join([f'"experiment: {" ".join(rest[:end])}"', *rest[end:]])
+        raise UsageError("no-message", f"put the message in quotes: {quoted}")
+    if words[place] in EVERY:
+        return _carried_out(EVERY[words[place]], words[:place] + words[place + 1 :])
+    return _carried_out(EVERY[MESSAGE], words)
+
+
+def _packages() -> Iterator[str]:
+    """The versions that a verdict depends on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("jax", "libtpu"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+    yield f"Python {platform.python_version()}"
+
+
+def _carried_out(verb: Verb, words: list[str]) -> int:
+    """Parses, runs and prints: the only place that prints what a verb gave."""
+    given = verb.parse(words)
+    if verb.takes_contest:
+        work_in(given.directory, (one.name for one in EVERY.values() if one.takes_contest and one.hints_name_contest))
+    try:
+        with limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
+            outcome = verb.run(given)
+            printed = _printed(verb, given, outcome)
+    except UsageError as error:
+        if error.kind != "usage":
+            raise
+        raise UsageError(error.kind, f"{error}\n{verb.usage(given)}") from error
+    if printed:
+        print(printed if verb.shows_texts or given.json else renamed(printed), flush=True)
+    for sentence in outcome.messages:
+        say(sentence)
+    try:
+        for sentence in outcome.afterwards():
+            say(sentence)
+    except KeyboardInterrupt:
+        say("interrupted: what was left to do is done another time")
+    except RatchetError as error:
+        say(str(error))
+    return outcome.exit_code
+
+
+def _printed(verb: Verb, given: Namespace, outcome: Outcome) -> str:
+    if outcome.document is None or verb.document is None or not given.json:
+        return harmless(outcome.text(), colour())
+    # Half a second that only a document is worth.
+    from harness.shell.documents import json_text
+
+    return json_text(verb.document, outcome.document)
+
+
+def place_of_verb(words: Sequence[str]) -> int | None:
+    """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
+    skip = False
+    for place, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word == "-C":
+            skip = True
+        elif word in _HELP or word == "--version":
+            continue
+        elif word.startswith("-"):
+            # Only the verbs' own parsers know.
+            skip = word in valued_options()
+        elif word.startswith(f"{MESSAGE}:") or word in EVERY:
+            return place
+        else:
+            hint = did_you_mean(word, (verb.name for verb in listed()), "`ratchet.sh --help` lists the verbs")
+            begins = word.partition(" ")[0].partition(":")[0]
+            if difflib.get_close_matches(begins.lower(), [MESSAGE], 1, 0.8):
+                rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
+                hint = f'did you mean "experiment: {rest}"?'
+            elif ours := next(filter(None, (verb.meant_by(words[place:]) for verb in listed())), None):
+                hint = f"did you mean `{ours}`?"
+            raise UsageError(
+                "unknown-verb", f"expected a verb or a message that begins with `experiment:`, got {word!r}; {hint}"
+            )
+    return None
+
+
+def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
+    if as_json:
+        # Half a second that only a document is worth.
+        from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_text
+
+        print(json_text(ERROR, ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))
+    # The tag ends the sentence: after the usage below it, it would read as an argument.
+    said, line_break, usage = message.partition("\n")
+    tag = "" if kind == "bug" else f" [{kind}]"
+    print(harmless(renamed(f"ratchet: {said}{tag}{line_break}{usage}")), file=sys.stderr)
+    return code

@@ -1,0 +1,132 @@
+"""The parser of verbs: its arguments in short forms, values that begin with a minus, errors that say what was meant."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.errors import UsageError
+from harness.hardware import CHIPS
+from harness.shell import completers
+from harness.shell.arguments import attempt_number
+from harness.shell.program_name import renamed
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with short forms of the usual arguments; it raises UsageError instead of ending the process."""
+
+    def add_argument(
+        self, *names: str, complete: Sequence[str] | Callable[..., Any] | None = None, **how: Any
+    ) -> argparse.Action:
+        """As argparse does it; `complete` are the words that a shell offers, or argcomplete's completer of them."""
+        action = super().add_argument(*names, **how)
+        if complete is not None:
+            action.completer = complete if callable(complete) else tuple(complete)  # type: ignore[attr-defined]
+        return action
+
+    def flag(self, name: str, words: str) -> None:
+        """Adds an option without a value; `words` are its line of --help."""
+        self.add_argument(name, action="store_true", help=words)
+
+    def option(self, form: str, words: str, **how: Any) -> None:
+        """Adds an option with a value, `--jobs N` as --help shows it; None where it is not given and has no default."""
+        name, _, metavar = form.partition(" ")
+        self.add_argument(name, metavar=metavar or None, help=words, **how)
+
+    def many(self, form: str, words: str, **how: Any) -> None:
+        """Adds an option that may be given again; its value is the list of what was given."""
+        self.option(form, words, action="append", default=[], **how)
+
+    def choice(self, name: str, choices: Iterable[str], words: str, **how: Any) -> None:
+        """Adds an argument whose value is one of `choices`."""
+        self.add_argument(name, choices=tuple(choices), help=words, **how)
+
+    def attempt(self, words: str, **how: Any) -> None:
+        """Adds the number of an attempt, which may be left out."""
+        self.add_argument("number", **{"type": attempt_number, "nargs": "?", "metavar": "N", "help": words, **how})
+
+    def chip(self, words: str, **how: Any) -> None:
+        """Adds `--chip`."""
+        self.add_argument("--chip", help=words, complete=tuple(chip.name for chip in CHIPS), **how)
+
+    def member(self) -> None:
+        """Adds `--member` of a suite."""
+        self.option("--member NAME", "of a suite, the member that is meant", complete=completers.members)
+
+    def settings(self, metavar: str, words: str) -> None:
+        """Adds `--set`, constants of kernel.py or prepare.py."""
+        self.many(f"--set {metavar}", words, dest="settings", complete=completers.constants)
+
+    def json(self, printed: str) -> None:
+        """Adds `--json`, which prints the document that `printed` names."""
+        self.flag("--json", f"print {printed}")
+
+    def quiet(self) -> None:
+        """Adds `--quiet`, for a verb that says how far it is."""
+        self.flag("--quiet", "no progress on stderr")
+
+    def common(self, *, takes_contest: bool) -> None:
+        """Adds what every verb takes before its own arguments.
+
+        `--only-reads` is for tools that promise to write nothing: nothing is judged then, and no attempt is finished or
+        undone.
+        """
+        if takes_contest:
+            self.option("-C DIR", "the contest's folder", dest="directory", type=Path)
+        self.flag("--only-reads", argparse.SUPPRESS)
+
+    def needless_quiet(self) -> None:
+        """Adds `--quiet` where there is no progress: who writes a script need not know which verbs have any."""
+        if "--quiet" not in self.known():
+            self.flag("--quiet", argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        lacking = re.fullmatch(r"argument (-[\w-]+)(?:/\S+)*: expected one argument", message)
+        for action in self._actions if lacking else ():
+            if lacking and lacking[1] in action.option_strings and action.help:
+                words = action.help % {"default": action.default}
+                message = f"expected {lacking[1]} {action.metavar or 'VALUE'}, got nothing after it: {words}"
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        meant = did_you_mean(unknown[1], self.known(), "") if unknown else ""
+        raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does it, but a value may begin with a minus and a digit: `--expect -5%`."""
+        words: list[str] = []
+        valued = self.valued()
+        for word in sys.argv[1:] if args is None else args:
+            if re.match(r"-\d", word) and words and words[-1].startswith("--") and words[-1] in valued:
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+        return super().parse_known_args(words, namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(renamed(message or ""), file)
+
+    def known(self) -> list[str]:
+        """The names of all its options."""
+        return [name for action in self._actions for name in action.option_strings]
+
+    def options(self) -> tuple[argparse.Action, ...]:
+        """What it understands, in the order of `--help`, but for `--help` itself and what that does not name."""
+        return tuple(
+            action
+            for action in self._actions
+            if not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS
+        )
+
+    def valued(self) -> tuple[str, ...]:
+        """The options that a value follows."""
+        return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """The hint to a word that is none of `known`: the nearest of them, or what to do where none is near."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean `{near[0]}`?" if near else otherwise

@@ -1,0 +1,209 @@
+"""The verbs as tools for programs: name, arguments and their schema are those of the verb's own parser."""
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import jsonschema
+
+from harness.errors import UsageError
+from harness.shell.catalogue import EVERY
+from harness.shell.parser import did_you_mean
+from harness.shell.verb import Call, Effect, Verb
+
+# What only a terminal needs; and what would run a program of the caller's choice, or trust a cluster of its choice.
+_LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
+# Sentences, and an address that is only printed: never paths.
+_NO_PATHS = frozenset({"message", "reason", "url"})
+CONTEST, PART, START = "contest", "part", "start"
+# Of a text, such as a hypothesis or a path, and of a list of them.
+_LONGEST, _MOST_VALUES = 10_000, 1000
+# What every program's numbers hold.
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a tool; `also` is another name for it."""
+
+    name: str
+    action: argparse.Action
+    also: str | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the verb cannot do without it."""
+        return self.action.required and self.action.nargs != "*"
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is there or not, without a value."""
+        return self.action.nargs == 0
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its value is a path, which may name something that is not there yet."""
+        return self.action.type is Path
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its value."""
+        one = self._one()
+        if self.action.nargs in ("*", "+") or isinstance(self.action, argparse._AppendAction):
+            # One value may stand for a list of one.
+            one = {"anyOf": [one, {"type": "array", "items": one, "maxItems": _MOST_VALUES}]}
+        return {**one, "description": str(self.action.help or "").replace("%%", "%")}
+
+    def words(self, value: Any) -> tuple[list[str], list[str]]:
+        """Its options and its words on a command line. Raises UsageError for a word that would be an option."""
+        if self.is_flag:
+            return ([self.action.option_strings[-1]] if value else []), []
+        texts = [_text(one) for one in (value if isinstance(value, list) else [value])]
+        if self.action.option_strings:
+            return [f"{self._option}={text}" for text in texts], []
+        for text in texts:
+            if text.startswith("-"):
+                raise UsageError("usage", f"{self.name}: expected a path, a name or a number, got {text!r}")
+        return [], texts
+
+    @property
+    def _option(self) -> str:
+        return next(name for name in self.action.option_strings if name.startswith("--"))
+
+    def _one(self) -> dict[str, Any]:
+        if self.is_flag:
+            return {"type": "boolean"}
+        if self.action.choices is not None:
+            return {"enum": list(self.action.choices)}
+        kind = self.action.type
+        returns = kind if isinstance(kind, type) else get_type_hints(kind)["return"] if kind else str
+        if returns in (int, int | None):
+            return {"type": "integer", "minimum": -_LARGEST, "maximum": _LARGEST}
+        if returns is float:
+            return {"type": "number"}
+        # `3` is an attempt, `2` a factor.
+        is_text = returns is Path or self.name in _NO_PATHS
+        return {"type": "string" if is_text else ["string", "number"], "maxLength": _LONGEST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A verb, or a subcommand of one (`words`), as a program calls it."""
+
+    name: str
+    verb: Verb
+    words: tuple[str, ...]
+    effect: Effect
+    description: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its arguments: no other is accepted."""
+        properties: dict[str, Any] = {}
+        for argument in self.arguments:
+            properties[argument.name] = argument.schema
+            if argument.also:
+                properties[argument.also] = {**argument._one(), "description": f"the same as {argument.name}"}
+        if self.verb.takes_contest:
+            properties[CONTEST] = {
+                "type": "string", "maxLength": _LONGEST, "description": "the contest's folder (default: the server's)"
+            }  # fmt: skip
+        if self.effect == "reads":
+            properties[PART] = {
+                "type": "string",
+                "maxLength": _LONGEST,
+                "description": "only this part of the answer, such as /tables/0/rows; `cut` in an answer names parts",
+            }
+            properties[START] = {"type": "integer", "minimum": 0, "description": "of a part: from this item on (0)"}
+        required = [one.name for one in self.arguments if one.is_required and not one.also]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments under their own names, without those that are null. Raises UsageError `usage`."""
+        schema = self.schema
+        for name in given.keys() - schema["properties"].keys():
+            known = ", ".join(schema["properties"])
+            hint = did_you_mean(name, schema["properties"], "")
+            raise UsageError("usage", f"{self.name} takes {known}; got {name!r}{'; ' if hint else ''}{hint}")
+        meant = {name: value for name, value in given.items() if value is not None}
+        wrong = jsonschema.Draft202012Validator(schema)
+        if (error := next(iter(wrong.iter_errors(meant)), None)) is not None:
+            place = "".join(f"{step}: " for step in error.absolute_path)
+            # The value that is wrong comes first, and may be long.
+            said = error.message if len(error.message) <= 600 else f"{error.message[:300]} ... {error.message[-300:]}"
+            raise UsageError("usage", f"{self.name}: {place}{said}")
+        for name, value in meant.items():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and not _is_word(text):
+                    raise UsageError("usage", f"{self.name}: {name}: expected text without NUL and lone surrogates")
+        for argument in self.arguments:
+            if argument.also in meant and argument.name in meant:
+                raise UsageError("usage", f"{argument.name} and {argument.also} are the same: expected one of them")
+            if argument.also in meant:
+                meant[argument.name] = meant.pop(argument.also)
+            if argument.is_required and argument.name not in meant:
+                raise UsageError("usage", f"{self.name}: expected {argument.also or argument.name}, which is missing")
+        return meant
+
+    def command_line(self, meant: Mapping[str, Any]) -> list[str]:
+        """What `checked` gave, as words for the verb's parser. Raises UsageError as `Argument.words`."""
+        options, words = list[str](), list[str]()
+        for argument in self.arguments:
+            if argument.name in meant:
+                more = argument.words(meant[argument.name])
+                options += more[0]
+                words += more[1]
+        return [*self.words, *words, *options]
+
+    def paths(self, meant: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+        """Every text of `checked` that may name a file, and whether it does so even where there is none."""
+        for argument in self.arguments:
+            value = meant.get(argument.name)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and argument.name not in _NO_PATHS:
+                    yield text, argument.is_path
+
+
+def tools() -> Iterator[Tool]:
+    """Every tool, in the order of the overview."""
+    for verb in EVERY.values():
+        for call in verb.calls():
+            yield _tool(verb, call)
+
+
+def _tool(verb: Verb, call: Call) -> Tool:
+    assert verb.effect is not None, f"{verb.name} does not say what it does to files"
+    left_out = _LEFT_OUT | verb.not_for_tools
+    return Tool(
+        name=call.tool,
+        verb=verb,
+        words=call.words,
+        effect=verb.effect,
+        description=str(call.parser.description),
+        arguments=tuple(
+            Argument(name=(name := _name(action)), action=action, also=verb.other_names.get(name))
+            for action in call.parser.options()
+            if left_out.isdisjoint((action.dest, *action.option_strings))
+        ),
+    )
+
+
+def _name(action: argparse.Action) -> str:
+    option = next((name for name in action.option_strings if name.startswith("--")), action.dest)
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _is_word(text: str) -> bool:
+    """Whether a command line can hold it."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,139 @@
+"""A verb: what it says about itself, its parser, the document that it prints, and the outcome of a run."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from harness.shell.parser import Parser
+
+GROUPS = {
+    "loop": "the loop: change, judge, keep what is faster",
+    "look": "look: what happened, and what to try next",
+    "profile": "profile: where the time goes",
+    "machine": "machine: programs, tests and the ratchet itself",
+}
+EXIT_CODES = (
+    "exit codes: 0 accepted or fine, 1 rejected or failed, 2 usage, 3 inconclusive, 4 known error, 5 bug, "
+    "130 interrupted"
+)
+# The verb that is not typed: a message that begins with its name and a colon is typed in its place.
+MESSAGE = "experiment"
+
+# What a verb does to files, for programs that call it. `overwrites` replaces the text of kernel.py.
+Effect = Literal["reads", "writes", "overwrites"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a verb prints with --json: its record, and the version of the form, which documents carry as `schema`.
+
+    The version goes up with every change of the form: tests/fixtures/schemas holds the forms as they were.
+    """
+
+    version: int
+    record: type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run gave: the verb's record (None where it has no --json), the same as text, and the exit code.
+
+    `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
+    nobody waits for: it is done when everything is printed, and what it returns is said on stderr.
+    """
+
+    text: Callable[[], str] = str
+    document: object | None = None
+    exit_code: int = 0
+    messages: tuple[str, ...] = ()
+    afterwards: Callable[[], Sequence[str]] = tuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A verb, or a subcommand of one, as programs call it: the tool's name, the words behind the verb, its parser."""
+
+    tool: str
+    words: tuple[str, ...]
+    parser: Parser
+
+
+class Verb:
+    """One verb: the only class of a file in harness/verbs, and called as that file is.
+
+    The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
+
+    `line` is its line of the overview, in which `group` and `place` order the verbs, `example` what follows
+    `ratchet.sh` there; --help ends with `examples`, where they are not the same. `is_watched` says that it works on
+    files that anyone may have written, for as long as they make it: see harness.shell.watch. `shows_texts` says that
+    files are part of what it prints, to be copied as they are. Where hints name it, they name the contest too, unless
+    `hints_name_contest` says that it is about another one.
+
+    Programs may call it if it has an `effect`, under the name `tool` where that is not its own. `not_for_tools` are
+    the arguments that they do not get, `other_names` further names of arguments.
+    """
+
+    name: ClassVar[str]
+    group: ClassVar[str]
+    place: ClassVar[int]
+    line: ClassVar[str]
+    example: ClassVar[str]
+    description: ClassVar[str]
+    examples: ClassVar[str] = ""
+    document: ClassVar[Document | None] = None
+    effect: ClassVar[Effect | None] = None
+    tool: ClassVar[str] = ""
+    not_for_tools: ClassVar[frozenset[str]] = frozenset()
+    other_names: ClassVar[Mapping[str, str]] = {}
+    takes_contest: ClassVar[bool] = True
+    hints_name_contest: ClassVar[bool] = True
+    is_watched: ClassVar[bool] = False
+    shows_texts: ClassVar[bool] = False
+    takes_quiet: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    def run(self, given: Namespace) -> Outcome:
+        """Does it. Raises RatchetError."""
+        raise NotImplementedError
+
+    def configure(self, parser: Parser) -> None:
+        """Adds its own arguments; none unless it says so."""
+
+    def parser(self) -> Parser:
+        """What it understands."""
+        parser = Parser(
+            prog=f"ratchet.sh {self.name}",
+            description=self.description,
+            epilog=f"example: {self.examples or f'ratchet.sh {self.example}'}",
+            allow_abbrev=False,
+        )
+        parser.common(takes_contest=self.takes_contest)
+        parser.set_defaults(json=False)
+        self.configure(parser)
+        if self.takes_quiet:
+            parser.needless_quiet()
+        return parser
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        """The words after the verb, understood. Raises UsageError with the verb's usage."""
+        return self.parser().parse_args(words)
+
+    def usage(self, given: Namespace) -> str:
+        """The usage to show where what was parsed as `given` turns out to be wrong."""
+        return self.parser().format_usage().strip()
+
+    def parsers(self) -> Iterator[tuple[str, Parser]]:
+        """Its name and parser; then those of its subcommands."""
+        yield self.name, self.parser()
+
+    def calls(self) -> Iterator[Call]:
+        """The calls that programs may make."""
+        if self.effect:
+            yield Call(tool=self.tool or self.name, words=(), parser=self.parser())
+
+    def meant_by(self, words: Sequence[str]) -> str | None:
+        """The command of this verb that `words` mean, which begin with no verb: another tool's spelling of it."""
+        return None

@@ -1,0 +1,84 @@
+"""The verb `attack`: search the space of inputs for the worst error."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from harness.records.attack import Attack as Record
+from harness.records.attack import Found
+from harness.shell.arguments import command, directory, minutes
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Attack(Verb):
+    group = "machine"
+    place = 110
+    line = "search the space of inputs for the worst error"
+    example = "attack --minutes 5"
+    description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
+    examples = "ratchet.sh attack 3 --minutes 5"
+    document = Document(3, Record)
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        parser.attempt("an attempt instead of kernel.py")
+        parser.add_argument("--minutes", type=minutes, default=5.0, help="how long to search (default: 5)")
+        parser.add_argument("--seed", type=int, help="search as the search with this seed did")
+        parser.option("--repeat FILE", "try the input in this file once more", type=Path)
+        parser.flag("--first", "stop at the first error above its tolerance")
+        parser.member()
+        parser.json("what was found as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.ledger import history
+        from harness.ledger.paths import place_of
+        from harness.loop import attack as attacking
+
+        contest = contests.load(directory(given.directory))
+        member = contest.member(given.member)
+        number = given.number
+        candidate = contest.candidate() if number is None else history.candidate(place_of(contest.directory), number)
+
+        def tell(tried: int, found: Found) -> None:
+            if not (given.quiet or given.json):
+                print(f"  input {tried}: {_ratio(found)} ({found.words})", file=sys.stderr)
+
+        if given.repeat is not None:
+            done = attacking.repeat(contest, member, candidate, given.repeat)
+        else:
+            done = attacking.attack(
+                contest, member, candidate, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell
+            )
+        return Outcome(
+            document=done,
+            text=lambda: _text(done, given.directory, member.name),
+            exit_code=1 if done.worst is not None and done.worst.is_wrong else 0,
+        )
+
+
+def _text(done: Record, given: Path | None, member: str) -> str:
+    from harness.loop import draw_text
+
+    tried = f"{done.tried} input{'s' * (done.tried != 1)} in {done.seconds:.0f} s, seed {done.seed}"
+    if done.worst is None:
+        return f"{tried}: none was checked in time"
+    worst, own = done.worst, f" --member {member}" if member else ""
+    lines = [
+        f"{done.problem}: {tried}",
+        f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
+        + "; no input above the tolerance was found" * (not worst.is_wrong),
+        f"input: {worst.words}; seed {worst.seed}",
+        *([worst.said] if worst.said else []),
+        f"repeat it: {command(f'attack{own} --repeat {done.file}', given)}",
+    ]
+    if worst.is_wrong and worst.output:
+        revoke = command(f"revoke{draw_text.options([worst.draw])}", given)
+        lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
+    return "\n".join(lines)
+
+
+def _ratio(found: Found) -> str:
+    return "output not finite" if found.ratio is None else f"{found.ratio:.3g} times the tolerance"

@@ -1,0 +1,60 @@
+"""The verb `audit`: flags of a launch script: unknown, harmful."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from harness.shell.arguments import value_of
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES, outcome_of
+from harness.shell.verb import Outcome, Verb
+from harness.workbench.profiles.places import SUFFIX
+
+
+class Audit(Verb):
+    group = "machine"
+    place = 60
+    line = "flags of a launch script: unknown, harmful"
+    example = "audit run.sh"
+    description = (
+        "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "
+        "capture: unknown, contradictory, without effect, missing for a symptom, harmful for measuring. The installed "
+        "jaxlib and libtpu are started with the flags and asked. Exit code 1 where the program would not start or two "
+        "flags exclude each other."
+    )
+    examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
+    is_watched = True
+    document = TABLES
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        from harness.workbench.doctor.flag_rules import SYMPTOMS
+
+        parser.add_argument(
+            "file", nargs="?", metavar="FILE", help=f"a script, *{SUFFIX}, or - for stdin (default: the environment)"
+        )
+        parser.add_argument(
+            "--symptom", action="append", default=[], choices=sorted(SYMPTOMS), help="what was seen; may be given again"
+        )
+        parser.chip("the chip that the program runs on")
+        parser.json("the findings as JSON")
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        # `flags --flags-file FILE`, as published workflows spell it, is the file that stands by itself here.
+        rest, file = value_of(words, "--flags-file")
+        return super().parse(words if file is None else [file, *(rest[1:] if rest[:1] == ["flags"] else rest)])
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.hardware import chip
+        from harness.verbs.parts.flag_settings import settings_in
+        from harness.workbench.doctor import findings, known_flags
+        from harness.workbench.doctor.flag_rules import SYMPTOMS, RuleSubject
+        from harness.workbench.doctor.flags import audit
+
+        meant = chip(given.chip) if given.chip else None
+        found = settings_in(given.file)
+        symptoms = tuple(SYMPTOMS[name] for name in given.symptom)
+        is_capture = bool(given.file and given.file.endswith(SUFFIX))
+        (table, every), fails = audit(
+            RuleSubject(found, known_flags.known(found), meant, symptoms, is_capture=is_capture)
+        )
+        return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)

@@ -1,0 +1,76 @@
+"""The verb `bisect`: which change made it slower, spill more or fail."""
+
+import re
+from argparse import Namespace
+
+from harness.errors import UsageError
+from harness.records.bisection import Bisection
+from harness.shell.arguments import colour, directory
+from harness.shell.completers import attempts_and_files
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+# Of an attempt; more digits are a commit's.
+_NUMBER = r"[0-9]{1,18}"
+
+
+class Bisect(Verb):
+    group = "look"
+    place = 40
+    line = "which change made it slower, spill more or fail"
+    example = "bisect --from 3 --to 12"
+    description = (
+        "Finds the change that made the kernel worse, by halving: between two attempts among those that became "
+        "champion, or between two commits among those that changed kernel.py or its helpers. Every kernel is judged "
+        "under the present prepare.py, unless an attempt recorded the answer under the same key; nothing is recorded."
+    )
+    examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
+    shows_texts = True
+    document = Document(1, Bisection)
+
+    def configure(self, parser: Parser) -> None:
+        parser.option(
+            "--from A",
+            "an attempt's number, or a commit, that is good",
+            dest="first",
+            complete=attempts_and_files,
+            required=True,
+        )
+        parser.option("--to B", "a later one that is bad", dest="last", complete=attempts_and_files, required=True)
+        parser.choice(
+            "--metric",
+            ["time", "spills", "correctness"],
+            "what is worse: simulated time, executed spills, or whether it is right (time)",
+            default="time",
+        )
+        parser.option("--threshold PERCENT", "how much more than A's counts as worse (1)", type=float, default=1.0)
+        parser.flag("--full", "print every figure and line of the guilty change")
+        parser.json("what was found")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.loop import bisect as searching
+        from harness.render.bisection import bisection_text
+        from harness.render.layout import terminal_width
+        from harness.render.progress import Progress
+        from harness.verbs.parts.ledgers import settled, tidy
+
+        if not 0 <= given.threshold < 100:
+            raise UsageError("usage", f"expected --threshold in percent, from 0 to 100, got {given.threshold:g}")
+        ledger, contest = settled(given), contests.load(directory(given.directory))
+        ends = (given.first, given.last)
+        if all(re.fullmatch(_NUMBER, end) for end in ends):
+            steps = searching.attempts(ledger, *map(int, ends))
+        else:
+            steps = searching.commits(ledger, *ends)
+        records = searching.Records(ledger, contest)
+        with Progress(quiet=given.quiet or given.json) as progress:
+            found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress, records)
+        tidy(contest.directory)
+        known = f"not judged again, recorded under the present key: {', '.join(records.used)}"
+        return Outcome(
+            document=found,
+            text=lambda: bisection_text(found, terminal_width(), full=given.full, colour=colour()),
+            messages=(known,) if records.used else (),
+        )

@@ -1,0 +1,47 @@
+"""The verb `checkout`: put an attempt's kernel.py into the working tree."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+from harness.shell.arguments import directory
+from harness.shell.parser import Parser
+from harness.shell.program_name import renamed
+from harness.shell.verb import Document, Outcome, Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneDocument:
+    """What a verb did that moves kernel.py, in sentences."""
+
+    done: tuple[str, ...]
+
+
+DONE = Document(1, DoneDocument)
+
+
+class Checkout(Verb):
+    group = "loop"
+    place = 80
+    line = "put an attempt's kernel.py into the working tree"
+    example = "checkout 3"
+    description = "Puts the kernel.py of an attempt into the working tree."
+    document = DONE
+    effect = "overwrites"
+
+    def configure(self, parser: Parser) -> None:
+        parser.attempt("the attempt's number", nargs=None)
+        parser.flag("--force", "overwrite a kernel.py that no attempt and no commit holds")
+        parser.json("what was done as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.loop.undo import checkout
+        from harness.verbs.parts.ledgers import opened
+
+        ledger = opened(directory(given.directory))
+        return done(checkout(ledger, given.number, force=given.force))
+
+
+def done(sentences: tuple[str, ...]) -> Outcome:
+    """The sentences as an outcome."""
+    sentences = tuple(map(renamed, sentences))
+    return Outcome(document=DoneDocument(done=sentences), text=lambda: "\n".join(sentences))

@@ -1,0 +1,78 @@
+"""The verb `ci`: judge what a change does to a repository's contests."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.records.gate import Gate
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+# The outcome that each word of --fail-on is about.
+POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
+
+
+def _failing(prefix: str, **_: object) -> list[str]:
+    """What the gate may fail on, behind what was typed before the last comma."""
+    before, comma, _last = prefix.rpartition(",")
+    chosen = before.split(",")
+    return [f"{before}{comma}{word}" for word in POLICY if word not in chosen] + ["nothing"] * (not comma)
+
+
+class Ci(Verb):
+    group = "machine"
+    place = 70
+    line = "judge what a change does to a repository's contests"
+    example = "ci --base main"
+    description = (
+        "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and where it left the "
+        "base: both sides in this run, by one compiler, under the base's prepare.py. Nothing is recorded or checked "
+        "out. Exit code 1 where the change makes a kernel wrong or slower, 3 where that could not be told."
+    )
+    examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
+    document = Document(1, Gate)
+
+    def configure(self, parser: Parser) -> None:
+        parser.option("--base REF", "the branch or commit to merge into", required=True)
+        parser.option("--head REF", "what is proposed (HEAD)", default="HEAD")
+        parser.option(
+            "--fail-on WHAT",
+            "which of regress, wrong, inconclusive, removed fail the gate; or nothing (all but removed)",
+            default="regress,wrong,inconclusive",
+            complete=_failing,
+        )
+        parser.option(
+            "--threshold PERCENT",
+            "how much more simulated time counts as slower, less as faster (1)",
+            type=float,
+            default=1.0,
+        )
+        parser.choice(
+            "--compilers",
+            ["own", "both"],
+            "judge with the other compiler that is locked too, in an environment of its own (own)",
+            default="own",
+        )
+        parser.option("--markdown FILE", "append a summary to this file", type=Path)
+        parser.flag("--annotations", "print GitHub's workflow commands for the lines that cost more")
+        parser.option(
+            "--out DIR",
+            "write an HTML report and timelines for each contest, and benchmark.json, to this folder",
+            type=Path,
+        )
+        parser.json("the findings")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.gate import ci
+
+        return ci(given, _fails(given.fail_on))
+
+
+def _fails(text: str) -> frozenset[str]:
+    """The outcomes that fail the gate. Raises UsageError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in (*POLICY, "nothing")]
+    if unknown or not words:
+        raise UsageError("usage", f"expected --fail-on {', '.join(POLICY)} or nothing, joined by commas, got {text!r}")
+    return frozenset(POLICY[word] for word in words if word in POLICY)

@@ -1,0 +1,27 @@
+"""The verb `completion`: what a shell evaluates to complete verbs and options."""
+
+from argparse import Namespace
+
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+
+
+class Completion(Verb):
+    group = "machine"
+    place = 20
+    line = "what a shell evaluates to complete verbs and options"
+    example = "completion bash"
+    description = (
+        "Prints what a shell evaluates at its start, so that the Tab key completes verbs, options, the numbers of a "
+        "contest's attempts and the constants of its kernel.py."
+    )
+    examples = 'eval "$(ratchet.sh completion bash)"; ratchet.sh completion fish | source'
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.choice("shell", ["bash", "zsh", "fish"], "which shell")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.shell.completion import code
+
+        return Outcome(text=lambda: code(given.shell))

@@ -1,0 +1,37 @@
+"""The verb `diagnose`: what to try next, ranked, each with its rule and gain."""
+
+from argparse import Namespace
+
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+
+
+class Diagnose(Verb):
+    group = "look"
+    place = 80
+    line = "what to try next, ranked, each with its rule and gain"
+    example = "diagnose 3"
+    description = (
+        "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change. "
+        "An advised edit of one constant is compiled and simulated first, and ranked by what it brings."
+    )
+    examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"
+    document = TABLES
+    effect = "reads"
+    not_for_tools = frozenset({"--no-edits"})
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
+        )
+        parser.chip("judge kernel.py as it stands for this chip")
+        parser.member()
+        parser.flag("--no-edits", "do not simulate the advised edits of one constant (seconds each)")
+        parser.json("the findings as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.diagnose import diagnose
+
+        return diagnose(given)

@@ -1,0 +1,49 @@
+"""The verb `diff`: two kernels: time, cycles by kind and by line, VMEM, text."""
+
+from argparse import Namespace
+
+from harness.records.comparison import Comparison
+from harness.shell.completers import attempts_and_files
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Diff(Verb):
+    group = "look"
+    place = 30
+    line = "two kernels: time, cycles by kind and by line, VMEM, text"
+    example = "diff 3 7"
+    description = (
+        "Holds two kernels against each other: their times, what the cycles of each are spent on, the cycles of each "
+        "source line, bundles, spills, VMEM and traffic, and the diff of the texts. Each is an attempt's number, or a "
+        "file with a kernel, which is judged first and not recorded."
+    )
+    examples = "ratchet.sh diff (the champion and kernel.py as it stands); ratchet.sh diff 3 7; ratchet.sh diff 3 my.py"
+    is_watched = True
+    shows_texts = True
+    document = Document(1, Comparison)
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "before",
+            nargs="?",
+            complete=attempts_and_files,
+            metavar="A",
+            help="an attempt's number or a kernel's file (default: the champion)",
+        )
+        parser.add_argument(
+            "after",
+            nargs="?",
+            complete=attempts_and_files,
+            metavar="B",
+            help="the same (default: kernel.py as it stands)",
+        )
+        parser.flag("--full", "print every figure and line, not only what moved")
+        parser.json("the comparison")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.comparison import diff
+
+        return diff(given)

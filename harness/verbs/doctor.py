@@ -1,0 +1,42 @@
+"""The verb `doctor`: is this machine fit; a program's checklist."""
+
+from argparse import Namespace
+
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+
+
+class Doctor(Verb):
+    group = "machine"
+    place = 50
+    line = "is this machine fit; a program's checklist"
+    example = "doctor run.py:step"
+    description = (
+        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program it runs that in a "
+        "process of its own, unconfined, and goes through the checklist: compilations and the argument that caused "
+        "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
+        "with the machine."
+    )
+    examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
+    document = TABLES
+    effect = "reads"
+    not_for_tools = frozenset({"module", "--capture", "--limit"})
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "module",
+            nargs="?",
+            metavar="MODULE.py[:FUNCTION]",
+            help="a program of yours: a function without arguments, called twice, or the file run once as a main "
+            "program",
+        )
+        parser.option("--capture WHERE", "a capture of the program, for MXU and HBM")
+        parser.option("--limit S", "seconds that the program may take (600)", type=float, default=600.0)
+        parser.json("the tables as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.doctor import doctor
+
+        return doctor(given)

@@ -1,0 +1,93 @@
+"""The verb `experiment`: test one change of kernel.py, keep it if it is faster."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+from harness.records import Attempt, Row
+from harness.records.stored import SCHEMA
+from harness.shell.arguments import EXIT_OF_OUTCOME, directory, say
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.verbs.parts.arguments import add_evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDocument:
+    """An attempt as the ledger stores it; `row` is its line of the table, None where it is not asked for."""
+
+    attempt: Attempt
+    row: Row | None
+
+
+class Experiment(Verb):
+    """The verb of a message; one writes the message instead."""
+
+    group = "loop"
+    place = 0
+    line = "test one change of kernel.py, keep it if it is faster"
+    example = '"experiment: raise BQ" --set BQ=2048'
+    description = "Judges kernel.py against the champion and keeps it only if it is really faster."
+    examples = 'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%'
+    document = Document(SCHEMA, AttemptDocument)
+    effect = "writes"
+    tool = "run_experiment"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+        add_evaluation(parser)
+        parser.settings("NAME=VALUE", "rewrite this constant of kernel.py")
+        parser.option("--expect 5%", "how much less time you expect, as 5%% or x0.95 (more: -5%% or x1.05); recorded")
+        parser.flag("--again", "judge an already judged program again")
+        parser.flag("--record", "keep what is found about an unchanged kernel as a note")
+        parser.flag("--rebaseline", "make kernel.py the champion as it stands, if it is right")
+        parser.flag("--all-checks", "run every check on a kernel that is slower than the champion too")
+
+    def run(self, given: Namespace) -> Outcome:
+        from dataclasses import replace
+
+        from harness import contest as contests
+        from harness.advice import report as reporting
+        from harness.judge.key import key_digest
+        from harness.loop import attempt as ratchet
+        from harness.loop import expected
+        from harness.loop.bench import Bench
+        from harness.loop.options import Options
+        from harness.loop.settings import parse
+        from harness.render.progress import Progress
+        from harness.verbs.parts import attempts
+
+        message, deep = given.message, given.deep
+        if message.split()[-1:] == ["--deep"]:
+            message, deep = message.rstrip().removesuffix("--deep"), True
+        hypothesis = attempts.hypothesis_of(message)
+        contest = contests.load(directory(given.directory), given.chip)
+        options = Options(
+            settings=tuple(parse(text) for text in given.settings),
+            expected_time_ratio=attempts.expectation(given.expect),
+            again=given.again,
+            record=given.record,
+            rebaseline=given.rebaseline,
+            all_checks=given.all_checks,
+        )
+        with Progress(quiet=given.quiet or given.json) as progress:
+            guess = expected.of(contest, wholly=given.all_checks)
+            progress.expect(guess.stages, guess.total_seconds, guess.attempts)
+            bench = Bench(contest=contest, progress=progress, on=given.on, deep=deep)
+            judged = ratchet.attempt(bench, hypothesis, options, say)
+        attempt = judged.attempt
+        # The text of the report has them among its warnings.
+        words = attempts.friendly_words(contest, attempt) if given.json else ()
+        row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
+
+        def text() -> str:
+            put_back = attempts.put_back(contest, judged, given.directory)
+            report = attempts.attempt_text(contest, judged, given.directory, full=given.full)
+            return report + (put_back and f"\n\n{put_back}")
+
+        return Outcome(
+            document=AttemptDocument(attempt=attempt, row=row),
+            text=text,
+            exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
+            messages=(*words, *judged.messages),
+            afterwards=lambda: attempts.rescaled(contest, judged, given),
+        )

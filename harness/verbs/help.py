@@ -1,0 +1,27 @@
+"""The verb `help`: what a verb understands; all of them as a page."""
+
+from argparse import Namespace
+
+from harness.shell import help_page
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+
+
+class Help(Verb):
+    group = "machine"
+    place = 30
+    line = "what a verb understands; all of them as a page"
+    example = "help --markdown"
+    description = "Says what a verb understands; without a verb, what verbs there are."
+    examples = "ratchet.sh help sweep"
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb, or `experiment`")
+        parser.flag("--markdown", "print the page docs/COMMANDS.md")
+
+    def run(self, given: Namespace) -> Outcome:
+        parser = help_page.parser_named(given.verb) if given.verb is not None else None
+        if given.markdown:
+            return Outcome(text=help_page.page)
+        return Outcome(text=lambda: (parser.format_help() if parser else help_page.overview()).rstrip("\n"))

@@ -1,0 +1,45 @@
+"""The verb `hlo`: HLO explained: a module, an operation, a shape."""
+
+from argparse import Namespace
+
+from harness import chips
+from harness.hardware import DEFAULT_CHIP
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+
+
+class Hlo(Verb):
+    group = "profile"
+    place = 70
+    line = "HLO explained: a module, an operation, a shape"
+    example = "hlo --op fusion.3"
+    description = "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding."
+    examples = (
+        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'"
+    )
+    is_watched = True
+    document = TABLES
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "what",
+            nargs="?",
+            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
+            "capture (file, folder or run), or an attempt's number (default: kernel.py's module as last judged)",
+        )
+        parser.option("--module NAME", "of a capture (default: where most time was spent)")
+        parser.option("--op NAME", "explain this operation alone")
+        parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over")
+        parser.chip(f"predict for this chip: {', '.join(chips.names())} ({DEFAULT_CHIP})")
+        parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)
+        parser.member()
+        parser.json("the tables as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.hlo import hlo
+
+        return hlo(given)

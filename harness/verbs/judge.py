@@ -1,0 +1,77 @@
+"""The verb `judge`: judge kernel.py as it stands, record nothing."""
+
+import shlex
+from argparse import Namespace
+from dataclasses import dataclass
+
+from harness.records import Evidence, Report, Verdict
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.verbs.parts.arguments import add_evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeDocument:
+    """kernel.py judged as it stands: evidence, what it means, and the verdict; nothing of it is recorded."""
+
+    evidence: Evidence
+    report: Report
+    verdict: Verdict
+
+
+class Judge(Verb):
+    group = "loop"
+    place = 50
+    line = "judge kernel.py as it stands, record nothing"
+    example = "judge"
+    description = "Judges kernel.py as it stands and records nothing."
+    examples = "ratchet.sh judge --full"
+    document = Document(10, JudgeDocument)
+    effect = "writes"
+    tool = "evaluate"
+
+    def configure(self, parser: Parser) -> None:
+        add_evaluation(parser)
+        parser.settings("NAME=VALUE", "judge it with this constant rewritten; the file stays as it is")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.advice import report as reporting
+        from harness.judge.verdict import decision
+        from harness.loop import expected
+        from harness.loop.bench import Bench, judge_here
+        from harness.loop.package_kernel import for_kernel
+        from harness.loop.settings import parse
+        from harness.render.progress import Progress
+        from harness.render.report_text import View, judge_text
+        from harness.verbs.parts.attempts import on_champion
+        from harness.verbs.parts.ledgers import with_packages
+
+        contest = contests.load(directory(given.directory), given.chip)
+        settings = tuple(parse(text) for text in given.settings)
+        judged = contest.candidate().set(settings)
+        with Progress(quiet=given.quiet or given.json) as progress:
+            guess = expected.of(contest, wholly=True)
+            progress.expect(guess.stages, guess.total_seconds, guess.attempts)
+            bench = Bench(contest=contest, progress=progress, on=given.on, deep=given.deep)
+            evidence = judge_here(bench, settings)
+        verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)
+        report = reporting.report(evidence, contest.chip)
+        advice = for_kernel(reporting.advise(evidence, report), evidence, judged)
+        for sentence in () if settings else on_champion(contest, evidence):
+            say(sentence)
+        again = [f"--set {shlex.quote(text)}" for text in given.settings]
+        whole = command(" ".join(["judge", *again, "--full"]), given.directory)
+
+        def text() -> str:
+            view = View(files=with_packages(judged, evidence), full=given.full, colour=colour(), whole=whole)
+            return judge_text(evidence, report, advice, verdict, view)
+
+        return Outcome(
+            document=JudgeDocument(
+                evidence=evidence, report=reporting.with_advice(evidence, report, advice), verdict=verdict
+            ),
+            text=text,
+            exit_code=EXIT_OF_OUTCOME[verdict.outcome],
+        )

@@ -1,0 +1,42 @@
+"""The verb `mcp`: the commands as tools of the Model Context Protocol."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.shell.arguments import directory
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+
+_INSTRUCTIONS = """\
+A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
+Loop: next says where the search stands and whether to go on, diagnose what to try; change one thing in kernel.py,
+run_experiment judges and records it (sweep: the best of a grid of settings, tune: of a search), results shows all.
+evaluate judges without recording; diagnose, lines, whatif and hlo without a number are about what it judged last.
+xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin` or `source` says whether they are
+measured or simulated; the two are never compared. Where an answer is too long, `cut` says how to ask for the rest."""
+
+
+class Mcp(Verb):
+    group = "machine"
+    place = 40
+    line = "the commands as tools of the Model Context Protocol"
+    example = "mcp"
+    description = (
+        "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open contests, "
+        "captures and other files below the roots only, symbolic links resolved; those marked read-only write nothing."
+    )
+    examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
+
+    def configure(self, parser: Parser) -> None:
+        parser.many(
+            "--root DIR",
+            "open what lies below this folder; may be given again (default: the contest's folder)",
+            type=Path,
+        )
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.shell.mcp_server import serve
+
+        contest = directory(given.directory)
+        serve(contest, given.root or [contest], _INSTRUCTIONS)
+        return Outcome()

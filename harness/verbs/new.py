@@ -1,0 +1,47 @@
+"""The verb `new`: make another contest, with its own ledger."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.hardware import CHIPS
+from harness.loop.scaffold import templates
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+
+
+class New(Verb):
+    group = "loop"
+    place = 110
+    line = "make another contest, with its own ledger"
+    example = "new mine --like attention"
+    description = "Makes another contest, with its own ledger, and commits it."
+    hints_name_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("folder", type=Path, help="a new folder; it becomes a git repository if it lies in none")
+        parser.add_argument(
+            "--like",
+            default="attention",
+            complete=templates(),
+            help=f"what to start from (attention): {', '.join(templates())}",
+        )
+        parser.settings("NAME=VALUE", "rewrite this constant of prepare.py, of kernel.py, or of both")
+        parser.option(
+            "--from PACKAGE.MODULE:FUNCTION",
+            "a kernel.py that calls this function of an installed package; its options become constants",
+            dest="around",
+        )
+        parser.choice("--chip", [chip.name for chip in CHIPS], "the chip it is judged for")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.loop.new_contest import new
+        from harness.loop.settings import parse
+        from harness.render.progress import Progress
+
+        base = given.directory or Path.cwd()
+        settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
+        constants = tuple(parse(text) for text in settings)
+        with Progress(quiet=given.quiet) as progress:
+            done = new(base / given.folder, given.like, constants, progress, around=given.around)
+        return Outcome(text=lambda: "\n".join(done))

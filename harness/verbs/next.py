@@ -1,0 +1,42 @@
+"""The verb `next`: where the search stands, and whether to go on."""
+
+from argparse import Namespace
+
+from harness.records.search_state import SearchState
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+# Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
+_LIMIT = 50
+
+
+class Next(Verb):
+    group = "loop"
+    place = 10
+    line = "where the search stands, and whether to go on"
+    example = "next --json"
+    description = (
+        "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
+        "go on. Reads only; judges nothing."
+    )
+    is_watched = True
+    document = Document(4, SearchState)
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        from harness.loop.search_state import PLATEAU_ATTEMPTS
+
+        parser.option(
+            "--plateau N",
+            f"advise to stop after so many attempts without a win ({PLATEAU_ATTEMPTS})",
+            type=at_least(1),
+            default=PLATEAU_ATTEMPTS,
+        )
+        parser.option("--limit N", f"look into the newest N attempts only ({_LIMIT})", type=at_least(1), default=_LIMIT)
+        parser.json("the state as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.next_step import next_step
+
+        return next_step(given)

@@ -1,0 +1,32 @@
+"""The verb `pack`: put the files of attempts into one small file."""
+
+from argparse import Namespace
+
+from harness.records.stored import Packing
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Pack(Verb):
+    group = "machine"
+    place = 100
+    line = "put the files of attempts into one small file"
+    example = "pack"
+    description = (
+        "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints how "
+        "many bytes they took and take. Every verb reads attempts in both places. Nothing is committed."
+    )
+    document = Document(1, Packing)
+
+    def configure(self, parser: Parser) -> None:
+        parser.json("what was moved as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.ledger import packing
+        from harness.verbs.parts.ledgers import settled
+
+        ledger = settled(given)
+        with ledger.lock("pack"):
+            packed = packing.pack(ledger.place)
+        return Outcome(document=packed, text=lambda: packing.summary(packed), messages=packed.left)

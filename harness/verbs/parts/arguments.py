@@ -1,0 +1,84 @@
+"""Arguments that several verbs take, beside those of the shell."""
+
+from harness.hardware import CHIPS
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+
+
+def add_screening(parser: Parser) -> None:
+    """What sweep and tune take."""
+    parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+    parser.settings(
+        "NAME=VALUES",
+        "the values of this constant of kernel.py: 512,1024, 128..4096:pow2 or 8..64:8; one --set for each",
+    )
+    add_where(parser)
+    add_jobs(parser)
+    parser.chip("judge for this chip")
+    parser.choice(
+        "--on",
+        ["cpu", "tpu", "gpu", "simulated"],
+        "where the latency of the attempt comes from; a TPU's settings are screened in the simulator anyway",
+    )
+    parser.option("--expect 5%", "how much less time you expect of the best")
+    parser.flag("--again", "judge the best even if it was judged before")
+    parser.flag("--full", "print the whole report of the attempt")
+    parser.json("the settings' results as JSON")
+    parser.quiet()
+
+
+def add_seed(parser: Parser) -> None:
+    # As many as numpy takes.
+    parser.option(
+        "--seed N",
+        "of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
+        type=at_least(0, (1 << 32) - 1),
+        default=0,
+    )
+
+
+def add_where(parser: Parser) -> None:
+    parser.many(
+        "--where CONDITION",
+        "try only settings for which this holds, such as 'BKV %% BKV_COMPUTE == 0'; may be given more than once",
+    )
+
+
+def add_jobs(parser: Parser) -> None:
+    parser.option("--jobs N", "settings screened at a time (one for each core, at most 16)", type=at_least(1))
+    parser.option(
+        "--workers N",
+        "the same number with Ray: workers on this machine, or on the cluster of --ray",
+        type=at_least(1),
+    )
+    parser.option(
+        "--ray ADDRESS", "screen on this Ray cluster: HOST:PORT on one of its machines, ray://HOST:10001 elsewhere"
+    )
+
+
+def add_subject(parser: Parser) -> None:
+    parser.add_argument(
+        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
+    )
+    parser.chip("the chip that the dumps are for, or that kernel.py is judged for")
+    parser.member()
+    add_operands(parser)
+
+
+def add_operands(parser: Parser) -> None:
+    parser.many("--operand NAME=FILE.npy", "contents of an argument that the dumped program's control flow reads")
+
+
+def add_evaluation(parser: Parser) -> None:
+    """What an attempt and `judge` take."""
+    parser.chip(f"judge for this chip: {', '.join(chip.name for chip in CHIPS)}")
+    parser.add_argument(
+        "--on",
+        choices=["cpu", "tpu", "gpu", "simulated"],
+        help="where the latency comes from; without it the chip if it is here, else (for a TPU) the simulator. "
+        "cpu is for development and says nothing about a TPU or GPU",
+    )
+    parser.flag("--deep", "profile with TRACE_COMPUTE_AND_SYNC (on a device)")
+    parser.flag("--full", "print the whole report, not one screen")
+    parser.json("the record instead of the report")
+    parser.quiet()

@@ -1,0 +1,151 @@
+"""What verbs that make attempts say and ask: the text of an attempt, its hypothesis, what is expected of it."""
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+from harness.advice import hypotheses
+from harness.advice.kernel_changes import kinds_of_change
+from harness.candidate import Candidate
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger, history
+from harness.ledger.paths import place_of
+from harness.loop import attempt as ratchet
+from harness.loop import rescale
+from harness.loop.opponent import champion_fails
+from harness.loop.package_kernel import for_kernel
+from harness.records import Attempt, Evidence
+from harness.render import report_text
+from harness.render.progress import Progress
+from harness.shell.arguments import colour, command, say
+from harness.units import quantity
+from harness.verbs.parts.ledgers import with_packages
+
+
+def rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tuple[str, ...]:
+    """Times accepted attempts under today's key if that is new, so that the table keeps one scale; says what it did."""
+    if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
+        return ()
+    ledger = Ledger.open(contest.directory)
+    count = len(rescale.pending(ledger, contest, judged.attempt.key))
+    if not count:
+        return ()
+    say(
+        f"the timing key is new: {quantity(count, 'accepted kernel')} timed again, so that the table has one scale; "
+        "Ctrl-C is harmless"
+    )
+    with Progress(quiet=given.quiet or given.json) as progress, ledger.lock("rescale"):
+        return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
+
+
+def put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> str:
+    """Where the text of an attempt went whose kernel.py is the champion's again; "" where it stayed."""
+    attempt = judged.attempt
+    if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
+        return ""
+    if not contest.kernel_path.is_file() or contest.candidate() != Ledger.open(contest.directory).champion_candidate():
+        return ""
+    back = command(f"checkout {attempt.number}", given)
+    return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
+
+
+def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *, full: bool) -> str:
+    """The report of an attempt that has just ended, recorded or not; `given` is the folder as `-C` named it."""
+    attempt, report = judged.attempt, judged.report
+    words = friendly_words(contest, attempt)
+    attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
+    if judged.recorded:
+        recorded = history.candidate(place_of(contest.directory), attempt.number)
+        return report_text.report_text(
+            attempt,
+            report,
+            for_kernel(judged.advice, attempt.evidence, recorded),
+            judged.champion_report,
+            report_text.View(
+                files=with_packages(recorded, attempt.evidence),
+                full=full,
+                colour=colour(),
+                whole=command(f"show {attempt.number}", given),
+            ),
+        )
+    text = report_text.judge_text(
+        attempt.evidence,
+        report,
+        for_kernel(judged.advice, attempt.evidence, contest.candidate()),
+        attempt.verdict,
+        report_text.View(
+            files=with_packages(contest.candidate(), attempt.evidence),
+            full=full,
+            colour=colour(),
+            whole=command("judge --full", given),
+        ),
+    )
+    if judged.noted:
+        note = f"what was found is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
+        return f"{text}\n\nThe kernel is the champion's: {note}; it is no attempt, and the branch stays as it is."
+    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps it as a note."
+
+
+def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
+    """What may be said of how an experiment was made: its hypothesis, and whether it is one change; no verdict."""
+    if attempt.kind != "experiment" or attempt.champion is None:
+        return ()
+    words = [hypotheses.on_hypothesis(attempt.hypothesis)]
+    ledger = Ledger.open(contest.directory)
+    try:
+        old, new = (history.candidate(ledger.place, number) for number in (attempt.champion.attempt, attempt.number))
+    except RatchetError:
+        # A plain clone has not every kernel, and these are only words.
+        old = new = Candidate(text=b"")
+    words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
+    return tuple(sentence for sentence in words if sentence)
+
+
+def hypothesis_of(message: str) -> str:
+    """What follows `experiment:`. Raises UsageError `no-message`."""
+    if not message.startswith("experiment:"):
+        raise UsageError("no-message", f"expected a message that begins with `experiment:`, got {message!r}")
+    hypothesis = message.removeprefix("experiment:").strip()
+    if not hypothesis:
+        raise UsageError(
+            "no-message", "expected a hypothesis after `experiment:`, got nothing; say what you changed and why"
+        )
+    return hypothesis
+
+
+def expectation(text: str | None) -> float | None:
+    """`5%` (less time) or `x0.95` (new/old) -> 0.95. Raises UsageError `bad-expectation`, also for a bare number."""
+    if text is None:
+        return None
+    word = text.strip()
+    try:
+        if word.endswith("%"):
+            ratio = 1 - float(word.removesuffix("%")) / 100
+        elif word.startswith("x"):
+            ratio = float(word.removeprefix("x"))
+        else:
+            ratio = float("nan")
+    except ValueError:
+        ratio = float("nan")
+    if not 0 < ratio < 11:
+        raise UsageError(
+            "bad-expectation",
+            "expected --expect 5% (5 % less time; below 100 %) or --expect x0.95 (times the champion's time), "
+            f"got {text!r}",
+        )
+    return ratio
+
+
+def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
+    """What to do where what was judged and fails is the champion's own kernel.py."""
+    if evidence.failure is None:
+        return ()
+    try:
+        ledger = Ledger.open(contest.directory)
+        champion = ledger.champion()
+        is_champions = champion is not None and contest.candidate() == ledger.champion_candidate()
+    except RatchetError:
+        # `judge` works outside of a repository too, where there is no champion.
+        return ()
+    return champion_fails(champion, evidence) if champion is not None and is_champions else ()

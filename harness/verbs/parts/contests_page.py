@@ -1,0 +1,123 @@
+"""What `report --all` and `plot --all` show: every contest below a folder, from their ledgers."""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from git import Repo
+
+from harness.errors import RatchetError, UsageError
+from harness.files import write_atomically
+from harness.ledger import Ledger, git, history
+from harness.loop.scaffold import OPERATORS
+from harness.render.contests import ContestRow, Peer, contest_row
+from harness.render.page import Story, page
+from harness.render.page.contests import contests_page
+from harness.units import decimal, quantity
+from harness.verbs.parts.stories import story
+
+_PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown.
+
+    `untried` are the folders of contests without attempts.
+    """
+
+    rows: tuple[ContestRow, ...]
+    untried: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
+    """Writes the page of every contest beside `target`, which gets the page over them; says what was written."""
+
+    def keep(story: Story, name: str) -> None:
+        write_atomically(target.parent / name, page(story))
+
+    found = contests(folder, target.parent, peers(file_of_peers), keep, target.name)
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    untried = (f"no attempts yet: {', '.join(found.untried)}",) if found.untried else ()
+    data = contests_page(f"Contests of {folder.name}", made, found.rows, (*untried, *found.notes))
+    write_atomically(target, data)
+    wrote = f"wrote {target}: {quantity(len(found.rows), 'contest')}, {decimal(len(data), 'B')}"
+    return "; ".join([wrote, *untried, "their own pages lie beside it"])
+
+
+def contests(
+    folder: Path,
+    page_folder: Path,
+    known: dict[str, Peer],
+    keep: Callable[[Story, str], None] = lambda story, name: None,
+    taken: str = "",
+) -> Found:
+    """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
+
+    None of the pages is called `taken`.
+    Raises RatchetError `no-attempts` where no contest has any, and what opening the repository raises.
+    """
+    repository = git.open_repository(folder)
+    rows, untried, notes = [], [], []
+    for place in contest_folders(repository, folder):
+        try:
+            ledger = Ledger.open(git.root(repository) / place)
+            if not history.rows(ledger.place, 1)[0]:
+                if _is_contest(ledger.place.kernel_path.parent):
+                    untried.append(place or ".")
+                continue
+            told = story(ledger, page_folder)
+        except RatchetError as error:
+            notes.append(f"{place or '.'} is left out: {error}")
+            continue
+        # No contest's name ends so.
+        name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != taken else f"{ledger.place.name}+.html"
+        keep(told, name)
+        peer = known.get(place or ".")
+        rows.append(contest_row(ledger.place.name, place, quote(name), told.entries, told.champion, peer))
+        notes += [f"{place or '.'}: {note}" for note in told.notes]
+    if not rows:
+        raise RatchetError("no-attempts", f"expected contests with attempts in {folder} or below it, found none")
+    return Found(rows=tuple(rows), untried=tuple(untried), notes=tuple(notes))
+
+
+def _is_contest(folder: Path) -> bool:
+    """True unless it has no kernel.py, or lies among the templates of `new`."""
+    return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(OPERATORS)
+
+
+def contest_folders(repository: Repo, folder: Path) -> Iterator[str]:
+    """The folders of the repository that hold a contest, from its top; "" is the top itself."""
+    below = git.relative_path(repository, folder)
+    paths = git.tracked_paths(repository, [] if below == "." else [below])
+    for path in sorted(map(PurePosixPath, paths), key=lambda path: path.parent):
+        if path.name == "prepare.py":
+            yield "" if str(path.parent) == "." else str(path.parent)
+
+
+def peers(file: Path | None) -> dict[str, Peer]:
+    """The best peer of each contest by its folder ("." for the top), from tab-separated lines under a head.
+
+    Raises UsageError `bad-peers`.
+    """
+    if file is None:
+        return {}
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+        found = csv.DictReader(lines, delimiter="\t")
+        return {
+            line["contest"]: Peer(
+                name=line["peer"],
+                seconds=float(line["seconds"]),
+                ratio=float(line["ratio"]) if line["ratio"] else None,
+                note=line["note"],
+            )
+            for line in found
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        columns = ", ".join(_PEER_COLUMNS)
+        raise UsageError("bad-peers", f"expected {file} to hold lines of {columns}, by tabs: {error!r}") from error

@@ -1,0 +1,205 @@
+"""What `diagnose` says: what to try next, all findings, ranked, with their gains."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness import contest as contests
+from harness.advice import diagnose as diagnosing
+from harness.advice import dump_directory
+from harness.advice import report as reporting
+from harness.advice.edits import TriedEdits
+from harness.advice.whatif import answers
+from harness.candidate import Candidate
+from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip, chip
+from harness.ledger import history
+from harness.ledger.paths import place_of
+from harness.loop import edits
+from harness.loop.bench import Bench
+from harness.loop.package_kernel import for_kernel
+from harness.loop.suite_member import evidence_of
+from harness.records import Ceiling, Column, Edit, Evidence, Hint, Policy, Report, Row, Table
+from harness.records.whatif import Scale
+from harness.render.hints import diagnosis_text
+from harness.render.layout import terminal_width
+from harness.render.progress import Progress
+from harness.shell.arguments import colour, directory
+from harness.shell.tables import TablesDocument, figures
+from harness.shell.verb import Outcome
+from harness.units import change
+from harness.verbs.parts.judged import judged
+from harness.verbs.parts.ledgers import known_candidate, opened
+
+# What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
+_CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
+    ("memory", "transfers that take no time", Scale(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
+    ("MXU", "MXU x2", Scale(mxu=2.0)),
+)
+_TRIED = (
+    Column(name="edit", title="edit"),
+    Column(name="time_ratio", title="time, new/old", unit="ratio"),
+    Column(name="why", title="why there is none"),
+)
+_COLUMNS = (
+    Column(name="rule", title="rule"),
+    Column(name="gain_fraction", title="gain", unit="fraction"),
+    Column(name="gain_source", title="from"),
+    Column(name="kind", title="kind of change"),
+    Column(name="observation", title="observation"),
+    Column(name="suggestion", title="what to try"),
+    Column(name="because", title="the rule"),
+    Column(name="rule_source", title="its source"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found about one kernel; `notes` say what the gains rest on."""
+
+    name: str
+    report: Report
+    advice: tuple[Hint, ...]
+    notes: tuple[str, ...]
+    tried: tuple[TriedEdits, ...] = ()
+
+    @property
+    def edits(self) -> Table:
+        """The edits that were simulated, the fastest first."""
+        return Table(
+            name="edits",
+            title=f"advised edits of one constant, simulated: {self.name}, {self.report.chip}",
+            origin="simulated",
+            columns=_TRIED,
+            rows=tuple((one.words, one.time_ratio, one.why) for one in self.tried),
+            notes=("not checked for being right: that is an attempt's part",) if self.tried else (),
+            why_empty="" if self.tried else "no advised edit of one constant was simulated",
+        )
+
+    @property
+    def table(self) -> Table:
+        """The findings as a table, the most promising first."""
+        report = self.report
+        return Table(
+            name="findings",
+            title=f"what to try next: {self.name}, {report.chip}",
+            origin=report.source,
+            columns=_COLUMNS,
+            rows=tuple(
+                (h.rule, h.gain, h.gain_source, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
+                for h in self.advice
+            ),
+            notes=self.notes,
+            why_empty="" if self.advice else "no rule finds anything here",
+        )
+
+
+def diagnose(given: Namespace) -> Outcome:
+    if given.number is not None and given.chip is not None:
+        raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
+    found = _diagnosis(given)
+    return Outcome(
+        document=TablesDocument(command="diagnose", tables=figures([found.table, found.edits])),
+        text=lambda: diagnosis_text(found.name, found.report, found.advice, found.notes, terminal_width(), colour()),
+    )
+
+
+def _diagnosis(given: Namespace) -> Diagnosis:
+    """What was found about an attempt, or about kernel.py as it stands; of a suite at the member that is named.
+
+    Raises RatchetError `unknown-attempt`, UsageError `which-member`.
+    """
+    folder, number, member = directory(given.directory).resolve(), given.number, given.member
+    if number is None:
+        contest = contests.load(folder, given.chip)
+        contest.member(member)
+        evidence = judged(contest, given)
+        name, own, candidate = "kernel.py", contest.chip, contest.candidate()
+    else:
+        ledger = opened(folder)
+        evidence = history.attempt(ledger.place, number).evidence
+        name, own, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
+    evidence = evidence_of(evidence, member)
+    if member:
+        name += f" at {member}"
+    report = reporting.report(evidence, own)
+    ceilings, note = _ceilings(folder, evidence, own)
+    rows = _earlier(folder, number)
+    asked = diagnosing.edits(evidence, report, rows, ceilings)
+    tried, why = _tried(given, folder, number, evidence, candidate, asked) if asked else ((), "")
+    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, tried), evidence, candidate)
+    notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
+    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=tried)
+
+
+def _tried(
+    given: Namespace,
+    folder: Path,
+    number: int | None,
+    evidence: Evidence,
+    candidate: Candidate,
+    asked: Sequence[Edit],
+) -> tuple[tuple[TriedEdits, ...], str]:
+    """The advised edits of one constant, simulated; or why none was."""
+    without = "no advised edit was simulated: "
+    own = chip(evidence.chip)
+    if given.no_edits:
+        return (), f"{without}--no-edits"
+    if own.platform != "tpu":
+        return (), f"{without}there is no simulator of {own.name}"
+    if given.member:
+        return (), f"{without}those of a suite's members are not"
+    try:
+        contest = contests.load(folder, own.name)
+    except RatchetError:
+        # An attempt's record is read where its contest is no more.
+        return (), f"{without}the contest cannot be loaded"
+    if number is not None and history.attempt(place_of(folder), number).key.timed != contest.key("simulated").timed:
+        return (), f"{without}attempt {number} was judged under another key"
+    if given.only_reads:
+        return (), f"{without}this only reads"
+    with Bench(contest=contest).held("diagnose"), Progress(quiet=given.quiet or given.json) as progress:
+        tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
+    return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
+
+
+def _of_edits(tried: Sequence[TriedEdits], why: str) -> tuple[str, ...]:
+    """What every simulated edit came to, in a sentence; else why there is none."""
+    if not tried:
+        return (why,) if why else ()
+    told = [
+        f"{one.words}: {one.why.partition(':')[0] if one.time_ratio is None else change(one.time_ratio)}"
+        for one in tried
+    ]
+    return (f"simulated edits, not checked for being right: {', '.join(told)}",)
+
+
+def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
+    """The attempts before `number`, all of them for kernel.py as it stands; none where there is no ledger yet."""
+    try:
+        rows, _ = history.rows(place_of(folder))
+    except RatchetError:
+        return ()
+    return tuple(row for row in rows if number is None or row.number < number)
+
+
+def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceiling, ...], str]:
+    """What the schedule would take without the cost of each resource, and a sentence on whether that is known."""
+    without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
+    if own.platform != "tpu" or evidence.dump_directory is None:
+        return (), f"{without}there is no schedule"
+    dumps = dump_directory.of(evidence, folder)
+    if dumps is None:
+        return (), f"{without}its schedule is not on this machine"
+    scales = tuple(scale for _, _, scale in _CEILINGS)
+    real, found = answers(dump_directory.read(dumps, own, len(scales) + 1), own, scales)
+    if not found:
+        return (), f"{without}{real.unknown[0] if real.unknown else 'the schedule has no latency'}"
+    ceilings = tuple(
+        Ceiling(resource=resource, time_ratio=min(1.0, answer.time_ratio), words=words)
+        for (resource, words, _), answer in zip(_CEILINGS, found, strict=True)
+    )
+    said = ", ".join(f"{c.words}: {1 - c.time_ratio:.1%} less time" for c in ceilings)
+    return ceilings, f"simulated what-ifs that bound gains: {said}"

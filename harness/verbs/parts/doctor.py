@@ -1,0 +1,113 @@
+"""What `doctor` says: whether this machine is fit, and the checklist of a user's program."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import contest as contests
+from harness.contest import PACKAGE, Contest
+from harness.errors import RatchetError
+from harness.ledger import Ledger
+from harness.loop import machine_check, status
+from harness.records import Table
+from harness.records.doctor import Line
+from harness.render.progress import Progress
+from harness.sandbox import confinement, environment
+from harness.shell.arguments import directory
+from harness.shell.tables import outcome_of
+from harness.shell.verb import Outcome
+from harness.units import quantity
+from harness.workbench.capture import program_run
+from harness.workbench.doctor import devices, findings, program
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.places import resolve
+from harness.workbench.profiles.steps import idle_in_steps
+from harness.workbench.profiles.utilization import utilization
+
+_LOCK = "ratchet/lock"
+
+
+def doctor(given: Namespace) -> Outcome:
+    folder = directory(given.directory).resolve()
+    with Progress(quiet=given.quiet or given.json) as progress:
+        if given.module:
+            found: tuple[Table, ...] = _program(given.module, given.limit, given.capture, folder, progress)
+            ill = False
+        else:
+            table, ill = machine_check.table(tuple(_machine(folder, progress)))
+            found = (table,)
+    shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in found]
+    return outcome_of("doctor", found, shown, exit_code=1 if ill else 0)
+
+
+def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:
+    seen = program.InUse() if capture is None else _in_use(capture, folder)
+    progress("run", "start", 0.0)
+    run = program_run.program_run(module, limit)
+    progress("run", "done", run.total_seconds)
+    return program.checklist(run, Path(module).name, seen)
+
+
+def _in_use(capture: str, folder: Path) -> program.InUse:
+    """MXU and HBM in use, of the module that ran longest in the capture; the idle share of its steps."""
+    read = reading.read(resolve(capture, folder).paths)
+    idle = idle_in_steps(read)
+    table = utilization(read)[0]
+    if not table.rows:
+        return program.InUse(idle=idle)
+    names = [column.name for column in table.columns]
+    longest = max(table.rows, key=lambda row: row[names.index("seconds")] or 0.0)
+    tc, hbm = (longest[names.index(name)] for name in ("tc_fraction", "hbm_fraction"))
+    return program.InUse(
+        tc=tc if isinstance(tc, float) else None, hbm=hbm if isinstance(hbm, float) else None, idle=idle
+    )
+
+
+def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
+    found = environment.environment()
+    yield from machine_check.software(found, PACKAGE.parent / "requirements.lock")
+    contest, why = _contest(folder)
+    progress("devices", "start", 0.0)
+    kinds, failure = devices.seen()
+    progress("devices", "done", 0.0)
+    yield from machine_check.devices(kinds, failure, contest.chip if contest else None)
+    yield from machine_check.room(folder)
+    yield from machine_check.isolation(confinement.offered(True))
+    yield machine_check.browser()
+    yield from machine_check.repository(folder, _LOCK)
+    yield from _ledger(contest, why)
+
+
+def _contest(folder: Path) -> tuple[Contest | None, str]:
+    try:
+        return contests.load(folder), ""
+    except RatchetError as error:
+        return None, str(error)
+
+
+def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
+    """The state of the log. An attempt that was ended is left as it is: a doctor looks, and mends nothing."""
+    if contest is None:
+        yield from machine_check.log(None, (why,))
+        return
+    try:
+        if Ledger.open(contest.directory).is_unfinished():
+            yield from machine_check.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
+            return
+        found = status.status(contest)
+    except RatchetError as error:
+        yield from machine_check.log(None, (str(error),))
+        return
+    yield from machine_check.log(found.log, found.messages)
+    if found.dirty_judge_files:
+        yield Line(
+            what="judge", value=f"differs from HEAD in {quantity(len(found.dirty_judge_files), 'file')}", state="note",
+            remedy="Attempts are refused until they are committed or put back",
+        )  # fmt: skip
+
+
+def _with_remedies(table: Table) -> Table:
+    """What to do stands below the machine's table, whole."""
+    if table.name != "machine":
+        return table
+    return machine_check.for_people(table)

@@ -1,0 +1,270 @@
+"""What `ci` does: judge what a change does to every contest of a repository, and say it in each form that is asked."""
+
+import gzip
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from harness.advice import dump_directory
+from harness.advice import report as reporting
+from harness.advice.comparison import ComparedSide
+from harness.advice.timeline import timeline
+from harness.contest import PACKAGE, Contest
+from harness.errors import RatchetError, UsageError
+from harness.files import cache_directory, write_atomically
+from harness.hardware import chip
+from harness.judge.evaluate.evaluation import environment
+from harness.judge.key import key_digest
+from harness.ledger import git
+from harness.ledger.bulk_read import Held
+from harness.ledger.codec import valid_json
+from harness.ledger.diff import unified
+from harness.ledger.git import index
+from harness.loop import gate as gating
+from harness.records import Attempt, Champion, Evidence, Policy, ScaledRow, Verdict
+from harness.records import Outcome as Ruling
+from harness.records.gate import Gate, Gated, GateOutcome
+from harness.render import gate as rendering
+from harness.render.layout import clean, terminal_width
+from harness.render.page import Story, page
+from harness.render.progress import Progress
+from harness.render.series import Entry
+from harness.render.traces.perfetto import trace_json
+from harness.shell.arguments import directory
+from harness.shell.verb import Outcome
+from harness.verbs.parts.entries import entry_of, kept_lanes
+
+# What the locks have another compiler for, by whether this Python is 3.12 or newer.
+_OTHER = {False: "3.12", True: "3.11"}
+# What a page of attempts calls each outcome of a change.
+_ON_THE_PAGE: dict[GateOutcome, Ruling] = {
+    "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
+    "faster": "accept", "new": "accept",
+}  # fmt: skip
+# Steps of a grid that a timeline shows bundle by bundle.
+_STEPS = 2
+
+
+def ci(given: Namespace, fails: frozenset[str]) -> Outcome:
+    """The gate, which the outcomes `fails` fail. Raises RatchetError."""
+    try:
+        return _judged(given, fails)
+    except RatchetError as error:
+        if not given.annotations:
+            raise
+        raise type(error)(error.kind, rendering.unobeyed(str(error))) from error
+
+
+def _judged(given: Namespace, fails: frozenset[str]) -> Outcome:
+    if not 0 < given.threshold < 100:
+        raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
+    if given.annotations and given.json:
+        raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is no JSON")
+    if given.out is not None and given.out.exists() and not given.out.is_dir():
+        raise UsageError("usage", f"expected --out to name a folder, got {given.out}, which is a file")
+    folder = directory(given.directory).resolve()
+    change = gating.change(folder, given.base, given.head)
+    below = git.relative_path(change.repository, folder)
+    found: list[Gated] = []
+    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, Progress(quiet=given.quiet or given.json) as progress:
+
+        def told(stage: str, state: str, taken: float) -> None:
+            # A runner reads what is printed there too.
+            progress(rendering.unobeyed(stage) if given.annotations else stage, state, taken)
+
+        touched = dict(gating.touched(change, "" if below == "." else below))
+        origins = gating.moved(change, tuple(touched), Path(scratch) / "moved")
+        for place, (contest, changed) in enumerate(touched.items()):
+            if contest in origins.values():
+                continue
+            # Compilers and their options need not take every name that git does.
+            name = Path(contest).name if contest.isprintable() else ""
+            into = Path(scratch) / str(place) / (name or "contest")
+            judged = gating.judge(
+                change, contest, changed, into, given.threshold / 100, told, origin=origins.get(contest)
+            )
+            found.append(judged.gated)
+            if given.out is not None:
+                _keep(judged, _inside(given.out, contest))
+    gate = Gate(
+        base=change.base, head=change.head, compiler=_compiler(), threshold=given.threshold / 100, contests=tuple(found)
+    )
+    if given.compilers == "both":
+        gate = replace(gate, other=_under_the_other(given, folder))
+    if given.out is not None:
+        write_atomically(given.out / "benchmark.json", valid_json(_history(gate)).encode())
+    if given.markdown is not None:
+        _append(given.markdown, rendering.markdown(gate))
+    return Outcome(
+        document=gate,
+        text=lambda: (rendering.workflow_text if given.annotations else rendering.gate_text)(gate, terminal_width()),
+        exit_code=_exit_code(gate, fails),
+        messages=tuple(_sentences(given, change, folder, _exit_code(gate, fails))),
+    )
+
+
+def _sentences(given: Namespace, change: gating.Change, folder: Path, code: int) -> Iterator[str]:
+    """What was not judged, what was written, and whether the gate fails."""
+    edited = [path for path in index.changed_paths(change.repository, [folder]) if path.endswith(".py")]
+    if given.head == "HEAD" and edited:
+        shown = ", ".join(rendering.unobeyed(clean(path)) for path in edited[:3]) + (", ..." if edited[3:] else "")
+        yield f"not committed, so not judged: {shown}"
+    if given.out is not None:
+        yield f"wrote {given.out}: reports, timelines and benchmark.json"
+    if given.markdown is not None:
+        yield f"added a summary to {given.markdown}"
+    yield f"the gate {'passes' if code == 0 else 'fails'}: exit code {code} (--fail-on {given.fail_on})"
+
+
+def _under_the_other(given: Namespace, folder: Path) -> Gate:
+    """The same under the compiler that is locked for the other Python. Raises RatchetError."""
+    script, python = PACKAGE.parent / "ratchet.sh", _OTHER[sys.version_info[:2] >= (3, 12)]
+    cache = cache_directory()
+    if not script.is_file() or cache is None:
+        raise RatchetError("one-compiler", "--compilers both needs a clone of the ratchet, and a home for its cache")
+    words = ("--base", given.base, "--head", given.head, "--threshold", str(given.threshold), "--fail-on", "nothing")
+    done = subprocess.run(
+        [script, "--python", python, "ci", "-C", folder, *words, "--json", *(["--quiet"] if given.quiet else [])],
+        env=os.environ | {"RATCHET_ENVIRONMENT": str(cache / f"environment-{python}")},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        return msgspec.json.decode(done.stdout, type=Gate)
+    except msgspec.DecodeError as error:
+        raise RatchetError(
+            "one-compiler", f"the ratchet under Python {python} said nothing to read; see above"
+        ) from error
+
+
+def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
+    every = (gate, gate.other) if gate.other else (gate,)
+    outcomes = {one.outcome for under in every for one in under.contests} & fails
+    if outcomes & {"wrong", "slower", "removed"}:
+        return 1
+    return 3 if outcomes else 0
+
+
+def _compiler() -> str:
+    here = environment()
+    return f"jax {here.jax}, libtpu {here.libtpu or 'none'}"
+
+
+def _append(path: Path, text: str) -> None:
+    """Behind what is there: a workflow's summary has a file for all of its steps."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def _history(gate: Gate) -> list[dict[str, object]]:
+    """A list of figures, less is better, as charts of a benchmark's history read them."""
+    found: list[dict[str, object]] = []
+    for one in gate.contests:
+        if one.outcome == "wrong":
+            # How long a wrong answer takes is no figure to be proud of.
+            continue
+        programs = one.comparison.programs if one.comparison else ()
+        times = [(program.name, program.after_seconds) for program in programs] or [("", one.seconds)]
+        for member, seconds in times:
+            if seconds is not None:
+                name = " ".join(part for part in (one.contest or ".", member) if part)
+                found.append({"name": name, "unit": "us", "value": 1e6 * seconds, "extra": f"simulated {one.chip}"})
+    return found
+
+
+# --- files beside the answer ---------------------------------------------------------------------
+
+
+def _inside(out: Path, contest: str) -> Path:
+    """Where the files of a contest go. Raises RatchetError `outside`: `out` may hold links that came with a change."""
+    into = out / contest
+    if not into.resolve().is_relative_to(out.resolve()):
+        raise RatchetError(
+            "outside", f"expected a folder in {out}, got {into}, which a link leads out of it: remove it"
+        )
+    return into
+
+
+def _keep(judged: gating.Judged, into: Path) -> None:
+    """The page of both sides, and a timeline of each, in `into`."""
+    if judged.contest is None or judged.after is None:
+        return
+    sides = [(name, side) for name, side in (("before", judged.before), ("after", judged.after)) if side is not None]
+    for name, side in sides:
+        for member, evidence in side.evidence.programs:
+            trace = _timeline(judged.contest, evidence, f"{name} {member}".strip())
+            if trace is not None:
+                write_atomically(into / f"{'-'.join(filter(None, (name, member)))}.trace.json.gz", trace)
+    write_atomically(into / "report.html", _page(judged.contest, judged.gated, [side for _, side in sides], into))
+
+
+def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
+    """Its trace for Perfetto; None where there is no schedule, or it cannot be executed."""
+    dumps = dump_directory.of(evidence, contest.directory)
+    if dumps is None or evidence.simulation is None or evidence.simulation.seconds is None:
+        return None
+    target = chip(evidence.chip)
+    try:
+        found = timeline(
+            dump_directory.read(dumps, target, 2), target, steps_shown=_STEPS,
+            deadline_seconds=dump_directory.deadline_seconds(dumps),
+        )  # fmt: skip
+    except RatchetError:
+        return None
+    return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
+
+
+def _page(contest: Contest, gated: Gated, sides: list[ComparedSide], into: Path) -> bytes:
+    """Both as attempts of one page, the change judged against the base."""
+    base = sides[0] if len(sides) > 1 else None
+    entries: list[Entry] = []
+    for place, side in enumerate(sides, 1):
+        held = _held(contest, gated, place, side, base)
+        entry = entry_of(str(place), ScaledRow(row=held.row, then=held.row), held, entries, into, into)
+        trace = f"{'before' if side is base else 'after'}.trace.json.gz"
+        entries.append(
+            replace(entry, timeline=trace if (into / trace).is_file() else "", lanes=kept_lanes(into / trace))
+        )
+    story = Story(
+        contest=gated.contest or ".",
+        branch=f"{sides[0].name} → {sides[-1].name}",
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        entries=tuple(entries),
+        champion="1",
+    )
+    return page(story)
+
+
+def _held(contest: Contest, gated: Gated, number: int, side: ComparedSide, base: ComparedSide | None) -> Held:
+    is_base = side is base
+    champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
+    key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
+    attempt = Attempt(
+        number=number, contest=gated.contest, hypothesis="the base" if is_base else f"the change: {gated.reason}",
+        started=now, finished=now, judged_against=base.name if base else "", kernel_sha256=side.candidate.sha256,
+        key=key, policy=Policy(), evidence=side.evidence, champion=champion,
+        verdict=_verdict(gated, side.evidence, is_base=is_base),
+        diff="" if champion is None or base is None else unified(base.candidate.text, side.candidate.text),
+    )  # fmt: skip
+    report = reporting.report(side.evidence, contest.chip)
+    return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, candidate=side.candidate)
+
+
+def _verdict(gated: Gated, evidence: Evidence, *, is_base: bool) -> Verdict:
+    """What the gate found, in the words of a page of attempts."""
+    if is_base:
+        outcome: Ruling = "failed" if evidence.failure else "accept"
+        return Verdict(outcome=outcome, reasons=("the base of the change",), failure=evidence.failure)
+    ratio = gated.comparison.programs[0].time_ratio if gated.comparison else None
+    return Verdict(
+        outcome=_ON_THE_PAGE[gated.outcome], reasons=(f"{gated.outcome}: {gated.reason}",), time_ratio=ratio,
+        failure=evidence.failure,
+    )  # fmt: skip

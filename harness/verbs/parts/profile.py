@@ -1,0 +1,177 @@
+"""What `profile` does: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
+
+import secrets
+from argparse import Namespace
+from pathlib import Path
+
+from harness import contest as contests
+from harness.candidate import Candidate
+from harness.contest import Contest
+from harness.errors import UsageError
+from harness.judge.evaluate.timing import device
+from harness.loop.exported import exported
+from harness.records import Column, Policy, Row, Table
+from harness.records.table import Origin
+from harness.render.progress import Progress
+from harness.sandbox.profiles import TraceMode
+from harness.shell.arguments import command, directory, say
+from harness.shell.tables import outcome_of
+from harness.shell.verb import Outcome
+from harness.verbs.parts.ledgers import rows_of, tidy
+from harness.workbench.capture import capturing, profile_server
+from harness.workbench.capture.capturing import CapturedKernel
+from harness.workbench.capture.messages import CaptureReply
+from harness.workbench.profiles import pruning, remote
+
+_MODE: TraceMode = "TRACE_COMPUTE"
+_LISTENS_BEYOND_LOOPBACK = (
+    "JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers nothing else: "
+    "whoever reaches the port can capture what runs here"
+)
+
+
+def profile(given: Namespace) -> Outcome:
+    if given.serve is not None and given.snapshots is not None:
+        raise UsageError("usage", "--snapshots starts a server of its own: leave --serve out")
+    if not 0 < given.every < float("inf"):
+        raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {given.every}")
+    contest = contests.load(directory(given.directory).resolve(), given.chip)
+    kernel = _kernel(contest, given.on, given.member)
+    if given.mode is not None and kernel.device != "tpu":
+        say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
+    rows = rows_of(contest.directory)
+    found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
+    tidy(contest.directory)
+    return outcome_of("profile", found) if found else Outcome()
+
+
+def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKernel:
+    """kernel.py as it stands, on the chip if it is here, else on the CPU."""
+    member, source = contest.member(name), device.source(contest.chip, on)
+    if source == "simulated":
+        say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
+        source = "measured cpu"
+    return CapturedKernel(
+        contest=contest.directory,
+        candidate=contest.candidate(),
+        problem=member.problem,
+        function=member.function,
+        chip=contest.chip,
+        source=source,
+        policy=Policy(),
+    )
+
+
+def session_label(candidate: Candidate, rows: tuple[Row, ...], what: str) -> str:
+    """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
+    sha256 = candidate.sha256
+    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
+    return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
+
+
+def _captured(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    if given.snapshots is not None:
+        return _snapshots(kernel, given, rows)
+    label = session_label(kernel.candidate, rows, "profile")
+    with (
+        pruning.in_use(kernel.profiles),
+        Progress(quiet=given.quiet or given.json) as progress,
+        exported(kernel, given.warmup, progress) as program,
+    ):
+        reply, text = capturing.capture(program, label=label, mode=given.mode or _MODE, calls=given.calls)
+    return (_calls(reply, program.title, text, kernel, given.directory),)
+
+
+def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, given: Path | None) -> Table:
+    overview = command(f"xprof overview {Path(reply.profile).parent.name}", given)
+    on_device: tuple[float | None, ...] = reply.device_seconds
+    if len(on_device) != len(reply.host_seconds):
+        on_device = (None,) * len(reply.host_seconds)
+    shape: tuple[str, ...] = ()
+    if kernel.device == "cpu" and title != kernel.problem.statement().title:
+        shape = (f"On the CPU it ran at a reduced shape: {title}.",)
+    return Table(
+        name="calls",
+        title=f"captured calls on {reply.device_kind}",
+        origin=_origin(kernel),
+        columns=(
+            Column(name="call", title="call", unit="count"),
+            Column(name="host_seconds", title="on the host", unit="s"),
+            Column(name="device_seconds", title="on the device", unit="s"),
+        ),
+        rows=tuple(
+            (number, host, device)
+            for number, (host, device) in enumerate(zip(reply.host_seconds, on_device, strict=True))
+        ),
+        notes=(
+            *shape,
+            f"Capture: {reply.profile}",
+            f"HLO:     {text}",
+            f"Look at it: {overview}   or   xprof --port={remote.PORT} {kernel.profiles}",
+        ),
+    )
+
+
+def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    label = session_label(kernel.candidate, rows, "snapshot")
+    taken: list[tuple[int, str]] = []
+    say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
+    with (
+        Progress(quiet=given.quiet or given.json) as progress,
+        exported(kernel, given.warmup, progress) as program,
+        profile_server.serving(program, profile_server.free_port()) as served,
+    ):
+        for files in profile_server.snapshots(
+            served, given.snapshots, given.every, lambda _: f"{label}-{secrets.token_hex(4)}"
+        ):
+            taken += [(len(taken), str(file)) for file in files]
+    return (
+        Table(
+            name="snapshots",
+            title=f"snapshots of the running kernel on {served.reply.device_kind}",
+            origin=_origin(kernel),
+            columns=(
+                Column(name="snapshot", title="snapshot", unit="count"),
+                Column(name="profile", title="capture"),
+            ),
+            rows=tuple(taken),
+            notes=(f"Look at the newest: {command('xprof overview', given.directory)}",),
+        ),
+    )
+
+
+def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    """Runs kernel.py until Ctrl-C; nothing is left to print then."""
+    # Before the kernel is traced, which takes longer.
+    profile_server.require_free(given.serve)
+    with (
+        Progress(quiet=given.quiet or given.json) as progress,
+        exported(kernel, given.warmup, progress) as program,
+        profile_server.serving(program, given.serve) as served,
+    ):
+        try:
+            print(_how_to_capture(served, kernel, given.directory), flush=True)
+            served.wait()
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+    return ()
+
+
+def _how_to_capture(served: profile_server.Served, kernel: CapturedKernel, given: Path | None) -> str:
+    port = served.address.rpartition(":")[2]
+    return "\n".join(
+        (
+            f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
+            f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
+            f"  from XProf's page: {command('serve', given)}, and there CAPTURE PROFILE, {served.address}",
+            f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
+            "--no_perfetto_link",
+            f"  warning: {_LISTENS_BEYOND_LOOPBACK}",
+            "Ctrl-C ends it.",
+        )
+    )
+
+
+def _origin(kernel: CapturedKernel) -> Origin:
+    assert kernel.source != "simulated"
+    return kernel.source

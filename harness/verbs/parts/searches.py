@@ -1,0 +1,68 @@
+"""Settings screened, all of a grid or those that a search asks for, and the best judged as one attempt."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from harness import contest as contests
+from harness.contest import Contest
+from harness.errors import UsageError
+from harness.loop import expected, ray_cluster, screening, search_space
+from harness.loop import sweep as sweeping
+from harness.loop.bench import Bench
+from harness.loop.options import Options
+from harness.loop.screening import Places
+from harness.loop.search import Search
+from harness.render.layout import terminal_width
+from harness.render.progress import Progress
+from harness.render.sweep import sweep_text
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour, directory, say
+from harness.shell.verb import Outcome
+from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of
+
+
+@contextmanager
+def places_of(given: Namespace) -> Iterator[Places]:
+    """Where settings are screened: in processes of this machine (`--jobs`), else by Ray (`--workers`, `--ray`)."""
+    if given.workers is None and given.ray is None:
+        yield screening.local(given.jobs)
+        return
+    if given.jobs is not None:
+        raise UsageError("usage", "expected --jobs (processes of this machine), or --workers and --ray, got both")
+    with ray_cluster.connected(given.ray, given.workers, say) as places:
+        yield places
+
+
+def searched(
+    given: Namespace, parameters: search_space.Grid, begin: Callable[[Contest], Search], count: int
+) -> Outcome:
+    """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt."""
+    hypothesis = hypothesis_of(given.message)
+    contest = contests.load(directory(given.directory), given.chip)
+    options = Options(expected_time_ratio=expectation(given.expect), again=given.again)
+    if contest.chip.platform != "tpu" and (given.workers or given.ray):
+        raise UsageError(
+            "usage",
+            f"--workers and --ray screen in the simulator of TPUs; settings for {contest.chip.name} are timed "
+            "here, one by one",
+        )
+    with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
+        guess = expected.of_screening(expected.of(contest), count, places.count)
+        progress.expect(guess.stages, guess.total_seconds, guess.attempts)
+        bench = Bench(contest=contest, progress=progress, on=given.on)
+        wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
+        found = sweeping.sweep(bench, hypothesis, wanted, options, say)
+    judged = found.judged
+
+    def text() -> str:
+        grid = sweep_text(found.swept, terminal_width(), colour())
+        return (
+            grid if judged is None else f"{grid}\n\n{attempt_text(contest, judged, given.directory, full=given.full)}"
+        )
+
+    return Outcome(
+        document=found.swept,
+        text=text,
+        exit_code=1 if judged is None else EXIT_OF_OUTCOME[judged.attempt.verdict.outcome],
+        messages=judged.messages if judged else (),
+    )

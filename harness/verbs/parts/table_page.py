@@ -1,0 +1,79 @@
+"""The page of a table that `table` filled: from the rows kept in its folder."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.judge.verdict import compare_simulated
+from harness.loop.search_space import words
+from harness.loop.tuning_table import formats
+from harness.loop.tuning_table.row import Row, rows_in
+from harness.records import Sweep
+from harness.render.page.search import Searched, values_tried
+from harness.render.page.tuned import Tuned, TunedRow, tuned_page
+from harness.units import quantity, seconds
+from harness.verbs.parts.tuned_table import checks, overview
+
+
+def page_of(folder: Path) -> tuple[bytes, str]:
+    """The page of the table in `folder`, and what it holds in words. Raises RatchetError `no-rows`."""
+    kept = rows_in(folder)
+    # The newest of each shape, as in the table itself, in the order in which they were first made.
+    digests = {row.kernel: row.kernel_digest for row in kept}
+    newest = {(row.kernel, row.chip, row.parameters): row for row in kept if row.kernel_digest == digests[row.kernel]}
+    has_many = len({row.kernel for row in newest.values()}) > 1
+    # Shapes of two kernels may have one name.
+    rows = tuple(replace(row, shape=f"{row.kernel}, {row.shape}") if has_many else row for row in newest.values())
+    if not rows:
+        said = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"
+        raise RatchetError("no-rows", f"{said}: ./ratchet.sh table --kernel ... --shapes ... --out DIR fills one")
+    tuned = Tuned(
+        table=overview(rows),
+        rows=tuple(_row(row) for row in rows),
+        provenance=formats.provenance(rows),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    others = len({(row.kernel, row.chip, row.parameters) for row in kept} - newest.keys())
+    left_out = f", {others} of an earlier kernel or judge left out" if others else ""
+    return tuned_page(tuned), f"{quantity(len(rows), 'row')}{left_out}"
+
+
+def _row(row: Row) -> TunedRow:
+    return TunedRow(
+        shape=row.shape, chip=row.chip, ratio=row.fallback_ratio, is_certain=row.is_certain, is_entry=row.is_entry,
+        facts=_facts(row), searched=_searched(row),
+    )  # fmt: skip
+
+
+def _facts(row: Row) -> tuple[tuple[str, str], ...]:
+    """What the overview has no column for."""
+    fallback = seconds(row.fallback_seconds) if row.fallback_seconds is not None else row.fallback_failure
+    facts = [
+        ("problem", f"{row.operation}: " + ", ".join(f"{name} {value}" for name, value in row.parameters)),
+        ("best", f"{words(row.settings)}: {checks(row)}" if row.settings is not None else row.failure),
+        ("unchecked", row.unchecked),
+        ("fallback", f"{words(row.fallback)}: {fallback}"),
+        ("kernel", row.kernel),
+        ("compiler", row.compiler),
+        ("finished", row.finished),
+    ]
+    return tuple((name, text) for name, text in facts if text)
+
+
+def _searched(row: Row) -> Searched | None:
+    if not row.trials:
+        return None
+    return Searched(
+        sweep=Sweep(
+            parameters=values_tried(row.trials), source="simulated", chip=row.chip, screened=row.trials,
+            refused=row.refused, looked_at=row.looked_at,
+        ),
+        best=row.settings,
+        came=f": {checks(row)}",
+        possible=row.possible,
+        possible_words="that are possible",
+        deviations=compare_simulated.deviations(row.looked_at),
+        level=None if row.fallback_seconds is None else ("the fallback", row.fallback_seconds),
+        also=(row.fallback, "the fallback"),
+    )  # fmt: skip

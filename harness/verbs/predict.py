@@ -1,0 +1,64 @@
+"""The verb `predict`: the time of a matmul or a collective from shapes and chip."""
+
+from argparse import Namespace
+
+from harness import chips
+from harness.hardware import DEFAULT_CHIP
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+
+_PREDICTABLE = ("matmul", "collective", "memory", "shapes")
+
+
+class Predict(Verb):
+    group = "profile"
+    place = 80
+    line = "the time of a matmul or a collective from shapes and chip"
+    example = "predict matmul X[8192,8192] W[8192,8192]"
+    description = (
+        "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
+    )
+    examples = (
+        "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8; "
+        "ratchet.sh predict memory --batch 8 --seq 4096 --layers 32 --d-model 4096 --remat"
+    )
+    is_watched = True
+    document = TABLES
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        parser.choice("what", _PREDICTABLE, "what to predict")
+        parser.add_argument(
+            "arrays", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
+        )
+        parser.option("--dtype", "type of arrays that name none (bf16)")
+        parser.chip(f"{', '.join(chips.names())} ({DEFAULT_CHIP})")
+        parser.add_argument("--devices", "--chips", type=at_least(1), metavar="N", help="how many (1, or the mesh)")
+        parser.option("--mesh A=N,B=M", "the sizes of the axes that arrays name")
+        parser.option("--einsum ab,bc->ac", "which dimensions belong together")
+        parser.option("--bytes 128MiB", "the whole array of a collective")
+        parser.option("--shape ARRAY", "the same as a shape")
+        parser.option("--axis N[,M]", "devices along the axis or axes taking part")
+        parser.option("--groups REPLICA_GROUPS", "the axis from a collective's HLO")
+        parser.option("--parameters 7e9", "how many the model has")
+        for name, text in (
+            ("batch", "sequences in a batch, for activations"),
+            ("seq", "tokens in a sequence"),
+            ("layers", "layers of a transformer"),
+            ("d-model", "width of the model"),
+            ("d-ff", "the MLP's width (4 x d-model)"),
+            ("heads", "heads of an attention that keeps its scores (without: a kernel that keeps none)"),
+            ("vocab", "size of the vocabulary, for the logits"),
+        ):
+            parser.option(f"--{name} N", text, type=at_least(1))
+        parser.add_argument("--remat", action="store_const", const=True, help="layers are recomputed (jax.checkpoint)")
+        parser.option("--peak FLOP/s", "instead of the chip's, a device")
+        parser.option("--bandwidth B/s", "instead of the chip's: HBM's, or a ring's in both directions")
+        parser.json("the tables as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.predict import predict
+
+        return predict(given)

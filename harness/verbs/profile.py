@@ -1,0 +1,56 @@
+"""The verb `profile`: capture kernel.py on its own, for XProf."""
+
+from argparse import Namespace
+
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
+
+_SERVER_PORT = 9999
+
+
+class Profile(Verb):
+    group = "profile"
+    place = 40
+    line = "capture kernel.py on its own, for XProf"
+    example = "profile --calls 3"
+    description = (
+        "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
+        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
+        f"there {pruning.RULE}."
+    )
+    examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
+    document = TABLES
+
+    def configure(self, parser: Parser) -> None:
+        from harness.sandbox.profiles import TRACE_MODES
+
+        parser.chip("the chip that kernel.py is for (default: the contest's)")
+        parser.member()
+        parser.choice(
+            "--on",
+            ["cpu", "tpu", "gpu"],
+            "where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
+        )
+        parser.choice("--mode", TRACE_MODES, "what a TPU records (TRACE_COMPUTE); without effect elsewhere")
+        parser.option("--calls N", "calls in the capture (3)", type=at_least(1), default=3)
+        parser.option("--warmup N", "calls before it (5)", type=at_least(1), default=5)
+        parser.option(
+            "--serve PORT",
+            f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({_SERVER_PORT})",
+            type=int,
+            nargs="?",
+            const=_SERVER_PORT,
+        )
+        parser.option("--snapshots N", "N snapshots of the running kernel", type=at_least(1))
+        parser.option("--every S", "seconds between snapshots (2)", type=float, default=2.0)
+        parser.json("JSON instead of text")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.profile import profile
+
+        return profile(given)

@@ -1,0 +1,44 @@
+"""The verb `replay`: judge an attempt again under the present judge."""
+
+from argparse import Namespace
+
+from harness.records import Replay as Record
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour, directory
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Replay(Verb):
+    group = "machine"
+    place = 120
+    line = "judge an attempt again under the present judge"
+    example = "replay 3"
+    description = (
+        "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
+        "for an attempt that is rejected again."
+    )
+    document = Document(3, Record)
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        parser.attempt("the attempt's number", nargs=None)
+        parser.json("what was found as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.loop.replay import replay
+        from harness.render.layout import terminal_width
+        from harness.render.progress import Progress
+        from harness.render.review import replay_text
+        from harness.verbs.parts.ledgers import tidy
+
+        contest = contests.load(directory(given.directory))
+        with Progress(quiet=given.quiet or given.json) as progress:
+            found = replay(contest, given.number, progress)
+        tidy(contest.directory)
+        return Outcome(
+            document=found,
+            text=lambda: replay_text(found, terminal_width(), colour()),
+            exit_code=EXIT_OF_OUTCOME[found.now.outcome],
+        )

@@ -1,0 +1,75 @@
+"""The verb `report`: all attempts as one HTML page, charts and diffs."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.errors import RatchetError, UsageError
+from harness.shell.arguments import directory
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+
+
+class Report(Verb):
+    group = "look"
+    place = 60
+    line = "all attempts as one HTML page, charts and diffs"
+    example = "report --open"
+    description = (
+        "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
+        "With --all it is one page over every contest in DIR and below, which links a page of each. With --table it is "
+        "the page of a table of tuned constants; that needs no contest."
+    )
+    examples = "ratchet.sh report --open; ratchet.sh report --all; ratchet.sh report --table tables"
+    is_watched = True
+
+    def configure(self, parser: Parser) -> None:
+        parser.flag("--open", "open it in the browser")
+        parser.option(
+            "--out FILE",
+            "default: profile_data/report.html; with --all profile_data/contests/index.html, the others beside it",
+            type=Path,
+        )
+        parser.flag("--all", "a page over every contest in DIR and below")
+        parser.option(
+            "--peers FILE",
+            "with --all: the best kernels of others, lines of contest, peer, seconds, ratio and note, by tabs",
+            type=Path,
+        )
+        parser.option(
+            "--table DIR",
+            "of the table in this folder, which `table` filled; default of --out: DIR/report.html",
+            type=Path,
+        )
+
+    def run(self, given: Namespace) -> Outcome:
+        import webbrowser
+
+        from harness.files import write_atomically
+        from harness.units import decimal
+        from harness.verbs.parts import contests_page, stories, table_page
+        from harness.workbench.profiles import pruning
+        from harness.workbench.profiles.places import PROFILE_DATA
+
+        if given.table is not None and (given.directory is not None or given.all):
+            raise UsageError(
+                "usage", "a table has a page without a contest: expected -C DIR, --all or --table DIR alone"
+            )
+        if given.peers is not None and not given.all:
+            raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
+        folder = directory(given.directory).resolve()
+        usual = folder / PROFILE_DATA if given.table is None else given.table
+        target: Path = (given.out or usual / ("contests/index.html" if given.all else "report.html")).resolve()
+        if target.is_dir():
+            raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
+        if given.all:
+            written = f"{contests_page.write_pages(folder, given.peers, target)}; they need no network and no server"
+        else:
+            data, what = stories.page_of(given, target) if given.table is None else table_page.page_of(given.table)
+            write_atomically(target, data)
+            written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
+        if given.out is None and given.table is None:
+            # git passes over it, also where no contest says so.
+            pruning.made(folder / PROFILE_DATA)
+        if given.open and not webbrowser.open(target.as_uri()):
+            raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
+        return Outcome(text=lambda: written)

@@ -1,0 +1,64 @@
+"""The verb `rescale`: time recorded kernels again, on one scale."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+from harness.records import Note
+from harness.shell.arguments import directory, say
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleDocument:
+    """The kernels that were timed again under the timing key `key_digest`; `skipped` says which were not, and why."""
+
+    key_digest: str
+    notes: tuple[Note, ...]
+    skipped: tuple[str, ...]
+
+
+class Rescale(Verb):
+    group = "loop"
+    place = 70
+    line = "time recorded kernels again, on one scale"
+    example = "rescale"
+    description = (
+        "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "
+        "those of then, and keeps the times as notes beside what was recorded. Nothing is checked, and nothing "
+        "recorded is rewritten. An attempt does the same after its report."
+    )
+    examples = "ratchet.sh rescale --all"
+    document = Document(1, RescaleDocument)
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        parser.flag("--all", "rejected and undecided attempts too")
+        parser.json("the times as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.ledger import Ledger, history
+        from harness.loop import rescale as rescaling
+        from harness.render.layout import joined, terminal_width, wrap
+        from harness.render.progress import Progress
+        from harness.units import quantity
+
+        contest = contests.load(directory(given.directory))
+        with Progress(quiet=given.quiet or given.json) as progress:
+            found = rescaling.rescale(contest, progress, say, everything=given.all)
+        ledger = Ledger.open(contest.directory)
+        left = rescaling.pending(ledger, contest, contest.key("simulated"), everything=True)
+        rows = [
+            row
+            for row in history.rows(ledger.place)[0]
+            if row.is_title or (given.all and row.outcome in ("reject", "inconclusive"))
+        ]
+        attempts = quantity(len(rows), "attempt" if given.all else "accepted attempt") if rows else ""
+        said = rescaling.sentences(found, left, attempts)
+        width = terminal_width()
+        return Outcome(
+            document=RescaleDocument(key_digest=found.key_digest, notes=found.notes, skipped=found.skipped),
+            text=lambda: joined([line for sentence in said for line in wrap(sentence, width)]),
+        )

@@ -1,0 +1,97 @@
+"""The verb `revoke`: judge the champion again; one that fails loses its title."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import UsageError
+from harness.records import Rejudged
+from harness.shell.arguments import BASELINE, command, directory, say
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+_EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeDocument:
+    """The champion judged again. `passes` and `undecided`: nothing is recorded; else `attempt` is the record's number.
+
+    `holder` has the title now, None where no accepted attempt passes. `time_ratio` is the champion's, now / then.
+    """
+
+    outcome: Literal["passes", "undecided", "revoked", "no champion"]
+    champion: int
+    holder: int | None
+    attempt: int | None
+    reasons: tuple[str, ...]
+    tried: tuple[Rejudged, ...]
+    time_ratio: float | None
+
+
+class Revoke(Verb):
+    group = "loop"
+    place = 100
+    line = "judge the champion again; one that fails loses its title"
+    example = 'revoke "fails on sinks"'
+    description = (
+        "Judges the champion again under the present judge. One that fails loses its title: it goes to the latest "
+        "accepted attempt that passes, recorded as an attempt and committed. A champion that passes keeps it, and "
+        "nothing is recorded."
+    )
+    examples = "ratchet.sh revoke"
+    document = Document(2, RevokeDocument)
+    effect = "overwrites"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
+        parser.many(
+            "--draw MODE:SHAPE:FAMILY:SEED",
+            "inputs to check on too, as the message on a champion that fails names them; may be given more than once",
+            dest="draws",
+        )
+        parser.flag("--force", "believe a failure that may be this machine's (timeout, crash, no memory)")
+        parser.json("what was found as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.loop import draw_text
+        from harness.loop import revoke as revoking
+        from harness.records import Policy
+        from harness.render.layout import terminal_width
+        from harness.render.progress import Progress
+        from harness.render.review import revoked_text
+        from harness.verbs.parts.ledgers import tidy
+
+        reason = given.reason.strip()
+        if reason.isdigit():
+            raise UsageError(
+                "usage",
+                f"revoke judges the champion alone; expected a reason in words, got the number {reason}. "
+                f"`ratchet.sh replay {reason}` judges an attempt again",
+            )
+        drawn = tuple(draw_text.parsed(words) for words in given.draws)
+        contest = contests.load(directory(given.directory))
+        with Progress(quiet=given.quiet or given.json) as progress:
+            found = revoking.revoke(contest, reason, Policy(), progress, say, draws=drawn, force=given.force)
+        tidy(contest.directory)
+        attempt = found.attempt
+        document = RevokeDocument(
+            outcome=found.outcome,
+            champion=found.champion,
+            holder=attempt.revocation.holder if attempt and attempt.revocation else None,
+            attempt=attempt.number if attempt else None,
+            reasons=found.reasons,
+            tried=attempt.revocation.tried if attempt and attempt.revocation else (),
+            time_ratio=found.time_ratio,
+        )
+
+        def text() -> str:
+            show = command(f"show {attempt.number}" if attempt else "show", given.directory)
+            printed = revoked_text(found.reasons, attempt, show, terminal_width())
+            if found.outcome != "no champion":
+                return printed
+            return f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, given.directory)}"
+
+        return Outcome(document=document, text=text, exit_code=_EXIT_OF[found.outcome], messages=found.messages)

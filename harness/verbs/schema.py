@@ -1,0 +1,32 @@
+"""The verb `schema`: the JSON schema of what a verb prints with --json."""
+
+import json
+from argparse import Namespace
+
+from harness.errors import UsageError
+from harness.shell.parser import Parser, did_you_mean
+from harness.shell.verb import Outcome, Verb
+
+
+class Schema(Verb):
+    group = "machine"
+    place = 10
+    line = "the JSON schema of what a verb prints with --json"
+    example = "schema next"
+    description = "Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb."
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.shell.documents import documents, schema
+
+        every = documents()
+        if given.verb is not None and given.verb not in every:
+            hint = did_you_mean(given.verb, every, "`ratchet.sh schema` prints all of them")
+            raise UsageError("unknown-verb", f"expected a verb with --json, got {given.verb!r}; {hint}")
+        found = (
+            schema(every[given.verb]) if given.verb else {verb: schema(document) for verb, document in every.items()}
+        )
+        return Outcome(text=lambda: json.dumps(found, indent=1))

@@ -1,0 +1,61 @@
+"""The verb `selftest`: plant bad kernels, see each of them refused."""
+
+import time
+from argparse import Namespace
+from dataclasses import dataclass
+
+from harness.errors import RatchetError
+from harness.records.selftest import Tried
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestDocument:
+    """Every planted candidate, and what the judge made of it."""
+
+    tried: tuple[Tried, ...]
+
+
+class Selftest(Verb):
+    group = "machine"
+    place = 150
+    line = "plant bad kernels, see each of them refused"
+    example = "selftest"
+    description = (
+        "Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
+        "and lets the judge judge them. Exit code 0: all bad ones were refused by a guard that they were expected "
+        "to be refused by, all good ones accepted."
+    )
+    examples = "ratchet.sh selftest --only causal_wrong_side"
+    takes_contest = False
+    document = Document(1, SelftestDocument)
+
+    def configure(self, parser: Parser) -> None:
+        parser.many("--only NAME", "only this one; may be repeated")
+        parser.json("records instead of the table")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.render.progress import Progress
+        from harness.render.selftest import selftest_text
+        from harness.sandbox.environment import environment
+        from harness.selftest import planted, runner
+
+        every = runner.everything()
+        wanted = planted.named(every, tuple(given.only)) if given.only else every
+        if environment().libtpu is None:
+            raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")
+        began = time.monotonic()
+        with Progress(quiet=given.quiet or given.json) as progress:
+
+            def tell(tried: Tried) -> None:
+                progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
+
+            tried = tuple(runner.sweep(wanted, tell))
+        seconds = time.monotonic() - began
+        return Outcome(
+            document=SelftestDocument(tried=tried),
+            text=lambda: selftest_text(tried, seconds),
+            exit_code=0 if all(one.is_right for one in tried) else 1,
+        )

@@ -1,0 +1,38 @@
+"""The verb `serve`: XProf's own pages over the captures."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from harness.shell.parser import Parser
+from harness.shell.verb import Outcome, Verb
+from harness.workbench.profiles import remote
+from harness.workbench.profiles.places import PROFILE_DATA
+
+
+class Serve(Verb):
+    group = "profile"
+    place = 60
+    line = "XProf's own pages over the captures"
+    example = "serve --port 8791"
+    description = "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C."
+    examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
+        )
+        parser.add_argument("--port", type=int, default=remote.PORT, help=f"{remote.PORT}; 0: any free")
+        parser.flag(
+            "--distributed",
+            "start xprof as it starts itself, on all interfaces, with every further argument handed on "
+            "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
+        )
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        given, rest = self.parser().parse_known_args(words)
+        return Namespace(**vars(given), rest=rest)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.pages import serve
+
+        return serve(given)

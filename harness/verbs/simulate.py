@@ -1,0 +1,143 @@
+"""The verb `simulate`: execute the schedules in a directory of compiler dumps."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import units
+from harness.errors import UsageError
+from harness.records import Offence, Simulation
+from harness.records.report_words import simulated
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.verbs.parts.arguments import add_operands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFigures:
+    """One HLO op of a simulated module."""
+
+    name: str
+    cycles: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleFigures:
+    """Where a simulated module's cycles go."""
+
+    bundles: int
+    dma_wait: float
+    unit_stall: float
+    launch: float
+    total: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateDocument:
+    """A directory of compiler dumps, simulated; without a latency `unknown` says why."""
+
+    chip: str
+    total_seconds: float | None
+    plus_minus_seconds: float | None
+    relative_uncertainty: float
+    ops: tuple[OpFigures, ...]
+    cycles: CycleFigures
+    hbm_read_bytes: int
+    hbm_written_bytes: int
+    dma_transfers: int
+    unknown: tuple[str, ...]
+    offences: tuple[Offence, ...]
+
+
+class Simulate(Verb):
+    group = "profile"
+    place = 90
+    line = "execute the schedules in a directory of compiler dumps"
+    example = "simulate dumps --chip v6e"
+    description = "Executes the schedules in any directory of compiler dumps and prints the time."
+    takes_contest = False
+    is_watched = True
+    document = Document(3, SimulateDocument)
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
+        parser.chip("the chip they were compiled for, such as v6e", required=True)
+        add_operands(parser)
+        parser.json("the result as JSON")
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        if "-C" in words:
+            raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
+        return super().parse(words)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.advice import dump_directory
+        from harness.hardware import chip
+        from harness.judge.simulate.module import run_module
+        from harness.verbs.parts.schedules import operands
+
+        target = chip(given.chip)
+        dump = dump_directory.read(given.directory, target)
+        simulation = run_module(
+            dump,
+            target,
+            deadline_seconds=dump_directory.deadline_seconds(given.directory),
+            operands=operands(given.operand, dump),
+        )
+        simulation = replace(simulation, unknown=tuple(map(dump_directory.explained, simulation.unknown)))
+        return Outcome(
+            document=_document(simulation),
+            text=lambda: _text(simulation),
+            exit_code=0 if simulation.seconds is not None else 1,
+        )
+
+
+def _document(simulation: Simulation) -> SimulateDocument:
+    return SimulateDocument(
+        chip=simulation.chip,
+        total_seconds=simulation.seconds,
+        plus_minus_seconds=simulation.plus_minus_seconds,
+        relative_uncertainty=simulation.relative_uncertainty,
+        ops=tuple(OpFigures(name=op.name, cycles=op.cycles, seconds=op.seconds) for op in simulation.ops),
+        cycles=CycleFigures(
+            bundles=simulation.bundle_cycles,
+            dma_wait=simulation.dma_wait_cycles,
+            unit_stall=simulation.unit_stall_cycles,
+            launch=simulation.launch_cycles,
+            total=simulation.cycles,
+        ),
+        hbm_read_bytes=simulation.hbm_read_bytes,
+        hbm_written_bytes=simulation.hbm_written_bytes,
+        dma_transfers=simulation.dma_transfers,
+        unknown=simulation.unknown,
+        offences=simulation.offences,
+    )
+
+
+def _text(simulation: Simulation) -> str:
+    """The simulation for a person: the time, where it goes, each unit's use, and what was not understood."""
+    lines = []
+    if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
+        lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
+    else:
+        plus_minus = units.seconds(simulation.plus_minus_seconds)
+        lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
+        for name, cycles in (
+            ("bundles", simulation.bundle_cycles),
+            ("waiting for DMA", simulation.dma_wait_cycles),
+            ("waiting for units", simulation.unit_stall_cycles),
+            ("launch", simulation.launch_cycles),
+        ):
+            lines.append(f"  {name:18} {cycles:14.0f} cycles {units.percent(cycles / simulation.cycles):>7}")
+        for unit in simulation.units:
+            busy = unit.busy_cycles / simulation.cycles if unit.busy_cycles is not None else None
+            used = unit.executed_slots / unit.offered_slots
+            remark = f", busy {units.percent(busy)}" if busy is not None else ""
+            lines.append(f"  {unit.name:18} {units.percent(used):>7} of its slots{remark}")
+        lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
+    lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
+    lines += [f"  not understood: {text}" for text in simulation.unknown]
+    return "\n".join(lines)

@@ -1,0 +1,31 @@
+"""The verb `status`: where you stand."""
+
+from argparse import Namespace
+
+from harness.records import Status as Standing
+from harness.shell.arguments import directory
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Status(Verb):
+    group = "loop"
+    place = 60
+    line = "where you stand"
+    example = "status"
+    description = "Says where you stand."
+    examples = "ratchet.sh status --json"
+    is_watched = True
+    document = Document(5, Standing)
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        parser.json("where you stand as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness import contest as contests
+        from harness.loop.status import status
+        from harness.render.status_text import status_text
+
+        found = status(contests.load(directory(given.directory)), only_reads=given.only_reads)
+        return Outcome(document=found, text=lambda: status_text(found))

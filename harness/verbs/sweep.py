@@ -1,0 +1,44 @@
+"""The verb `sweep`: screen a grid of settings, judge the best as one attempt."""
+
+from argparse import Namespace
+
+from harness.errors import UsageError
+from harness.records.sweep import Swept
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.verbs.parts.arguments import add_screening
+
+# Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard, or for a search.
+_MOST_SETTINGS = 256
+
+
+class Sweep(Verb):
+    group = "loop"
+    place = 20
+    line = "screen a grid of settings, judge the best as one attempt"
+    example = 'sweep "experiment: ..." --set BQ=512,1024'
+    description = (
+        "Compiles and times every setting of a grid, then judges the best one as one recorded attempt that names the "
+        "grid. A setting that fails is a value of the table."
+    )
+    examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
+    document = Document(5, Swept)
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        add_screening(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.loop import search_space
+        from harness.loop.search import WholeGrid
+        from harness.verbs.parts.searches import searched
+
+        parameters = search_space.space(given.settings)
+        allowed = search_space.allowed(parameters, given.where)
+        count = search_space.size(parameters) if allowed is None else len(allowed)
+        if count > _MOST_SETTINGS:
+            raise UsageError(
+                "bad-grid",
+                f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it",
+            )
+        return searched(given, parameters, lambda contest: WholeGrid(parameters, allowed), count)

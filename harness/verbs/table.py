@@ -1,0 +1,63 @@
+"""The verb `table`: fill a table of block sizes for shapes and chips."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.hardware import DEFAULT_CHIP
+from harness.shell.arguments import at_least
+from harness.shell.parser import Parser
+from harness.shell.tables import TABLES
+from harness.shell.verb import Outcome, Verb
+from harness.verbs.parts.arguments import add_jobs, add_seed, add_where
+
+
+class Table(Verb):
+    group = "loop"
+    place = 40
+    line = "fill a table of block sizes for shapes and chips"
+    example = "table --kernel jax:splash --shapes shapes.json"
+    description = (
+        "Fills a table of tuned constants: for each shape on each chip settings are searched with Optuna, compiled and "
+        "timed in the simulator, and the best one is judged in full. Written for whoever reads it (json, python, or "
+        "tokamax's own cache), with what the kernel's fallback would cost. Finished rows are kept: the same command "
+        "goes on where it was."
+    )
+    examples = (
+        "ratchet.sh table --kernel jax:splash --shapes shapes.json --chip v5e,v6e --format python --trials 24, where "
+        'shapes.json holds [{"heads": 8, "kv_heads": 2, "sequence": 2048, "head_dim": 128, "causal": true}]'
+    )
+    takes_contest = False
+    document = TABLES
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        from harness.loop.tuning_table.kernels import KERNELS
+
+        parser.add_argument("--kernel", required=True, help=f"{', '.join(KERNELS)}, or the folder of a contest")
+        parser.option(
+            "--shapes FILE",
+            "JSON: a list of shapes, the problem's constants in small letters, or of models (docs/TABLES.md)",
+            type=Path,
+            required=True,
+        )
+        parser.chip(f"v5e,v6e: one row for each shape on each ({DEFAULT_CHIP})", default=DEFAULT_CHIP, metavar="CHIPS")
+        parser.choice("--format", ["json", "python", "tokamax"], "of the table (json)", default="json")
+        parser.option("--out DIR", "where it goes (tables)", type=Path, default=Path("tables"))
+        parser.option("--trials N", "settings tried for a row (24)", type=at_least(1), default=24)
+        add_seed(parser)
+        parser.option(
+            "--missing TABLE",
+            "only shapes that this table has no entry for: what its fallback costs them",
+            type=Path,
+        )
+        parser.flag("--list", "with --missing: fill nothing, only say which shapes; exit 1 if any")
+        parser.settings("NAME=VALUES", "the values of this constant, in place of the kernel's own")
+        add_where(parser)
+        add_jobs(parser)
+        parser.json("the rows as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.tuned_table import table
+
+        return table(given)

@@ -1,0 +1,65 @@
+"""The verb `tune`: search settings with Optuna, judge the best as one attempt."""
+
+import math
+import time
+from argparse import Namespace
+
+from harness.records.sweep import Swept
+from harness.shell.arguments import at_least, minutes
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.verbs.parts.arguments import add_screening, add_seed
+
+
+class Tune(Verb):
+    group = "loop"
+    place = 30
+    line = "search settings with Optuna, judge the best as one attempt"
+    example = 'tune "experiment: ..." --set BQ=128..2048'
+    description = (
+        "Searches the settings of constants of kernel.py: Optuna asks for one after the other, each is compiled and "
+        "timed, and the best is judged as one recorded attempt that names what was screened. A search that was "
+        "interrupted goes on where it was when the same command is given again."
+    )
+    examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
+    document = Document(5, Swept)
+    effect = "writes"
+
+    def configure(self, parser: Parser) -> None:
+        parser.option("--trials N", "settings screened at most (40)", type=at_least(1), default=40)
+        parser.option("--minutes M", "begin no setting after so long", type=minutes)
+        parser.choice(
+            "--method",
+            ["tpe", "random"],
+            "how settings are chosen: by Optuna's model of what is known (tpe), or at random",
+            default="tpe",
+        )
+        add_seed(parser)
+        add_screening(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.contest import Contest
+        from harness.loop import search_space
+        from harness.loop import tune as tuning
+        from harness.loop.search import Study
+        from harness.verbs.parts.searches import searched
+
+        parameters = search_space.space(given.settings)
+        allowed = search_space.allowed(parameters, given.where)
+        trials = min(given.trials, search_space.size(parameters))
+        deadline = time.monotonic() + 60 * given.minutes if given.minutes is not None else math.inf
+
+        def study(contest: Contest) -> Study:
+            return Study(
+                parameters,
+                method=given.method,
+                trials=trials,
+                deadline=deadline,
+                seed=given.seed,
+                path=contest.directory / "profile_data" / "tune.journal",
+                name=tuning.study_name(contest, parameters),
+                first=tuning.as_it_stands(contest.candidate(), parameters),
+                allowed=allowed,
+            )
+
+        return searched(given, parameters, study, trials)

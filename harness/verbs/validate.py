@@ -1,0 +1,45 @@
+"""The verb `validate`: everything that needs a TPU, tried in one go."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness.hardware import DEFAULT_CHIP
+from harness.records.validation import Validation
+from harness.shell.arguments import minutes
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+
+
+class Validate(Verb):
+    group = "machine"
+    place = 130
+    line = "everything that needs a TPU, tried in one go"
+    example = "validate --minutes 30"
+    description = (
+        "Tries everything that a device is needed for: a measured attempt, an A/A control, captures and their lines, "
+        "snapshots, a capture through the profiler's server, and every template and example champion of the chip, its "
+        "measured time beside its simulated one. Each step is a command of its own with a limit. Writes a page and an "
+        "archive with all that was printed and captured. Exit code 1 where something did not hold."
+    )
+    examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
+    takes_contest = False
+    document = Document(1, Validation)
+
+    def configure(self, parser: Parser) -> None:
+        parser.choice(
+            "--on",
+            ["tpu", "cpu"],
+            "cpu: try the command itself, on small kernels; its times say nothing about a TPU (tpu)",
+        )
+        parser.chip(f"with --on cpu, the chip that kernels are compiled for ({DEFAULT_CHIP})")
+        parser.add_argument(
+            "--minutes", type=minutes, default=30.0, help="how long it may take; what is left then is not run (30)"
+        )
+        parser.option("--out NAME", "write NAME.md and NAME.tar.gz (validate-CHIP in this folder)", type=Path)
+        parser.json("the findings")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.verbs.parts.validation import validate
+
+        return validate(given)

@@ -1,0 +1,112 @@
+"""The verb `whatif`: which of the chip's resources would make it faster."""
+
+from argparse import Namespace
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from harness.errors import RatchetError, UsageError
+from harness.records import Simulation
+from harness.records.report_words import simulated
+from harness.records.whatif import Answer, Scale
+from harness.shell.parser import Parser
+from harness.shell.verb import Document, Outcome, Verb
+from harness.units import change, seconds
+from harness.verbs.parts.arguments import add_subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatifDocument:
+    """A run's time on the real chip, and on chips with scaled resources."""
+
+    source: Literal["simulated"]
+    chip: str
+    seconds: float
+    answers: tuple[Answer, ...]
+
+
+# The resources of records.whatif.Scale.
+RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
+
+
+class Whatif(Verb):
+    group = "profile"
+    place = 30
+    line = "which of the chip's resources would make it faster"
+    example = "whatif --mxu x2"
+    description = (
+        "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn."
+    )
+    examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
+    is_watched = True
+    document = Document(1, WhatifDocument)
+    effect = "reads"
+
+    def configure(self, parser: Parser) -> None:
+        add_subject(parser)
+        for name in RESOURCES:
+            parser.option(f"--{name} x2", f"factor on the chip's {name}")
+        parser.json("the figures as JSON")
+        parser.quiet()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.advice import dump_directory
+        from harness.advice.whatif import SWEEP, answers
+        from harness.verbs.parts.schedules import dumped
+
+        names = (field.name for field in fields(Scale))
+        factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
+        asked = _asked(factors) or SWEEP
+        meant, dump, contents = dumped(given, runs=len(asked) + 1)
+        deadline = dump_directory.deadline_seconds(meant.dumps)
+        real, found = answers(dump, meant.chip, asked, deadline_seconds=deadline, operands=contents)
+        if real.seconds is None:
+            raise RatchetError(
+                "no-simulation", f"{meant.name} has no latency: {dump_directory.explained(real.unknown[0])}"
+            )
+        number, dash, member = meant.name.partition("-")
+        name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else meant.name
+        return Outcome(
+            document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found),
+            text=lambda: _text(name, real, found),
+        )
+
+
+def _asked(factors: dict[str, float]) -> tuple[Scale, ...]:
+    """Each factor by itself, and if there are several, all of them together."""
+    alone = tuple(Scale(**{name: factor}) for name, factor in factors.items())
+    return (*alone, Scale(**factors)) if len(alone) > 1 else alone
+
+
+def _factor(name: str, word: str) -> float:
+    """`x2` or `2` as a number. Raises UsageError `bad-factor`."""
+    try:
+        return float(word.strip().removeprefix("x"))
+    except ValueError as error:
+        said = f"--{name.replace('_', '-')}: expected a factor such as x2, got {word!r}"
+        raise UsageError("bad-factor", said) from error
+
+
+def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
+    from tabulate import tabulate
+
+    assert real.seconds is not None
+
+    rows = [
+        [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
+        for answer in found
+    ]
+    # All together are better than any, which says nothing about which one counts; a clock no kernel can change.
+    alone = [answer for answer in found if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
+    best = min(alone, key=lambda answer: answer.time_ratio, default=None)
+    last = "nothing here but the clock, which no kernel can change, would make it notably faster"
+    if not any(answer.profits for answer in found):
+        last = "nothing here would make it notably faster"
+    if best is not None and best.profits:
+        last = f"it would profit most from {best.scale.words}"
+    return "\n".join(
+        (
+            f"{name}: {seconds(real.seconds)} as it is [{simulated(real.chip)}]",
+            tabulate(rows, headers=["what if", "time", "change"], disable_numparse=True),
+            f"{last}; the schedule stays the one made for the real chip, so a gain is a lower bound",
+        )
+    )

@@ -1,0 +1,379 @@
+"""The verb `xprof`: look into a capture, without a browser; its subcommands are the rows of one table."""
+
+import argparse
+import pkgutil
+import shlex
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+from harness.errors import UsageError
+from harness.records import Capture, Table
+from harness.shell.arguments import at_least, directory, mesh_sizes, value_of
+from harness.shell.completers import attempts_and_files
+from harness.shell.parser import Parser, did_you_mean
+from harness.shell.tables import TableFigures, figures, printed
+from harness.shell.verb import Call, Document, Outcome, Verb
+from harness.workbench.profiles import places, remote
+from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
+from harness.workbench.profiles.places import PROFILE_DATA, RUNS, CaptureFiles
+
+# Names of two words in published workflows, which are as good as ours.
+_PUBLISHED = {"memory peak": "memory", "compute breakdown": "breakdown", "comm overlap": "overlap"}
+# Tables, or text that is to stay as it is (a graph, an address), or all of it where a subcommand says how it ended.
+Answer: TypeAlias = tuple[Table, ...] | str | Outcome
+# What a subcommand answers, from its options and where its captures lie.
+Answering: TypeAlias = Callable[[Namespace, Sequence[CaptureFiles]], Answer]
+Arguments: TypeAlias = Callable[[Parser], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XprofDocument:
+    """The tables that a look into a capture found, or the text that it wrote."""
+
+    command: str
+    tables: tuple[TableFigures, ...] | None = None
+    text: str | None = None
+
+
+def _no_arguments(parser: Parser) -> None:
+    """Nothing beyond the places and --json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand; `words` follow its name in its example, `arguments` adds its own options to the parser.
+
+    `places` names the captures that it wants. One that stands alone may be left out: it is the newest then.
+    `tool` is its name as a tool where that is not its own, None where it is none: a server, a file.
+    """
+
+    name: str
+    sentence: str
+    words: str
+    answer: Answering
+    arguments: Arguments = _no_arguments
+    places: tuple[str, ...] = ("where",)
+    tool: str | None = ""
+
+    @property
+    def example(self) -> str:
+        """A command line that works."""
+        return f"ratchet.sh xprof {self.name} {self.words}"
+
+    def parser(self) -> Parser:
+        """What it understands."""
+        parser = Parser(
+            prog=f"ratchet.sh xprof {self.name}",
+            description=f"{self.sentence[0].upper()}{self.sentence[1:]}.",
+            epilog=f"example: {self.example}",
+            allow_abbrev=False,
+        )
+        parser.common(takes_contest=True)
+        for name in self.places:
+            many = "?" if len(self.places) == 1 else None
+            default = " (default: the newest capture of the contest)" if many else ""
+            complete = attempts_and_files if name == "first" else None
+            parser.add_argument(name, nargs=many, help=f"{places.EXPECTED}{default}", complete=complete)
+        self.arguments(parser)
+        parser.json("JSON instead of text")
+        parser.needless_quiet()
+        return parser
+
+
+def _captures(found: Sequence[CaptureFiles]) -> Sequence[Capture]:
+    from harness.workbench.profiles import reading
+
+    return reading.told_apart([reading.read(place.paths) for place in found])
+
+
+def _analysis(function: str, *options: str) -> Answering:
+    """An analysis of harness.workbench.profiles, `module:function`, which takes the captures and then these options."""
+
+    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+        analyse = pkgutil.resolve_name(f"harness.workbench.profiles.{function}")
+        result: Answer = analyse(*_captures(found), *(getattr(given, option) for option in options))
+        return result
+
+    return answer
+
+
+def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import operations
+
+    wanted = [name for word in given.category for name in word.split(",")]
+    (capture,) = _captures(found)
+    return operations.framework_ops(capture, wanted, given.top)
+
+
+def _overlap(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import overlap
+
+    (capture,) = _captures(found)
+    return overlap.overlap(capture, mesh_sizes(given.mesh))
+
+
+def _graph(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import graph
+
+    (capture,) = _captures(found)
+    around = graph.neighbourhood(capture, given.op, given.depth, given.module)
+    return graph.dot(around) if given.dot else graph.table(capture, around)
+
+
+def _list_runs(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles.listing import list_on_server, list_runs
+
+    if remote.server() and not given.log_directory:
+        return list_on_server(remote.root(remote.server()))
+    where = Path(given.log_directory) if given.log_directory else directory(given.directory) / PROFILE_DATA
+    return list_runs(places.runs(where), str(where))
+
+
+def _url(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import links
+
+    (place,) = found
+    addresses = links.links(place, given.url or remote.server() or remote.LOCAL)
+    return addresses if given.json else links.plain(addresses)
+
+
+def _export(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import exporting, reading
+
+    (place,) = found
+    own = directory(given.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
+    return exporting.export(reading.read(place.paths), Path(given.output) if given.output else own)
+
+
+def _serve(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+    from harness.verbs.parts.pages import serve
+
+    return serve(Namespace(**vars(given), distributed=False, rest=()))
+
+
+def _add_log_directory(parser: Parser) -> None:
+    parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
+
+
+def _rows(text: str) -> int | None:
+    """How many rows at most, None for all."""
+    return at_least(0)(text) or None
+
+
+def _top(default: int) -> Arguments:
+    def add(parser: Parser) -> None:
+        parser.option("--top N", f"how many rows at most; 0: all ({default})", type=_rows, default=default)
+
+    return add
+
+
+def _add_framework_ops(parser: Parser) -> None:
+    parser.many("--category NAME", f"only these, may be repeated: {', '.join(FRAMEWORK_CATEGORIES)}")
+    _top(30)(parser)
+
+
+def _add_mfu(parser: Parser) -> None:
+    parser.option("--gbs N", "global batch size, in sequences", type=float)
+    parser.option("--seq N", "tokens in a sequence", type=float)
+    words = "of the model, forward and backward (6e9); without these three only the trace's own count is used"
+    parser.option("--flops-per-token N", words, type=float)
+    words = "devices that share the batch (those in the capture); a chip may be two"
+    parser.option("--num-chips N", words, type=at_least(1))
+
+
+def _add_overlap(parser: Parser) -> None:
+    words = "name the axes of the mesh, the last one varying fastest (default: what the groups fit)"
+    parser.option("--mesh A=N,B=M", words)
+
+
+def _add_scopes(parser: Parser) -> None:
+    parser.option("--depth N", "how many scopes deep (4)", type=at_least(1), default=4)
+    parser.option("--at-least SHARE", "leave out what takes less of the time (0.01)", type=float, default=0.01)
+
+
+def _add_memory(parser: Parser) -> None:
+    parser.option("--top N", "how many buffers to list (10)", type=at_least(1), default=10)
+    parser.option("--module NAME", "the module (default: the one with most memory)")
+
+
+def _add_graph(parser: Parser) -> None:
+    parser.option("--op NAME", "the operation, such as fusion.3", required=True)
+    parser.option("--depth N", "how many operations away (2)", type=at_least(1), default=2)
+    parser.flag("--dot", "print it in DOT, for graphviz")
+    parser.option("--module NAME", "the module, where several have the operation")
+
+
+def _add_url(parser: Parser) -> None:
+    default = f"{remote.URL_VARIABLE} of the environment, else {remote.LOCAL}"
+    parser.option("--url URL", f"an XProf server elsewhere (default: {default})")
+
+
+def _add_export(parser: Parser) -> None:
+    words = f"where to (default: {PROFILE_DATA}/RUN.perfetto.json.gz)"
+    parser.add_argument("-o", "--output", metavar="FILE", help=words)
+
+
+def _add_serve(parser: Parser) -> None:
+    _add_log_directory(parser)
+    parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any)")
+
+
+COMMANDS = (
+    Command("list-runs", "the captures of a log directory: when, which attempt, devices, size", "./profile_data",
+            _list_runs, _add_log_directory, places=()),
+    Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
+            _analysis("operations:ops", "top"), _top(30)),
+    Command("framework-ops", "time by framework operation and category: attention, moe, norm, matmul and others",
+            "./profile_data --category attention", _framework_ops, _add_framework_ops),
+    Command("compare", "what changed from one capture to another, by category and operation, the largest change first",
+            "3 4", _analysis("compare:compare", "top"), _top(30), places=("first", "second")),
+    Command("breakdown", "time by class of operation, forward and backward, layers of a mixture of experts",
+            "./profile_data", _analysis("breakdown:breakdown")),
+    Command("mfu", "model FLOPs utilisation from batch, sequence and the model's FLOPs per token",
+            "./profile_data --gbs 64 --seq 4096 --flops-per-token 42e9",
+            _analysis("mfu:mfu", "gbs", "seq", "flops_per_token", "num_chips"), _add_mfu),
+    Command("overlap",
+            "communication that computation does not hide, by mesh axis and collective; constraints that spare it",
+            "./profile_data --mesh data=4,model=2", _overlap, _add_overlap),
+    Command("roofline", "predicted and measured time of each operation, their ratio and a verdict", "3",
+            _analysis("roofline:roofline", "top"), _top(30)),
+    Command("utilization", "TC % and HBM % of each module and device, and what the two say together", "3",
+            _analysis("utilization:utilization")),
+    Command("counters", "the hardware's own counters, where the capture has them: how busy each unit was",
+            "./profile_data", _analysis("counters:counters", "top"), _top(30)),
+    Command("gaps", "idle time between operations, the bubble fraction, the largest gaps, known patterns", "3 --top 5",
+            _analysis("gaps:gaps_and_inside", "top"), _top(10)),
+    Command("steps", "variation between steps and devices, and waiting for the host", "./profile_data",
+            _analysis("steps:steps_table")),
+    Command("waste", "work that does nothing useful: padding, casts, copies, transposes; the lines that cause it",
+            "./profile_data", _analysis("waste:waste", "top"), _top(10)),
+    Command("lines", "time by source line", "./profile_data", _analysis("operations:lines", "top"), _top(30)),
+    Command("scopes", "time by named scope, as a tree", "./profile_data --depth 3",
+            _analysis("operations:scopes", "depth", "at_least"), _add_scopes),
+    Command("overview", "devices and steps, the program against the roofline, what took longest", "./profile_data",
+            _analysis("overview:overview")),
+    Command("memory", "peak and capacity, what it is made of, what is alive then, the heap over time", "./profile_data",
+            _analysis("memory:memory", "top", "module"), _add_memory),
+    Command("memory diagnose",
+            "what is wrong with the memory: padding, growth, buffers kept long or as large as a vocabulary",
+            "./profile_data", _analysis("memory_diagnosis:diagnose", "top", "module"), _add_memory),
+    Command("graph", "what an operation takes and who takes what it makes",
+            "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
+    Command("url", "the addresses of a capture in XProf's pages", "./profile_data --url http://tpu-vm:8791",
+            _url, _add_url, tool="xprof_trace_url"),
+    Command("export", "the whole capture as a file for ui.perfetto.dev", "./profile_data -o step.json.gz",
+            _export, _add_export, tool=None),
+    Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",
+            _analysis("summary:report"), places=("baseline", "experiment")),
+    Command("serve", "XProf's own pages, on this machine only; `ratchet.sh serve` hands further arguments to xprof",
+            "./profile_data --port 8792", _serve, _add_serve, places=(), tool=None),
+)  # fmt: skip
+BY_NAME = {command.name: command for command in COMMANDS}
+
+
+class Xprof(Verb):
+    group = "profile"
+    place = 50
+    line = "look into a capture, without a browser"
+    example = "xprof list-runs"
+    description = "Looks into a capture, without a browser."
+    is_watched = True
+    document = Document(1, XprofDocument)
+    effect = "reads"
+    # The names under which XProf's own tools take captures.
+    other_names: ClassVar[Mapping[str, str]] = {
+        "where": "run",
+        "first": "run_a",
+        "second": "run_b",
+        "baseline": "run_a",
+        "experiment": "run_b",
+    }
+
+    def configure(self, parser: Parser) -> None:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = _overview()
+        parser.add_argument("subcommand", nargs="?", help="one of those below; SUBCOMMAND --help says more")
+        parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its captures and options")
+
+    def parsers(self) -> Iterator[tuple[str, Parser]]:
+        yield from super().parsers()
+        for command in COMMANDS:
+            yield f"{self.name} {command.name}", command.parser()
+
+    def calls(self) -> Iterator[Call]:
+        for command in COMMANDS:
+            if command.tool is not None:
+                own = f"{self.name} {command.name}".replace(" ", "_").replace("-", "_")
+                yield Call(tool=command.tool or own, words=tuple(command.name.split()), parser=command.parser())
+
+    def meant_by(self, words: Sequence[str]) -> str | None:
+        name, rest = _named(words)
+        return f"./ratchet.sh xprof {shlex.join([*name.split(), *_places(rest)])}" if name in BY_NAME else None
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        given = super().parse(words)
+        if given.subcommand is None:
+            raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
+        name, rest = _named([given.subcommand, *given.rest])
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
+            raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
+        parser = BY_NAME[name].parser()
+        parser.set_defaults(directory=given.directory, subcommand=name)
+        return parser.parse_args(_places(rest))
+
+    def usage(self, given: Namespace) -> str:
+        return BY_NAME[given.subcommand].parser().format_usage().strip()
+
+    def run(self, given: Namespace) -> Outcome:
+        command = BY_NAME[given.subcommand]
+        folder = directory(given.directory).resolve()
+        found = [places.resolve(getattr(given, name), folder, remote.server()) for name in command.places]
+        answer = command.answer(given, found)
+        asked = f"xprof {command.name}"
+        if isinstance(answer, Outcome):
+            return answer
+        if isinstance(answer, str):
+            return Outcome(document=XprofDocument(command=asked, text=answer), text=lambda: answer)
+        document = XprofDocument(command=asked, tables=figures(answer))
+        return Outcome(document=document, text=lambda: printed(answer) if answer else "")
+
+
+def _named(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The subcommand that the words begin with, and the rest: its name may have two words, or be a published one."""
+    longer = " ".join(words[:2])
+    if len(words) > 1 and (longer in BY_NAME or longer in _PUBLISHED):
+        return _PUBLISHED.get(longer, longer), list(words[2:])
+    return words[0], list(words[1:])
+
+
+def _places(words: Sequence[str]) -> list[str]:
+    """`--run-dir DIR` and `--runs A,B` of published workflows are captures that stand by themselves here.
+
+    Both together are runs in DIR. Raises UsageError `usage` where one of them has no value.
+    """
+    rest, folder = value_of(words, "--run-dir")
+    rest, runs = value_of(rest, "--runs")
+    if runs is None:
+        return rest if folder is None else [folder, *rest]
+    named = runs.split(",")
+    return [*named, *rest] if folder is None else [*(str(Path(folder) / RUNS / name) for name in named), *rest]
+
+
+def _overview() -> str:
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [f"  {one.name:<{width}}  {one.sentence}\n{'':<{width}}      {one.example}" for one in COMMANDS]
+    return "\n".join(
+        (
+            "subcommands:",
+            *lines,
+            "",
+            "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
+            "an .xplane.pb file, or the number of an attempt; without one it is the newest of the contest.",
+            f"Where {remote.URL_VARIABLE} names an XProf server, what is neither a path nor a number is a run there.",
+            "--json prints JSON, in SI units.",
+        )
+    )

@@ -1,0 +1,72 @@
+"""docs/ADD_A_VERB.md followed: a verb that does not exist is added by one file, found everywhere, and runs."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from loop_fixtures import PROJECT
+
+import harness
+
+PAGE = Path(PROJECT) / "docs" / "ADD_A_VERB.md"
+CONTEST = f"{PROJECT}/examples/rmsnorm"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A harness that has nothing new but the page's file."""
+    folder = tmp_path_factory.mktemp("new-verb")
+    ignored = shutil.ignore_patterns("candidates", "__pycache__")
+    shutil.copytree(Path(harness.__file__).parent, folder / "harness", ignore=ignored)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (folder / "harness" / "verbs" / "tally.py").write_text(block, encoding="utf-8")
+    return folder
+
+
+def said(home: Path, *words: str, **environment: str) -> str:
+    """What the command line of that harness prints."""
+    command = [sys.executable, "-P", "-m", "harness", *words]
+    settings = {**os.environ, "PYTHONPATH": str(home), **environment}
+    return subprocess.run(command, env=settings, cwd=home, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_overview_and_the_page_of_commands_have_it(home: Path) -> None:
+    overview = said(home, "--help")
+    assert re.findall(r"^  (results|tally|show) ", overview, re.M) == ["results", "tally", "show"]
+    assert "how many attempts came to what" in overview
+    page = said(home, "help", "--markdown")
+    assert "### tally\n\nCounts the attempts of the contest by what they came to.\n" in page
+    assert "| `--least N` | only what so many attempts came to (1) |" in page
+    assert "usage: ratchet.sh tally [-h] [-C DIR] [--least N] [--json]" in said(home, "tally", "--help")
+
+
+def test_a_shell_completes_it(home: Path) -> None:
+    answer = home / "answer"
+    for line, offered in (("ratchet tal", "tally "), ("ratchet tally --lea", "--least ")):
+        question = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+        said(home, _ARGCOMPLETE="1", _ARGCOMPLETE_SHELL="bash", _ARGCOMPLETE_IFS="\n", **question)
+        assert answer.read_text() == offered
+
+
+def test_it_is_a_tool_that_only_reads(home: Path) -> None:
+    program = "from harness.shell.tools import tools; print(*(f'{t.name} {t.effect} {[*t.schema]}' for t in tools()))"
+    command = [sys.executable, "-P", "-c", program]
+    settings = {**os.environ, "PYTHONPATH": str(home)}
+    listed = subprocess.run(command, env=settings, capture_output=True, text=True, check=True).stdout
+    assert "tally reads ['type', 'properties'" in listed
+
+
+def test_it_runs_and_prints_what_its_schema_says(home: Path) -> None:
+    printed = said(home, "tally", "-C", CONTEST)
+    assert re.search(r"^ +\d+ accept$", printed, re.M)
+    document = json.loads(said(home, "tally", "-C", CONTEST, "--json"))
+    assert document["schema"] == 1
+    jsonschema.Draft202012Validator(json.loads(said(home, "schema", "tally"))).validate(document)
+    few = json.loads(said(home, "tally", "-C", CONTEST, "--json", "--least", "1000"))
+    assert few["outcomes"] == {}

@@ -23,7 +23,7 @@ class _Verbs(Mapping[str, Verb]):
 
     def __iter__(self) -> Iterator[str]:
         groups = list(GROUPS)
-        verbs = sorted(map(_imported, _names()), key=lambda verb: (groups.index(verb.group), verb.place))
+        verbs = sorted(map(_imported, _names()), key=lambda verb: (groups.index(verb.place[0]), verb.place[1]))
         return (verb.name for verb in verbs)
 
     def __len__(self) -> int:

@@ -32,7 +32,7 @@ def _overview_lines() -> Iterator[str]:
         yield ""
         yield title
         for verb in verbs:
-            if verb.group == group:
+            if verb.place[0] == group:
                 yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
     yield ""
     yield "  -C DIR     the contest's folder (default: this one)"
@@ -59,7 +59,7 @@ def _lines() -> Iterator[str]:
         yield ""
         yield f"## {title[0].upper()}{title[1:]}"
         for verb in EVERY.values():
-            if verb.group == group:
+            if verb.place[0] == group:
                 yield from _section(verb)
 
 

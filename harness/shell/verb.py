@@ -64,19 +64,18 @@ class Verb:
 
     The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
 
-    `line` is its line of the overview, in which `group` and `place` order the verbs, `example` what follows
-    `ratchet.sh` there; --help ends with `examples`, where they are not the same. `is_watched` says that it works on
-    files that anyone may have written, for as long as they make it: see harness.shell.watch. `shows_texts` says that
-    files are part of what it prints, to be copied as they are. Where hints name it, they name the contest too, unless
-    `hints_name_contest` says that it is about another one.
+    `line` is its line of the overview, in which `place` orders the verbs: the group, and where in it. `example` is what
+    follows `ratchet.sh` there, the name alone unless stated; --help ends with `examples`, where they are not the same.
+    `is_watched` says that it works on files that anyone may have written, for as long as they make it: see
+    harness.shell.watch. `shows_texts` says that files are part of what it prints, to be copied as they are. Where hints
+    name it, they name the contest too, unless `hints_name_contest` says that it is about another one.
 
     Programs may call it if it has an `effect`, under the name `tool` where that is not its own. `not_for_tools` are
     the arguments that they do not get, `other_names` further names of arguments.
     """
 
     name: ClassVar[str]
-    group: ClassVar[str]
-    place: ClassVar[int]
+    place: ClassVar[tuple[str, int]]
     line: ClassVar[str]
     example: ClassVar[str]
     description: ClassVar[str]
@@ -94,6 +93,7 @@ class Verb:
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
+        cls.example = cls.__dict__.get("example", cls.name)
 
     def run(self, given: Namespace) -> Outcome:
         """Does it. Raises RatchetError."""

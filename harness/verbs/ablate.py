@@ -3,16 +3,14 @@
 from argparse import Namespace
 
 from harness.records.ablation import Ablation
-from harness.shell.arguments import attempt_number, colour, directory
+from harness.shell.arguments import attempt_number, colour
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
 
 class Ablate(Verb):
-    group = "look"
-    place = 50
+    place = "look", 50
     line = "what each accepted change is worth in the champion now"
-    example = "ablate"
     description = (
         "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
         "prepare.py, and says what each is worth now: simulated time without it less the time with it. A change that "
@@ -31,16 +29,14 @@ class Ablate(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop import pieces as changes
         from harness.loop.ablate import ablate
         from harness.render.ablation import ablation_text
-        from harness.render.progress import Progress
-        from harness.verbs.parts.ledgers import settled, tidy
+        from harness.verbs.parts.given import contest_of, progress_of, settled, tidy
 
-        ledger, contest = settled(given), contests.load(directory(given.directory))
+        ledger, contest = settled(given), contest_of(given)
         pieces = changes.accepts(ledger) if given.attempt is None else changes.hunks(ledger, given.attempt)
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
             found = ablate(contest, pieces, progress)
         tidy(contest.directory)
         return Outcome(document=found, text=lambda: ablation_text(found, colour=colour()))

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from harness.records.attack import Attack as Record
 from harness.records.attack import Found
-from harness.shell.arguments import command, directory, minutes
+from harness.shell.arguments import command, minutes
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
 
 class Attack(Verb):
-    group = "machine"
-    place = 110
+    place = "machine", 110
     line = "search the space of inputs for the worst error"
     example = "attack --minutes 5"
     description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
@@ -32,12 +31,12 @@ class Attack(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.ledger import history
         from harness.ledger.paths import place_of
         from harness.loop import attack as attacking
+        from harness.verbs.parts.given import contest_of
 
-        contest = contests.load(directory(given.directory))
+        contest = contest_of(given)
         member = contest.member(given.member)
         number = given.number
         candidate = contest.candidate() if number is None else history.candidate(place_of(contest.directory), number)

@@ -11,8 +11,7 @@ from harness.workbench.profiles.places import SUFFIX
 
 
 class Audit(Verb):
-    group = "machine"
-    place = 60
+    place = "machine", 60
     line = "flags of a launch script: unknown, harmful"
     example = "audit run.sh"
     description = (

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 from harness.errors import UsageError
 from harness.records.bisection import Bisection
-from harness.shell.arguments import colour, directory
+from harness.shell.arguments import colour
 from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -15,8 +15,7 @@ _NUMBER = r"[0-9]{1,18}"
 
 
 class Bisect(Verb):
-    group = "look"
-    place = 40
+    place = "look", 40
     line = "which change made it slower, spill more or fail"
     example = "bisect --from 3 --to 12"
     description = (
@@ -49,23 +48,21 @@ class Bisect(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop import bisect as searching
         from harness.render.bisection import bisection_text
         from harness.render.layout import terminal_width
-        from harness.render.progress import Progress
-        from harness.verbs.parts.ledgers import settled, tidy
+        from harness.verbs.parts.given import contest_of, progress_of, settled, tidy
 
         if not 0 <= given.threshold < 100:
             raise UsageError("usage", f"expected --threshold in percent, from 0 to 100, got {given.threshold:g}")
-        ledger, contest = settled(given), contests.load(directory(given.directory))
+        ledger, contest = settled(given), contest_of(given)
         ends = (given.first, given.last)
         if all(re.fullmatch(_NUMBER, end) for end in ends):
             steps = searching.attempts(ledger, *map(int, ends))
         else:
             steps = searching.commits(ledger, *ends)
         records = searching.Records(ledger, contest)
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
             found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress, records)
         tidy(contest.directory)
         known = f"not judged again, recorded under the present key: {', '.join(records.used)}"

@@ -19,8 +19,7 @@ class ChampionsDocument:
 
 
 class Champions(Verb):
-    group = "machine"
-    place = 90
+    place = "machine", 90
     line = "check every contest's champion again, in one commit"
     example = "champions --page CHAMPIONS.md --commit"
     description = (
@@ -43,9 +42,9 @@ class Champions(Verb):
         from harness.ledger import git
         from harness.loop import champions as checking
         from harness.render.champions import champions_page, champions_text
-        from harness.render.progress import Progress
         from harness.verbs.parts.committing import committed
         from harness.verbs.parts.contests_page import contest_folders
+        from harness.verbs.parts.given import progress_of
 
         folder = directory(given.directory).resolve()
         repository = git.open_repository(folder)
@@ -58,7 +57,7 @@ class Champions(Verb):
         if given.commit:
             git.require_committable(repository)
         folders = [(name or ".", top / name) for name in contest_folders(repository, folder)]
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
             found = checking.check(folders, progress, say, everything=given.all, again=given.again)
         found = tuple(one for one in found if one.is_due)
         if not found:

@@ -20,8 +20,7 @@ DONE = Document(1, DoneDocument)
 
 
 class Checkout(Verb):
-    group = "loop"
-    place = 80
+    place = "loop", 80
     line = "put an attempt's kernel.py into the working tree"
     example = "checkout 3"
     description = "Puts the kernel.py of an attempt into the working tree."
@@ -35,7 +34,7 @@ class Checkout(Verb):
 
     def run(self, given: Namespace) -> Outcome:
         from harness.loop.undo import checkout
-        from harness.verbs.parts.ledgers import opened
+        from harness.verbs.parts.given import opened
 
         ledger = opened(directory(given.directory))
         return done(checkout(ledger, given.number, force=given.force))

@@ -20,8 +20,7 @@ def _failing(prefix: str, **_: object) -> list[str]:
 
 
 class Ci(Verb):
-    group = "machine"
-    place = 70
+    place = "machine", 70
     line = "judge what a change does to a repository's contests"
     example = "ci --base main"
     description = (

@@ -7,8 +7,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Completion(Verb):
-    group = "machine"
-    place = 20
+    place = "machine", 20
     line = "what a shell evaluates to complete verbs and options"
     example = "completion bash"
     description = (

@@ -8,8 +8,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Diagnose(Verb):
-    group = "look"
-    place = 80
+    place = "look", 80
     line = "what to try next, ranked, each with its rule and gain"
     example = "diagnose 3"
     description = (

@@ -9,8 +9,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 
 class Diff(Verb):
-    group = "look"
-    place = 30
+    place = "look", 30
     line = "two kernels: time, cycles by kind and by line, VMEM, text"
     example = "diff 3 7"
     description = (

@@ -8,8 +8,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Doctor(Verb):
-    group = "machine"
-    place = 50
+    place = "machine", 50
     line = "is this machine fit; a program's checklist"
     example = "doctor run.py:step"
     description = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
-from harness.shell.arguments import EXIT_OF_OUTCOME, directory, say
+from harness.shell.arguments import EXIT_OF_OUTCOME, say
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation
@@ -22,8 +22,7 @@ class AttemptDocument:
 class Experiment(Verb):
     """The verb of a message; one writes the message instead."""
 
-    group = "loop"
-    place = 0
+    place = "loop", 0
     line = "test one change of kernel.py, keep it if it is faster"
     example = '"experiment: raise BQ" --set BQ=2048'
     description = "Judges kernel.py against the champion and keeps it only if it is really faster."
@@ -45,7 +44,6 @@ class Experiment(Verb):
     def run(self, given: Namespace) -> Outcome:
         from dataclasses import replace
 
-        from harness import contest as contests
         from harness.advice import report as reporting
         from harness.judge.key import key_digest
         from harness.loop import attempt as ratchet
@@ -53,14 +51,14 @@ class Experiment(Verb):
         from harness.loop.bench import Bench
         from harness.loop.options import Options
         from harness.loop.settings import parse
-        from harness.render.progress import Progress
         from harness.verbs.parts import attempts
+        from harness.verbs.parts.given import contest_of, progress_of
 
         message, deep = given.message, given.deep
         if message.split()[-1:] == ["--deep"]:
             message, deep = message.rstrip().removesuffix("--deep"), True
         hypothesis = attempts.hypothesis_of(message)
-        contest = contests.load(directory(given.directory), given.chip)
+        contest = contest_of(given, given.chip)
         options = Options(
             settings=tuple(parse(text) for text in given.settings),
             expected_time_ratio=attempts.expectation(given.expect),
@@ -69,7 +67,7 @@ class Experiment(Verb):
             rebaseline=given.rebaseline,
             all_checks=given.all_checks,
         )
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
             guess = expected.of(contest, wholly=given.all_checks)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
             bench = Bench(contest=contest, progress=progress, on=given.on, deep=deep)

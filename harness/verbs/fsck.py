@@ -16,10 +16,8 @@ _TIMES_OF_A_REPLAY = 30
 
 
 class Fsck(Verb):
-    group = "machine"
-    place = 80
+    place = "machine", 80
     line = "check log, branch and files against each other"
-    example = "fsck"
     description = (
         "Checks log, branch and files (experiments/, attempts.jsonl) against each other, and every verdict against the "
         "evidence it was made from; changes nothing."
@@ -41,7 +39,7 @@ class Fsck(Verb):
         from harness.ledger import fsck as auditing
         from harness.render.layout import terminal_width
         from harness.render.review import audit_text
-        from harness.verbs.parts.ledgers import opened
+        from harness.verbs.parts.given import opened
 
         folder = directory(given.directory)
         ledger = opened(folder)
@@ -75,12 +73,12 @@ def _replayed(found: Audit, folder: Path, champion: Attempt | None, given: Names
     from harness import contest as contests
     from harness.ledger import fsck as auditing
     from harness.loop.replay import replay
-    from harness.render.progress import Progress
+    from harness.verbs.parts.given import progress_of
 
     if champion is None:
         return replace(found, notes=(*found.notes, "there is no champion to judge again"))
     limits.allow(_TIMES_OF_A_REPLAY)
-    with Progress(quiet=given.quiet or given.json) as progress:
+    with progress_of(given) as progress:
         again = replay(contests.load(folder), champion.number, progress)
     findings, notes = auditing.replayed(again)
     return replace(found, findings=(*found.findings, *findings), notes=(*found.notes, *notes))

@@ -8,8 +8,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Help(Verb):
-    group = "machine"
-    place = 30
+    place = "machine", 30
     line = "what a verb understands; all of them as a page"
     example = "help --markdown"
     description = "Says what a verb understands; without a verb, what verbs there are."

@@ -11,8 +11,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Hlo(Verb):
-    group = "profile"
-    place = 70
+    place = "profile", 70
     line = "HLO explained: a module, an operation, a shape"
     example = "hlo --op fusion.3"
     description = "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding."

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from harness.records import Evidence, Report, Verdict
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour, command, say
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_evaluation
@@ -21,10 +21,8 @@ class JudgeDocument:
 
 
 class Judge(Verb):
-    group = "loop"
-    place = 50
+    place = "loop", 50
     line = "judge kernel.py as it stands, record nothing"
-    example = "judge"
     description = "Judges kernel.py as it stands and records nothing."
     examples = "ratchet.sh judge --full"
     document = Document(10, JudgeDocument)
@@ -36,22 +34,20 @@ class Judge(Verb):
         parser.settings("NAME=VALUE", "judge it with this constant rewritten; the file stays as it is")
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.advice import report as reporting
         from harness.judge.verdict import decision
         from harness.loop import expected
         from harness.loop.bench import Bench, judge_here
         from harness.loop.package_kernel import for_kernel
         from harness.loop.settings import parse
-        from harness.render.progress import Progress
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
-        from harness.verbs.parts.ledgers import with_packages
+        from harness.verbs.parts.given import contest_of, progress_of, with_packages
 
-        contest = contests.load(directory(given.directory), given.chip)
+        contest = contest_of(given, given.chip)
         settings = tuple(parse(text) for text in given.settings)
         judged = contest.candidate().set(settings)
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
             guess = expected.of(contest, wholly=True)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
             bench = Bench(contest=contest, progress=progress, on=given.on, deep=given.deep)

@@ -23,8 +23,7 @@ class LinesDocument:
 
 
 class Lines(Verb):
-    group = "profile"
-    place = 10
+    place = "profile", 10
     line = "kernel.py with the simulated cycles of each line"
     example = "lines 3"
     description = "Prints kernel.py with the simulated cycles of each line."
@@ -41,20 +40,19 @@ class Lines(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.advice.source_names import named_lines
         from harness.ledger import history
         from harness.loop.suite_member import evidence_of
         from harness.render.layout import terminal_width
         from harness.render.lines import listing, narrowest
+        from harness.verbs.parts.given import contest_of, known_candidate, opened, with_packages
         from harness.verbs.parts.judged import judged
-        from harness.verbs.parts.ledgers import known_candidate, opened, with_packages
         from harness.verbs.parts.schedules import why_none
 
         if given.number is not None and given.chip is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
         if given.number is None:
-            contest = contests.load(directory(given.directory), given.chip)
+            contest = contest_of(given, given.chip)
             contest.member(given.member)
             title, candidate = "kernel.py as it stands", contest.candidate()
             evidence, again = judged(contest, given), ""

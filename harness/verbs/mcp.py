@@ -17,10 +17,8 @@ measured or simulated; the two are never compared. Where an answer is too long, 
 
 
 class Mcp(Verb):
-    group = "machine"
-    place = 40
+    place = "machine", 40
     line = "the commands as tools of the Model Context Protocol"
-    example = "mcp"
     description = (
         "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open contests, "
         "captures and other files below the roots only, symbolic links resolved; those marked read-only write nothing."

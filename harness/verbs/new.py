@@ -10,8 +10,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class New(Verb):
-    group = "loop"
-    place = 110
+    place = "loop", 110
     line = "make another contest, with its own ledger"
     example = "new mine --like attention"
     description = "Makes another contest, with its own ledger, and commits it."
@@ -37,11 +36,11 @@ class New(Verb):
     def run(self, given: Namespace) -> Outcome:
         from harness.loop.new_contest import new
         from harness.loop.settings import parse
-        from harness.render.progress import Progress
+        from harness.verbs.parts.given import progress_of
 
         base = given.directory or Path.cwd()
         settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
         constants = tuple(parse(text) for text in settings)
-        with Progress(quiet=given.quiet) as progress:
+        with progress_of(given) as progress:
             done = new(base / given.folder, given.like, constants, progress, around=given.around)
         return Outcome(text=lambda: "\n".join(done))

@@ -12,8 +12,7 @@ _LIMIT = 50
 
 
 class Next(Verb):
-    group = "loop"
-    place = 10
+    place = "loop", 10
     line = "where the search stands, and whether to go on"
     example = "next --json"
     description = (

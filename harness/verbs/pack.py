@@ -8,10 +8,8 @@ from harness.shell.verb import Document, Outcome, Verb
 
 
 class Pack(Verb):
-    group = "machine"
-    place = 100
+    place = "machine", 100
     line = "put the files of attempts into one small file"
-    example = "pack"
     description = (
         "Moves the attempts' files and notes of experiments/ into attempts.jsonl, one line for each, and prints how "
         "many bytes they took and take. Every verb reads attempts in both places. Nothing is committed."
@@ -24,7 +22,7 @@ class Pack(Verb):
 
     def run(self, given: Namespace) -> Outcome:
         from harness.ledger import packing
-        from harness.verbs.parts.ledgers import settled
+        from harness.verbs.parts.given import settled
 
         ledger = settled(given)
         with ledger.lock("pack"):

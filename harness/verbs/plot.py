@@ -8,8 +8,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Plot(Verb):
-    group = "look"
-    place = 70
+    place = "look", 70
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
     description = (

@@ -13,8 +13,7 @@ _PREDICTABLE = ("matmul", "collective", "memory", "shapes")
 
 
 class Predict(Verb):
-    group = "profile"
-    place = 80
+    place = "profile", 80
     line = "the time of a matmul or a collective from shapes and chip"
     example = "predict matmul X[8192,8192] W[8192,8192]"
     description = (

@@ -13,8 +13,7 @@ _SERVER_PORT = 9999
 
 
 class Profile(Verb):
-    group = "profile"
-    place = 40
+    place = "profile", 40
     line = "capture kernel.py on its own, for XProf"
     example = "profile --calls 3"
     description = (

@@ -3,14 +3,13 @@
 from argparse import Namespace
 
 from harness.records import Replay as Record
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour, directory
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
 
 class Replay(Verb):
-    group = "machine"
-    place = 120
+    place = "machine", 120
     line = "judge an attempt again under the present judge"
     example = "replay 3"
     description = (
@@ -26,15 +25,13 @@ class Replay(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop.replay import replay
         from harness.render.layout import terminal_width
-        from harness.render.progress import Progress
         from harness.render.review import replay_text
-        from harness.verbs.parts.ledgers import tidy
+        from harness.verbs.parts.given import contest_of, progress_of, tidy
 
-        contest = contests.load(directory(given.directory))
-        with Progress(quiet=given.quiet or given.json) as progress:
+        contest = contest_of(given)
+        with progress_of(given) as progress:
             found = replay(contest, given.number, progress)
         tidy(contest.directory)
         return Outcome(

@@ -10,8 +10,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Report(Verb):
-    group = "look"
-    place = 60
+    place = "look", 60
     line = "all attempts as one HTML page, charts and diffs"
     example = "report --open"
     description = (

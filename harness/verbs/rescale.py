@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from harness.records import Note
-from harness.shell.arguments import directory, say
+from harness.shell.arguments import say
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -19,10 +19,8 @@ class RescaleDocument:
 
 
 class Rescale(Verb):
-    group = "loop"
-    place = 70
+    place = "loop", 70
     line = "time recorded kernels again, on one scale"
-    example = "rescale"
     description = (
         "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "
         "those of then, and keeps the times as notes beside what was recorded. Nothing is checked, and nothing "
@@ -38,15 +36,14 @@ class Rescale(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.ledger import Ledger, history
         from harness.loop import rescale as rescaling
         from harness.render.layout import joined, terminal_width, wrap
-        from harness.render.progress import Progress
         from harness.units import quantity
+        from harness.verbs.parts.given import contest_of, progress_of
 
-        contest = contests.load(directory(given.directory))
-        with Progress(quiet=given.quiet or given.json) as progress:
+        contest = contest_of(given)
+        with progress_of(given) as progress:
             found = rescaling.rescale(contest, progress, say, everything=given.all)
         ledger = Ledger.open(contest.directory)
         left = rescaling.pending(ledger, contest, contest.key("simulated"), everything=True)

@@ -28,8 +28,7 @@ class ResultsDocument:
 
 
 class Results(Verb):
-    group = "look"
-    place = 10
+    place = "look", 10
     line = "the table of all attempts, their times on one scale"
     example = "results --accepted"
     description = (
@@ -67,7 +66,7 @@ class Results(Verb):
         from harness.render.results_csv import results_csv
         from harness.units import quantity
         from harness.verbs.parts import table_text
-        from harness.verbs.parts.ledgers import settled
+        from harness.verbs.parts.given import settled
 
         if given.json and given.csv:
             raise UsageError("usage", "expected --json or --csv, got both")

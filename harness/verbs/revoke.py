@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.errors import UsageError
 from harness.records import Rejudged
-from harness.shell.arguments import BASELINE, command, directory, say
+from harness.shell.arguments import BASELINE, command, say
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -30,8 +30,7 @@ class RevokeDocument:
 
 
 class Revoke(Verb):
-    group = "loop"
-    place = 100
+    place = "loop", 100
     line = "judge the champion again; one that fails loses its title"
     example = 'revoke "fails on sinks"'
     description = (
@@ -55,14 +54,12 @@ class Revoke(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop import draw_text
         from harness.loop import revoke as revoking
         from harness.records import Policy
         from harness.render.layout import terminal_width
-        from harness.render.progress import Progress
         from harness.render.review import revoked_text
-        from harness.verbs.parts.ledgers import tidy
+        from harness.verbs.parts.given import contest_of, progress_of, tidy
 
         reason = given.reason.strip()
         if reason.isdigit():
@@ -72,8 +69,8 @@ class Revoke(Verb):
                 f"`ratchet.sh replay {reason}` judges an attempt again",
             )
         drawn = tuple(draw_text.parsed(words) for words in given.draws)
-        contest = contests.load(directory(given.directory))
-        with Progress(quiet=given.quiet or given.json) as progress:
+        contest = contest_of(given)
+        with progress_of(given) as progress:
             found = revoking.revoke(contest, reason, Policy(), progress, say, draws=drawn, force=given.force)
         tidy(contest.directory)
         attempt = found.attempt

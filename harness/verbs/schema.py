@@ -9,8 +9,7 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Schema(Verb):
-    group = "machine"
-    place = 10
+    place = "machine", 10
     line = "the JSON schema of what a verb prints with --json"
     example = "schema next"
     description = "Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb."

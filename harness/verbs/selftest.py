@@ -18,10 +18,8 @@ class SelftestDocument:
 
 
 class Selftest(Verb):
-    group = "machine"
-    place = 150
+    place = "machine", 150
     line = "plant bad kernels, see each of them refused"
-    example = "selftest"
     description = (
         "Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
         "and lets the judge judge them. Exit code 0: all bad ones were refused by a guard that they were expected "
@@ -37,17 +35,17 @@ class Selftest(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.render.progress import Progress
         from harness.render.selftest import selftest_text
         from harness.sandbox.environment import environment
         from harness.selftest import planted, runner
+        from harness.verbs.parts.given import progress_of
 
         every = runner.everything()
         wanted = planted.named(every, tuple(given.only)) if given.only else every
         if environment().libtpu is None:
             raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")
         began = time.monotonic()
-        with Progress(quiet=given.quiet or given.json) as progress:
+        with progress_of(given) as progress:
 
             def tell(tried: Tried) -> None:
                 progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)

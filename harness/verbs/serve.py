@@ -10,8 +10,7 @@ from harness.workbench.profiles.places import PROFILE_DATA
 
 
 class Serve(Verb):
-    group = "profile"
-    place = 60
+    place = "profile", 60
     line = "XProf's own pages over the captures"
     example = "serve --port 8791"
     description = "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C."

@@ -13,8 +13,7 @@ from harness.verbs.experiment import AttemptDocument
 
 
 class Show(Verb):
-    group = "look"
-    place = 20
+    place = "look", 20
     line = "the whole report and the diff of an attempt"
     example = "show 3"
     description = "Prints the whole report and the diff of one attempt."
@@ -37,7 +36,7 @@ class Show(Verb):
         from harness.loop.suite_member import of_member
         from harness.render.report_text import View, show_text
         from harness.render.results import scaled_words
-        from harness.verbs.parts.ledgers import known_candidate, settled, with_packages
+        from harness.verbs.parts.given import known_candidate, settled, with_packages
 
         ledger = settled(given)
         newest = history.rows(ledger.place, 1)[0]

@@ -52,8 +52,7 @@ class SimulateDocument:
 
 
 class Simulate(Verb):
-    group = "profile"
-    place = 90
+    place = "profile", 90
     line = "execute the schedules in a directory of compiler dumps"
     example = "simulate dumps --chip v6e"
     description = "Executes the schedules in any directory of compiler dumps and prints the time."

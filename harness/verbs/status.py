@@ -3,16 +3,13 @@
 from argparse import Namespace
 
 from harness.records import Status as Standing
-from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
 
 class Status(Verb):
-    group = "loop"
-    place = 60
+    place = "loop", 60
     line = "where you stand"
-    example = "status"
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
     is_watched = True
@@ -23,9 +20,9 @@ class Status(Verb):
         parser.json("where you stand as JSON")
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop.status import status
         from harness.render.status_text import status_text
+        from harness.verbs.parts.given import contest_of
 
-        found = status(contests.load(directory(given.directory)), only_reads=given.only_reads)
+        found = status(contest_of(given), only_reads=given.only_reads)
         return Outcome(document=found, text=lambda: status_text(found))

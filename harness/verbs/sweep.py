@@ -13,8 +13,7 @@ _MOST_SETTINGS = 256
 
 
 class Sweep(Verb):
-    group = "loop"
-    place = 20
+    place = "loop", 20
     line = "screen a grid of settings, judge the best as one attempt"
     example = 'sweep "experiment: ..." --set BQ=512,1024'
     description = (

@@ -12,8 +12,7 @@ from harness.verbs.parts.arguments import add_jobs, add_seed, add_where
 
 
 class Table(Verb):
-    group = "loop"
-    place = 40
+    place = "loop", 40
     line = "fill a table of block sizes for shapes and chips"
     example = "table --kernel jax:splash --shapes shapes.json"
     description = (

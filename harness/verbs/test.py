@@ -11,10 +11,8 @@ from harness.shell.verb import Outcome, Verb
 
 
 class Test(Verb):
-    group = "machine"
-    place = 140
+    place = "machine", 140
     line = "run the project's tests"
-    example = "test"
     description = "Runs the project's tests; every other option is pytest's."
     examples = "ratchet.sh test -k settings"
     takes_contest = False

@@ -12,8 +12,7 @@ from harness.verbs.parts.arguments import add_subject
 
 
 class Timeline(Verb):
-    group = "profile"
-    place = 20
+    place = "profile", 20
     line = "what happens when, for ui.perfetto.dev and XProf"
     example = "timeline 3"
     description = "Writes what the simulated run does when, for ui.perfetto.dev and for XProf."
@@ -33,7 +32,7 @@ class Timeline(Verb):
         from harness.render.traces.perfetto import trace_json
         from harness.render.traces.summary import summary
         from harness.render.traces.xspace import xspace_text
-        from harness.verbs.parts.ledgers import tidy
+        from harness.verbs.parts.given import tidy
         from harness.verbs.parts.schedules import dumped
         from harness.workbench.capture import xspace
         from harness.workbench.profiles import pruning

@@ -12,8 +12,7 @@ from harness.verbs.parts.arguments import add_screening, add_seed
 
 
 class Tune(Verb):
-    group = "loop"
-    place = 30
+    place = "loop", 30
     line = "search settings with Optuna, judge the best as one attempt"
     example = 'tune "experiment: ..." --set BQ=128..2048'
     description = (

@@ -2,17 +2,14 @@
 
 from argparse import Namespace
 
-from harness.shell.arguments import directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 from harness.verbs.checkout import DONE, done
 
 
 class Undo(Verb):
-    group = "loop"
-    place = 90
+    place = "loop", 90
     line = "take the last accept back, as a new commit"
-    example = "undo"
     description = "Takes the last accept back, as a new commit."
     document = DONE
     effect = "overwrites"
@@ -21,8 +18,8 @@ class Undo(Verb):
         parser.json("what was done as JSON")
 
     def run(self, given: Namespace) -> Outcome:
-        from harness import contest as contests
         from harness.loop.undo import undo
         from harness.records import Policy
+        from harness.verbs.parts.given import contest_of
 
-        return done(undo(contests.load(directory(given.directory)), Policy()))
+        return done(undo(contest_of(given), Policy()))

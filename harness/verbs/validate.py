@@ -11,8 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 
 class Validate(Verb):
-    group = "machine"
-    place = 130
+    place = "machine", 130
     line = "everything that needs a TPU, tried in one go"
     example = "validate --minutes 30"
     description = (

@@ -29,8 +29,7 @@ RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
 
 
 class Whatif(Verb):
-    group = "profile"
-    place = 30
+    place = "profile", 30
     line = "which of the chip's resources would make it faster"
     example = "whatif --mxu x2"
     description = (

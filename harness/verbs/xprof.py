@@ -275,8 +275,7 @@ BY_NAME = {command.name: command for command in COMMANDS}
 
 
 class Xprof(Verb):
-    group = "profile"
-    place = 50
+    place = "profile", 50
     line = "look into a capture, without a browser"
     example = "xprof list-runs"
     description = "Looks into a capture, without a browser."

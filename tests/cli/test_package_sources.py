@@ -14,7 +14,7 @@ from harness.advice.source_names import named_lines
 from harness.candidate import Candidate
 from harness.records import Evidence, SourceFile
 from harness.render.lines import listing
-from harness.verbs.parts.ledgers import with_packages
+from harness.verbs.parts.given import with_packages
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
 NAMESAKE = "jax/experimental/pallas/ops/tpu/ragged_paged_attention/kernel.py"

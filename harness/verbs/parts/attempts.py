@@ -17,10 +17,9 @@ from harness.loop.opponent import champion_fails
 from harness.loop.package_kernel import for_kernel
 from harness.records import Attempt, Evidence
 from harness.render import report_text
-from harness.render.progress import Progress
 from harness.shell.arguments import colour, command, say
 from harness.units import quantity
-from harness.verbs.parts.ledgers import with_packages
+from harness.verbs.parts.given import progress_of, with_packages
 
 
 def rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tuple[str, ...]:
@@ -35,7 +34,7 @@ def rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tupl
         f"the timing key is new: {quantity(count, 'accepted kernel')} timed again, so that the table has one scale; "
         "Ctrl-C is harmless"
     )
-    with Progress(quiet=given.quiet or given.json) as progress, ledger.lock("rescale"):
+    with progress_of(given) as progress, ledger.lock("rescale"):
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
 
 

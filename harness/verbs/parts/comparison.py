@@ -4,7 +4,6 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from harness import contest as contests
 from harness.advice.comparison import ComparedSide, compare
 from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
@@ -15,11 +14,10 @@ from harness.loop.bench import Bench
 from harness.records import Key
 from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
-from harness.render.progress import Progress
-from harness.shell.arguments import BASELINE, colour, command, directory
+from harness.shell.arguments import BASELINE, colour, command
 from harness.shell.verb import Outcome
+from harness.verbs.parts.given import contest_of, progress_of, settled
 from harness.verbs.parts.judged import judged
-from harness.verbs.parts.ledgers import settled
 
 
 def diff(given: Namespace) -> Outcome:
@@ -35,7 +33,7 @@ def diff(given: Namespace) -> Outcome:
 def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide, Key]:
     """One of the two, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
     if what is None and place == 1:
-        contest = contests.load(directory(given.directory))
+        contest = contest_of(given)
         evidence = judged(contest, given)
         side = ComparedSide(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
         return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
@@ -46,9 +44,9 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide,
     path = Path(what)
     if not path.is_file():
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
-    contest = contests.load(directory(given.directory))
+    contest = contest_of(given)
     candidate = Candidate.of_file(path)
-    with Progress(quiet=given.quiet or given.json) as progress:
+    with progress_of(given) as progress:
         bench = Bench(contest=contest, progress=progress)
         with bench.held("diff"):
             evidence = bench.judge(candidate, f"diff-{place}")

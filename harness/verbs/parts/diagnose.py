@@ -25,13 +25,12 @@ from harness.records import Ceiling, Column, Edit, Evidence, Hint, Policy, Repor
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
-from harness.render.progress import Progress
 from harness.shell.arguments import colour, directory
 from harness.shell.tables import TablesDocument, figures
 from harness.shell.verb import Outcome
 from harness.units import change
+from harness.verbs.parts.given import known_candidate, opened, progress_of
 from harness.verbs.parts.judged import judged
-from harness.verbs.parts.ledgers import known_candidate, opened
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
@@ -160,7 +159,7 @@ def _tried(
         return (), f"{without}attempt {number} was judged under another key"
     if given.only_reads:
         return (), f"{without}this only reads"
-    with Bench(contest=contest).held("diagnose"), Progress(quiet=given.quiet or given.json) as progress:
+    with Bench(contest=contest).held("diagnose"), progress_of(given) as progress:
         tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 

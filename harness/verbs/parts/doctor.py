@@ -17,6 +17,7 @@ from harness.shell.arguments import directory
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.units import quantity
+from harness.verbs.parts.given import progress_of
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading
@@ -29,7 +30,7 @@ _LOCK = "ratchet/lock"
 
 def doctor(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    with Progress(quiet=given.quiet or given.json) as progress:
+    with progress_of(given) as progress:
         if given.module:
             found: tuple[Table, ...] = _program(given.module, given.limit, given.capture, folder, progress)
             ill = False

@@ -35,12 +35,12 @@ from harness.records.gate import Gate, Gated, GateOutcome
 from harness.render import gate as rendering
 from harness.render.layout import clean, terminal_width
 from harness.render.page import Story, page
-from harness.render.progress import Progress
 from harness.render.series import Entry
 from harness.render.traces.perfetto import trace_json
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.verbs.parts.entries import entry_of, kept_lanes
+from harness.verbs.parts.given import progress_of
 
 # What the locks have another compiler for, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
@@ -74,7 +74,7 @@ def _judged(given: Namespace, fails: frozenset[str]) -> Outcome:
     change = gating.change(folder, given.base, given.head)
     below = git.relative_path(change.repository, folder)
     found: list[Gated] = []
-    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, Progress(quiet=given.quiet or given.json) as progress:
+    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(given) as progress:
 
         def told(stage: str, state: str, taken: float) -> None:
             # A runner reads what is printed there too.

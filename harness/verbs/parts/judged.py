@@ -6,7 +6,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.loop import bench
 from harness.records import Evidence
-from harness.render.progress import Progress
+from harness.verbs.parts.given import progress_of
 
 
 def judged(contest: Contest, given: Namespace) -> Evidence:
@@ -20,5 +20,5 @@ def judged(contest: Contest, given: Namespace) -> Evidence:
                 "`ratchet.sh judge`), or name an attempt",
             )
         return found
-    with Progress(quiet=given.quiet or given.json) as progress:
+    with progress_of(given) as progress:
         return bench.evidence_here(bench.Bench(contest=contest, progress=progress))

@@ -4,7 +4,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
-from harness import contest as contests
 from harness.advice import report as reporting
 from harness.candidate import Candidate, Settings
 from harness.contest import Contest
@@ -16,13 +15,13 @@ from harness.loop.package_kernel import for_kernel
 from harness.records import Hint, Recheck, Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
-from harness.shell.arguments import BASELINE, command, directory
+from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
-from harness.verbs.parts.ledgers import settled
+from harness.verbs.parts.given import contest_of, settled
 
 
 def next_step(given: Namespace) -> Outcome:
-    contest = contests.load(directory(given.directory))
+    contest = contest_of(given)
     ledger = settled(given)
     attempts = table.scaled(ledger)
     found = search_state.search_state(

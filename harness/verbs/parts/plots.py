@@ -15,7 +15,7 @@ from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.units import quantity
 from harness.verbs.parts import contests_page, stories
-from harness.verbs.parts.ledgers import settled
+from harness.verbs.parts.given import settled
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 

@@ -12,12 +12,11 @@ from harness.judge.evaluate.timing import device
 from harness.loop.exported import exported
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
-from harness.render.progress import Progress
 from harness.sandbox.profiles import TraceMode
 from harness.shell.arguments import command, directory, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
-from harness.verbs.parts.ledgers import rows_of, tidy
+from harness.verbs.parts.given import progress_of, rows_of, tidy
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply
@@ -75,7 +74,7 @@ def _captured(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -
     label = session_label(kernel.candidate, rows, "profile")
     with (
         pruning.in_use(kernel.profiles),
-        Progress(quiet=given.quiet or given.json) as progress,
+        progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,
     ):
         reply, text = capturing.capture(program, label=label, mode=given.mode or _MODE, calls=given.calls)
@@ -117,7 +116,7 @@ def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) 
     taken: list[tuple[int, str]] = []
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (
-        Progress(quiet=given.quiet or given.json) as progress,
+        progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,
         profile_server.serving(program, profile_server.free_port()) as served,
     ):
@@ -145,7 +144,7 @@ def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> 
     # Before the kernel is traced, which takes longer.
     profile_server.require_free(given.serve)
     with (
-        Progress(quiet=given.quiet or given.json) as progress,
+        progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,
         profile_server.serving(program, given.serve) as served,
     ):

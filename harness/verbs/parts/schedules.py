@@ -19,8 +19,8 @@ from harness.ledger import history
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
 from harness.shell.arguments import directory
+from harness.verbs.parts.given import opened
 from harness.verbs.parts.judged import judged
-from harness.verbs.parts.ledgers import opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

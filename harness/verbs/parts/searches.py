@@ -4,7 +4,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from harness import contest as contests
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.loop import expected, ray_cluster, screening, search_space
@@ -14,11 +13,11 @@ from harness.loop.options import Options
 from harness.loop.screening import Places
 from harness.loop.search import Search
 from harness.render.layout import terminal_width
-from harness.render.progress import Progress
 from harness.render.sweep import sweep_text
-from harness.shell.arguments import EXIT_OF_OUTCOME, colour, directory, say
+from harness.shell.arguments import EXIT_OF_OUTCOME, colour, say
 from harness.shell.verb import Outcome
 from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of
+from harness.verbs.parts.given import contest_of, progress_of
 
 
 @contextmanager
@@ -38,7 +37,7 @@ def searched(
 ) -> Outcome:
     """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt."""
     hypothesis = hypothesis_of(given.message)
-    contest = contests.load(directory(given.directory), given.chip)
+    contest = contest_of(given, given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), again=given.again)
     if contest.chip.platform != "tpu" and (given.workers or given.ray):
         raise UsageError(
@@ -46,7 +45,7 @@ def searched(
             f"--workers and --ray screen in the simulator of TPUs; settings for {contest.chip.name} are timed "
             "here, one by one",
         )
-    with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
+    with places_of(given) as places, progress_of(given) as progress:
         guess = expected.of_screening(expected.of(contest), count, places.count)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         bench = Bench(contest=contest, progress=progress, on=given.on)

@@ -20,7 +20,7 @@ from harness.render.series import Entry
 from harness.shell.arguments import command, say
 from harness.units import quantity
 from harness.verbs.parts.entries import entry_of
-from harness.verbs.parts.ledgers import settled
+from harness.verbs.parts.given import settled
 
 
 def page_of(given: Namespace, target: Path) -> tuple[bytes, str]:

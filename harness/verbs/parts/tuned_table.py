@@ -16,11 +16,11 @@ from harness.loop.tuning_table.fill import Tuned
 from harness.loop.tuning_table.row import Row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Cell, Column, Table
-from harness.render.progress import Progress
 from harness.shell.arguments import say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.units import quantity
+from harness.verbs.parts.given import progress_of
 from harness.verbs.parts.searches import places_of
 
 
@@ -48,7 +48,7 @@ def table(given: Namespace) -> Outcome:
     elif given.list:
         raise UsageError("usage", "--list says which shapes a table lacks: give the table with --missing")
     found: list[Row] = []
-    with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
+    with places_of(given) as places, progress_of(given) as progress:
         how = fill.Filling(folder=given.out, trials=given.trials, places=places, seed=given.seed)
         for row in fill.rows(kernel, wanted, chips, how, progress):
             found.append(row)

@@ -15,10 +15,10 @@ from harness.judge.evaluate.evaluation import environment
 from harness.judge.evaluate.timing.device import attached
 from harness.records.validation import Validation
 from harness.render.layout import terminal_width
-from harness.render.progress import Progress
 from harness.render.validation import page, validation_text
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
+from harness.verbs.parts.given import progress_of
 from harness.verbs.parts.validate_steps import Run
 
 # Captures above this size stay out of the archive, which somebody is to send.
@@ -30,7 +30,7 @@ def validate(given: Namespace) -> Outcome:
     on = given.on or "tpu"
     out = (given.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()
     began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    with TemporaryDirectory(prefix="ratchet-validate-") as scratch, Progress(quiet=given.quiet or given.json) as shown:
+    with TemporaryDirectory(prefix="ratchet-validate-") as scratch, progress_of(given) as shown:
         run = Run(Path(scratch), target, on, began + 60 * given.minutes, shown)
         run.steps()
         found = Validation(

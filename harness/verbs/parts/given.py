@@ -1,4 +1,4 @@
-"""The ledger of the contest that a verb is given, and questions about it that several verbs ask."""
+"""What a verb is given: the contest meant, its ledger, progress on stderr; and what several verbs ask of them."""
 
 import hashlib
 import sysconfig
@@ -8,14 +8,26 @@ from pathlib import Path
 from harness import contest as contests
 from harness.advice.source_names import shown_name
 from harness.candidate import Candidate, read_file
+from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
 from harness.records import Evidence, Row
 from harness.render.layout import Files
+from harness.render.progress import Progress
 from harness.shell.arguments import directory, say
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
+
+
+def contest_of(given: Namespace, chip: str | None = None) -> Contest:
+    """The contest meant, for the chip if one is named. Raises RatchetError."""
+    return contests.load(directory(given.directory), chip)
+
+
+def progress_of(given: Namespace) -> Progress:
+    """How far the verb is, said on stderr unless it is to be quiet or prints a document."""
+    return Progress(quiet=given.quiet or given.json)
 
 
 def opened(folder: Path) -> Ledger:

@@ -52,9 +52,10 @@ def _names() -> frozenset[str]:
 @cache
 def _imported(name: str) -> Verb:
     module = importlib.import_module(f"{_FOLDER}.{name}")
-    (found,) = (
+    found = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Verb) and value.__module__ == module.__name__
-    )
-    return found()
+    ]
+    assert len(found) == 1, f"{module.__file__} is to hold one class of a verb, got {len(found)}"
+    return found[0]()

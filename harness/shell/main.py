@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__, limits
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> int:
     """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
-    _prepare_output()
+    prepare_output()
     if COMPLETING in os.environ:
         from harness.shell import completion
 
@@ -73,12 +72,6 @@ def program() -> int:
     return watched(partial(main, words), lambda kind, message: _fail(kind, message, 4, "--json" in words))
 
 
-def judge_contest(prepare_path: str) -> int:
-    """What `python prepare.py` does: judges the kernel.py beside `prepare_path` and records nothing."""
-    _prepare_output()
-    return main(["judge", "-C", str(Path(prepare_path).resolve().parent), *sys.argv[1:]])
-
-
 class _Pipe(io.FileIO):
     """A file that drops what nobody reads any more: `ratchet.sh ... | head` ends as it would have ended without."""
 
@@ -92,7 +85,7 @@ class _Pipe(io.FileIO):
             return super().write(data) or 0
 
 
-def _prepare_output() -> None:
+def prepare_output() -> None:
     """Neither a pipe that was closed early nor a character that an encoding lacks changes how a verb ends.
 
     Such a character is printed as its number. Else a recorded attempt, whose report has some, would end as a bug.

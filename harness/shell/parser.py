@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
     def attempt(self, words: str, **how: Any) -> None:
         """Adds the number of an attempt, which may be left out."""
-        self.add_argument("number", **{"type": attempt_number, "nargs": "?", "metavar": "N", "help": words, **how})
+        self.add_argument("number", help=words, **{"type": attempt_number, "nargs": "?", "metavar": "N", **how})
 
     def chip(self, words: str, **how: Any) -> None:
         """Adds `--chip`."""

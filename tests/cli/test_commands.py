@@ -1,5 +1,6 @@
 """Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
 
+import ast
 import platform
 import re
 import shlex
@@ -237,3 +238,10 @@ def test_an_empty_contest_says_how_to_begin(
     assert main(["-C", str(folder), *words]) == code
     said = capsys.readouterr()
     assert f'./ratchet.sh -C {folder} "experiment: baseline"' in " ".join(f"{said.out} {said.err}".split())
+
+
+def test_the_shell_knows_no_verb_by_name() -> None:
+    for path in sorted((Path(PROJECT) / "harness" / "shell").glob("*.py")):
+        words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        # A message is typed instead of the one, documents have a field called as the other; a group may be called so.
+        assert words & {*EVERY} - {*GROUPS} <= {"experiment", "schema"}, path.name

@@ -82,7 +82,7 @@ def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code
 
 def test_output_that_nobody_reads_is_dropped() -> None:
     program = (
-        "import sys; from harness.shell import main; main._prepare_output()\n"
+        "import sys; from harness.shell import main; main.prepare_output()\n"
         "for _ in range(9999): print('x' * 99)\n"
         "print('still here', file=sys.stderr); sys.exit(3)"
     )

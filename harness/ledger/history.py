@@ -252,7 +252,12 @@ def _last_packed_number(place: Place) -> int:
 
 
 def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iterable[str] = ()) -> tuple[Accepted, ...]:
-    """The accepts of this contest in the history of `tips`, newest first, from the trailers of the commits."""
+    """The accepts of this contest in the history of `tips`, newest first, from the trailers of the commits.
+
+    None in a repository without a commit.
+    """
+    if git.commit_of(place.repository, "HEAD") is None:
+        return ()
     found = []
     line = f"{messages.CONTEST}: {place.name}"
     for commit in git.log(place.repository, tuple(tips), hidden=tuple(hidden), containing=line):
@@ -283,8 +288,6 @@ def _number(word: str) -> int | None:
 
 def accepted_anywhere(place: Place) -> tuple[Accepted, ...]:
     """The accepts in HEAD's history, then those that only other branches hold."""
-    if git.commit_of(place.repository, "HEAD") is None:
-        return ()
     return accepted_at_head(place) + accepted_at_head(place, ("--branches",), ("HEAD",))
 
 

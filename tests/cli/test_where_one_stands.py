@@ -9,7 +9,7 @@ import pytest
 from evidence_examples import evidence
 from loop_fixtures import PROJECT, git
 
-from harness.loop import new_contest
+from harness.loop import new_contest, scaffold
 from harness.shell.catalogue import EVERY
 from harness.shell.main import main
 from harness.shell.program_name import renamed, work_in
@@ -52,6 +52,17 @@ def test_a_folder_without_a_contest_says_so(
         assert main(["-C", str(tmp_path), *words]) == 4, words
         assert "expected a contest (prepare.py and kernel.py), found no prepare.py" in capsys.readouterr().err
     assert not (tmp_path / "profile_data").exists()
+
+
+@pytest.mark.parametrize("verb", ["results", "status", "next", "fsck"])
+def test_a_repository_without_a_commit_has_no_attempts(
+    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(tmp_path, "init", "-q")
+    for name in ("prepare.py", "kernel.py"):
+        (tmp_path / name).write_bytes(scaffold.text("matmul", name))
+    assert main([verb, "-C", str(tmp_path)]) == 0
+    assert "bad revision" not in "".join(capsys.readouterr())
 
 
 def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def drive(contest: Path, attempts: int) -> int:
             recorded += 1
             refused.clear()
             print(f"  {words[0].removeprefix('experiment: ')}: {done['attempt']['verdict']['outcome']}", flush=True)
-        elif move is not None and done["error"]["kind"] == "identical-candidate":
+        elif move is not None and done["error"]["kind"] in ("identical-candidate", "same-schedule"):
             # Another text of a program that is known: `next` cannot tell, so it is remembered here.
             refused.append(move)
         else:

@@ -85,7 +85,7 @@ def _grid(shown: Shown, width: int) -> list[str]:
     ):
         least = min((column for column in widths if column.rank), key=lambda column: column.rank)
         del widths[least]
-        left_out.append(" ".join(least.title.split()))
+        left_out.append(least.title.partition("\n")[0])
     widths[hypothesis] = max(len(hypothesis.title), min(wanted, room, _WIDEST_HYPOTHESIS))
     places = [place for place, column in enumerate(columns) if column in widths]
     cells = grid(

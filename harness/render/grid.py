@@ -38,7 +38,8 @@ def grid(
     """
     widths = widths_of(titles, rows) if widths is None else widths
     height = max(title.count("\n") for title in titles) + 1
-    heads = zip(*((title + "\n" * (height - 1 - title.count("\n"))).split("\n") for title in titles), strict=True)
+    # A title of one line stands on the ruler, whatever its neighbours have.
+    heads = zip(*(("\n" * (height - 1 - title.count("\n")) + title).split("\n") for title in titles), strict=True)
     every = [*heads, ["-" * room for room in widths], *rows]
     # tabulate would look for numbers in every cell, and knows display widths only with a package that may be absent.
     return [(" " * gap).join(_placed(*cell) for cell in zip(row, widths, sides, strict=True)).rstrip() for row in every]

@@ -72,9 +72,7 @@ def results_table(shown: Shown, width: int | None = None) -> str:
 def _grid(shown: Shown, width: int) -> list[str]:
     rows = [line for line in shown.lines if isinstance(line, ScaledRow)]
     columns = _columns(shown, rows)
-    # Titles of one line stand in the lower one.
-    height = max(column.title.count("\n") for column in columns)
-    titles = ["\n" * (height - column.title.count("\n")) + column.title for column in columns]
+    titles = [column.title for column in columns]
     texts = [[column.text(row) or _NOTHING for column in columns] for row in rows]
     widths = dict(zip(columns, widths_of(titles, texts, 0), strict=True))
     hypothesis = next(column for column in columns if column.title == "hypothesis")

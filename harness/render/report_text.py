@@ -115,9 +115,10 @@ def show_text(
     where, key = attempt.evidence.environment, attempt.key
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     settings = [f"--set {name}={value}" for name, value in attempt.settings]
-    lost = wrap(clean(revoked), width, f"{paint('REVOKED', 'bad', colour)}  ", "    ") if revoked else []
+    lost = wrap(clean(revoked), width, "REVOKED  ", "    ") if revoked else []
     lines = [
-        *lost,
+        *(line.replace("REVOKED", paint("REVOKED", "bad", colour), 1) for line in lost[:1]),
+        *lost[1:],
         report_text(attempt, report, advice, None, replace(view, full=True, whole="")),
         "",
         *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),

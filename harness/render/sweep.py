@@ -103,7 +103,7 @@ def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:
     least, most = min(known, default=None), max(known, default=None)
     lead = max(len(down), *(len(value) for value in rows))
     room = max(8, *(len(value) + 1 for value in columns))
-    if lead + 1 + room * len(columns) > width:
+    if lead + 1 + room * len(columns) + 2 + len(across) > width:
         yield f"the heat map of {down} and {across} is wider than {width} columns: --json has its figures"
         return
     yield f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}"

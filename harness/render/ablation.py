@@ -4,19 +4,24 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.ablation import Ablated, Ablation, Effect
 from harness.records.report_words import simulated
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import Style, clean, cut, hidden_columns, paint, table_width, terminal_width, wrap
-from harness.units import column, count, kibibytes, percent, seconds
+from harness.render.layout import Style, clean, table_width
+from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
+from harness.units import count, kibibytes, percent, seconds
 
-# A title shorter than this says nothing: other columns go first.
-_LEAST = 24
-_HEADS = (
-    "change", "time\nwithout it", "worth", "±\none sigma", "of time\nwithout it", "its own\npart", "spills\nwithout it",
-    "VMEM\nwithout it", "now", "what was changed",
-)  # fmt: skip
-_SIDES = "lrrrrrrrll"
-# What is left out where no row has anything there, or there is no room for it; the last one first.
-_OPTIONAL = (5, 6, 7)
+# What is left out where no row has anything there, or there is no room for it, has a rank: the lowest goes first.
+_COLUMNS = (
+    Column("change"),
+    Column("time\nwithout it", "times"),
+    Column("worth", "+times"),
+    Column("±\none sigma", "times"),
+    Column("of time\nwithout it", "fraction"),
+    Column("its own\npart", "+times", unknown="", rank=3),
+    Column("spills\nwithout it", side="r", rank=2),
+    Column("VMEM\nwithout it", side="r", rank=1),
+    Column("now"),
+    # A title shorter than 24 says nothing.
+    Column("what was changed", least=len("what was changed"), room=24),
+)
 _WORDS: dict[Effect, str] = {
     "gain": "pays", "loss": "costs", "unclear": "unclear", "none": "nothing", "superseded": "superseded",
     "needed": "needed", "unknown": "unknown",
@@ -29,75 +34,45 @@ def ablation_text(found: Ablation, width: int | None = None, *, colour: bool = F
 
     `width` is in columns, by default the terminal's; in a file or a pipe the table then has all of its columns.
     """
-    whole = table_width() if width is None else width
-    width = terminal_width() if width is None else width
+    return screen(_blocks(found), table_width() if width is None else width, colour=colour)
+
+
+def _blocks(found: Ablation) -> Iterator[Block]:
     what = "each accepted change"
     if found.attempt is not None:
         what = f"each hunk of attempt {found.attempt} (lines of its kernel.py)"
-    lines = wrap(
+    yield Words(
         f"{what} taken out of the champion (attempt {found.champion}, {seconds(found.champion_seconds)}) "
-        f"[{simulated(found.chip)}]",
-        width,
+        f"[{simulated(found.chip)}]"
     )
     if found.reworded:
         names = _listed([f"attempt {number}" for number in found.reworded])
-        lines += wrap(f"in the text before {names}, which changed words and not the program", width)
-    lines += ["", *_table(found, whole, colour), ""]
+        yield Words(f"in the text before {names}, which changed words and not the program")
+    yield from (GAP, _table(found), GAP)
     for one in found.changes:
-        for note in _notes(one):
-            lines += wrap(f"{clean(one.name)}: {note}", width, "", "  ")
-    lines += wrap(_sum(found), width)
-    return "\n".join(line.rstrip() for line in lines)
+        yield from (Words(f"{one.name}: {note}", rest="  ") for note in _notes(one))
+    yield Words(_sum(found))
 
 
-def _table(found: Ablation, width: int, colour: bool) -> list[str]:
-    rows = found.changes
-    times = zip(
-        _column([one.without_seconds for one in rows]),
-        _column([one.worth_seconds for one in rows], sign="+"),
-        _column([one.uncertainty_seconds for one in rows]),
-        _column([one.own_seconds for one in rows], sign="+"),
-        strict=True,
-    )
-    body = [
-        [
-            _short(one) + ("*" if one.together else ""), *known,
-            "-" if one.worth_fraction is None else percent(one.worth_fraction), "" if one.own_seconds is None else own,
-            _more(one.spills, found.champion_spills, count),
-            _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes), _WORDS[one.effect], clean(one.title),
-        ]
-        for one, (*known, own) in zip(rows, times, strict=True)
+def _table(found: Ablation) -> Grid:
+    rows = [
+        Row(
+            (
+                _short(one) + ("*" if one.together else ""), one.without_seconds, one.worth_seconds,
+                one.uncertainty_seconds, one.worth_fraction, one.own_seconds,
+                _more(one.spills, found.champion_spills, count),
+                _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes), _WORDS[one.effect], one.title,
+            ),
+            style=_STYLES.get(one.effect),
+        )
+        for one in found.changes
     ]  # fmt: skip
-    widths, last = widths_of(_HEADS, body, title_room=0), len(_HEADS) - 1
-    shown = [at for at in range(len(_HEADS)) if at not in _OPTIONAL or any(line[at] for line in body)]
-    hidden: list[str] = []
-    while sum(widths[at] for at in shown[:-1]) + 2 * len(shown[:-1]) + min(_LEAST, widths[last]) > width:
-        spare = [at for at in shown if at in _OPTIONAL]
-        if not spare:
-            break
-        shown.remove(spare[-1])
-        hidden.append(_HEADS[spare[-1]].partition("\n")[0])
-    fitting = shrunk([widths[at] for at in shown], {len(shown) - 1: len(_HEADS[last])}, width)
-    lines = grid(
-        [_HEADS[at] for at in shown], [[line[at] for at in shown] for line in body],
-        "".join(_SIDES[at] for at in shown), fitting,
-    )  # fmt: skip
-    table, top = [cut(line, width) for line in lines], len(lines) - len(rows)
-    for at, one in enumerate(rows, top):
-        style = _STYLES.get(one.effect)
-        table[at] = paint(table[at], style, colour) if style else table[at]
-    return [*table, *hidden_columns(hidden, width)]
+    return Grid(_COLUMNS, rows, title_room=0)
 
 
 def _short(one: Ablated) -> str:
     """What the table calls it: `attempt 4` is 4 there."""
     return clean(one.name).removeprefix("attempt ")
-
-
-def _column(values: Sequence[float | None], sign: str = "") -> list[str]:
-    """Times below each other, those above zero with `sign`."""
-    texts = column([None if value is None else abs(value) for value in values])
-    return [f"{_sign(value, sign)}{text}" for value, text in zip(values, texts, strict=True)]
 
 
 def _sign(value: float | None, plus: str) -> str:

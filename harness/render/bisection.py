@@ -1,17 +1,26 @@
 """What `bisect` found, as text."""
 
-from harness.records.bisection import Bisection, Judgment
-from harness.records.report_words import simulated
-from harness.render.comparison import comparison_text
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import clean, cut, wrap
-from harness.units import count, percent, seconds
+from collections.abc import Iterator
 
-_LEAST = 12
+from harness.records.bisection import Bisection
+from harness.records.report_words import simulated
+from harness.render.comparison import comparison_blocks
+from harness.render.layout import clean
+from harness.render.sections import GAP, Block, Column, Grid, Words, screen
+from harness.units import percent
+
+_COLUMNS = (
+    Column("kernel"), Column("time", "s"), Column("spills", "count"), Column(""), Column("what was changed", least=12),
+)  # fmt: skip
+_WORDS = {True: "bad", False: "good", None: "unknown"}
 
 
 def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
     """Which change it is, each kernel that was judged, and what the change does."""
+    return screen(_blocks(found, full=full), width, colour=colour)
+
+
+def _blocks(found: Bisection, *, full: bool) -> Iterator[Block]:
     names = ", ".join(map(clean, found.suspects))
     since = names if len(found.suspects) == 1 else f"one of {names}"
     first = clean(found.judged[0].name)
@@ -21,20 +30,10 @@ def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = F
         "correctness": "is wrong",
     }[found.metric]
     judged = f"{len(found.judged)} of {found.kernels} kernels judged [{simulated(found.chip)}]"
-    lines = wrap(f"from {since} on, the kernel {what}: {judged}", width)
-    heads = ["kernel", "time", "spills", "", "what was changed"]
-    body = [[clean(one.name), *_figures(one), _word(one), clean(one.failure or one.title)] for one in found.judged]
-    widths = shrunk(widths_of(heads, body), {4: _LEAST}, width)
-    lines += ["", *(cut(line, width) for line in grid(heads, body, "lrrll", widths))]
+    yield from (Words(f"from {since} on, the kernel {what}: {judged}"), GAP)
+    yield Grid(
+        _COLUMNS,
+        [(one.name, one.seconds, one.spills, _WORDS[one.is_bad], one.failure or one.title) for one in found.judged],
+    )
     if found.comparison is not None:
-        lines += ["", comparison_text(found.comparison, width, full=full, colour=colour)]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _figures(one: Judgment) -> tuple[str, str]:
-    time = "-" if one.seconds is None else seconds(one.seconds)
-    return time, "-" if one.spills is None else count(one.spills)
-
-
-def _word(one: Judgment) -> str:
-    return {True: "bad", False: "good", None: "unknown"}[one.is_bad]
+        yield from (GAP, *comparison_blocks(found.comparison, full=full))

@@ -1,13 +1,16 @@
 """The champions of a repository's contests, checked again: as a page in Markdown, and for a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.records import CheckedChampion
-from harness.render.grid import grid, widths_of
-from harness.render.layout import clean, joined
+from harness.render.layout import clean, joined, terminal_width
+from harness.render.sections import GAP, Block, Column, Grid, Line, markdown, screen
 from harness.units import milliseconds
 
-_TITLES = ("contest", "chip", "time", "x floor", "checks", "checked")
+_COLUMNS = (
+    Column("contest"), Column("chip"), Column("time", side="r"), Column("x floor", side="r"),
+    Column("checks", side="r"), Column("checked"),
+)  # fmt: skip
 _HEAD = """\
 # Champions
 
@@ -19,22 +22,26 @@ moved once). Checks are those that passed of those that were run.
 
 def champions_page(found: Sequence[CheckedChampion]) -> str:
     """The page: a table with a row for each champion, and sentences on those that fail or could not be checked."""
-    titles = ("contest", "problem", *_TITLES[1:])
-    rows = [[f"`{one.folder}`", one.title, *_cells(one)[1:]] for one in found if one.note is not None]
+    columns = [Column(title) for title in ("contest", "problem", *(column.title for column in _COLUMNS[1:]))]
+    rows = [[f"`{one.folder}`", clean(one.title), *_cells(one)[1:]] for one in found if one.note is not None]
     head = _HEAD.format(versions=_versions(found).strip())
-    lines = [head, "", f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    lines += [f"| {' | '.join(clean(cell) for cell in row)} |" for row in rows]
     said = [f"- {sentence}" for one in found if (sentence := _complaint(one))]
-    return joined([*lines, *(["", *said] if said else [])]) + "\n"
+    return joined([head, "", *markdown(columns, rows), *(["", *said] if said else [])]) + "\n"
 
 
 def champions_text(found: Sequence[CheckedChampion]) -> str:
     """The same table for a terminal."""
+    return screen(_blocks(found), terminal_width())
+
+
+def _blocks(found: Sequence[CheckedChampion]) -> Iterator[Block]:
     rows = [_cells(one) for one in found if one.note is not None]
-    lines = grid(_TITLES, rows, "llrrrl", widths_of(_TITLES, rows, 0)) if rows else []
-    said = [sentence for one in found if (sentence := _complaint(one))]
+    if rows:
+        yield Grid(_COLUMNS, rows, title_room=0, is_cut=False)
+    yield GAP
+    yield from (Line(sentence, is_whole=True) for one in found if (sentence := _complaint(one)))
     passing = sum(one.passes for one in found)
-    return joined([*lines, "", *said, f"{passing} of {len(found)} champions pass{_versions(found)}"])
+    yield Line(f"{passing} of {len(found)} champions pass{_versions(found)}", is_whole=True)
 
 
 def _cells(one: CheckedChampion) -> list[str]:

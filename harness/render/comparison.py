@@ -1,11 +1,11 @@
 """Two kernels held against each other, as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.records.report_words import with_chip
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import clean, cut, diff_text, wrap
+from harness.render.layout import clean
+from harness.render.sections import GAP, Block, Column, Diff, Grid, Line, Words, screen
 from harness.units import change, count, decimal, kibibytes, quantity, seconds
 
 _LINES_SHOWN = 12
@@ -16,13 +16,17 @@ _NOTABLE_SHARE = 0.001
 
 def comparison_text(found: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
     """The whole, then each member of a suite; last the diff of the texts."""
-    lines = wrap(f"{clean(found.before)} -> {clean(found.after)}", width)
+    return screen(comparison_blocks(found, full=full), width, colour=colour)
+
+
+def comparison_blocks(found: Comparison, *, full: bool) -> Iterator[Block]:
+    """The same as sections."""
+    yield Words(f"{found.before} -> {found.after}")
     if found.differing:
-        lines += wrap(f"times are not comparable: {clean(found.differing)}", width, "  ", "  ")
+        yield Words(f"times are not comparable: {found.differing}", lead="  ")
     for program in found.programs:
-        lines += ["", *_program(program, heading(program, found), width, full=full)]
-    lines += ["", diff_text(found.diff, colour) or "The texts are the same."]
-    return "\n".join(line.rstrip() for line in lines)
+        yield from (GAP, *_program(program, heading(program, found), full=full))
+    yield from (GAP, Diff(found.diff) if found.diff else Line("The texts are the same."))
 
 
 def time_words(program: ProgramPair) -> str:
@@ -51,48 +55,39 @@ def notable(program: ProgramPair) -> list[LinePair]:
     return [line for line in program.lines if abs(line.difference) > least]
 
 
-def _program(program: ProgramPair, name: str, width: int, *, full: bool) -> Iterator[str]:
-    yield from wrap(f"{name}time {time_words(program)}", width)
-    for failure in (program.before_failure, program.after_failure):
-        if failure:
-            yield from wrap(clean(failure), width, "  ", "  ")
+def _program(program: ProgramPair, name: str, *, full: bool) -> Iterator[Block]:
+    yield Words(f"{name}time {time_words(program)}")
+    yield from (Words(text, lead="  ") for text in (program.before_failure, program.after_failure) if text)
     if program.is_same_program:
-        yield "  both are traced to the same program"
+        yield Line("  both are traced to the same program")
     moved = [pair for pair in program.figures if full or pair.difference]
     if moved:
-        yield from _table(moved, "figure", width)
+        yield _pairs(moved, "figure")
     parts = [pair for pair in program.parts if full or pair.difference]
     if parts:
-        yield ""
-        yield from _table(parts, "cycles of", width)
+        yield from (GAP, _pairs(sorted(parts, key=lambda pair: -abs(pair.difference)), "cycles of"))
     lines = list(program.lines) if full else notable(program)
     if lines:
-        yield ""
-        yield from _lines(lines if full else lines[:_LINES_SHOWN], width)
+        yield from (GAP, _lines(lines if full else lines[:_LINES_SHOWN]))
     if len(lines) > _LINES_SHOWN and not full:
-        yield f"  {quantity(len(lines) - _LINES_SHOWN, 'more line')}: --full"
+        yield Line(f"  {quantity(len(lines) - _LINES_SHOWN, 'more line')}: --full")
 
 
-def _table(pairs: list[Pair], head: str, width: int) -> list[str]:
-    body = [
-        [clean(pair.name), amount(pair, pair.before), amount(pair, pair.after), relative(pair)]
-        for pair in sorted(pairs, key=lambda pair: -abs(pair.difference) if head == "cycles of" else 0)
+def _pairs(pairs: Sequence[Pair], head: str) -> Grid:
+    columns = Column(head, least=_LEAST_NAME), *(Column(title, side="r") for title in ("before", "after", "change"))
+    rows = [(pair.name, amount(pair, pair.before), amount(pair, pair.after), relative(pair)) for pair in pairs]
+    return Grid(columns, rows, indent="  ")
+
+
+def _lines(lines: Sequence[LinePair]) -> Grid:
+    columns = (
+        Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("change", side="r"),
+        Column("source", least=_LEAST_NAME),
+    )  # fmt: skip
+    rows = [
+        (where(line), line.before_cycles, line.after_cycles, f"{line.difference:+,.0f}", line.text) for line in lines
     ]
-    return _grid(body, [head, "before", "after", "change"], "lrrr", width)
-
-
-def _lines(lines: list[LinePair], width: int) -> list[str]:
-    body = [
-        [where(line), count(line.before_cycles), count(line.after_cycles), f"{line.difference:+,.0f}", clean(line.text)]
-        for line in lines
-    ]
-    return _grid(body, ["line", "cycles before", "after", "change", "source"], "lrrrl", width)
-
-
-def _grid(body: list[list[str]], heads: list[str], sides: str, width: int) -> list[str]:
-    last = {len(heads) - 1: _LEAST_NAME} if sides.endswith("l") else {0: _LEAST_NAME}
-    widths = shrunk(widths_of(heads, body), last, width - 2)
-    return [cut(f"  {line}", width) for line in grid(heads, body, sides, widths)]
+    return Grid(columns, rows, indent="  ")
 
 
 def where(line: LinePair) -> str:

@@ -54,6 +54,12 @@ def clean(text: str) -> str:
     return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
 
 
+def indented(text: str) -> str:
+    """The same with its indentation."""
+    bare = text.expandtabs(4)
+    return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
+
+
 # What a terminal would obey or a stream could not write; the colours of `paint` are left.
 _UNPRINTABLE = re.compile(
     "(\x1b\\[[0-9;]{0,20}m)|[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -84,10 +90,10 @@ def pad(text: str, width: int) -> str:
     return text + " " * max(0, width - cell_len(text))
 
 
-def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+def wrap(text: str, width: int, first: str = "", rest: str | None = None, *, chops: bool = True) -> list[str]:
     """Lines of at most `width` columns, `first` before the first and `rest` (blanks of that length) before the others.
 
-    Breaks at blanks; a word wider than a line is chopped.
+    Breaks at blanks; a word wider than a line is chopped, unless not `chops`.
     """
     lead = first
     following = " " * cell_len(first) if rest is None else rest
@@ -99,7 +105,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
             lines.append(f"{lead}{line}".rstrip())
             lead, line = following, ""
             room = max(2, width - cell_len(lead))
-        while cell_len(word) > room and not line:
+        while chops and cell_len(word) > room and not line:
             piece = chop_cells(word, room)[0]
             lines.append(f"{lead}{piece}")
             lead, word = following, word[len(piece) :]

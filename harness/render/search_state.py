@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from harness.records import Recheck
 from harness.records.report_words import source_label
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
-from harness.render.layout import clean, cut, flow, joined, wrap
+from harness.render.layout import clean
 from harness.render.results import recheck_words
+from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items, screen
 from harness.units import change, milliseconds, percent, quantity
 
 _SHOWN = 8
@@ -14,35 +15,32 @@ _SHOWN = 8
 
 def search_state_text(found: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
     """The search state as lines of at most `width` columns; `checks` of the champion stand among the attempts."""
-    return joined(_lines(found, width, checks))
+    return screen(_blocks(found, checks), width)
 
 
-def _lines(found: SearchState, width: int, checks: Sequence[Recheck]) -> Iterator[str]:
-    yield from wrap(clean(found.advice.sentence), width, "", "  ")
-    yield ""
-    yield from wrap(f"{clean(found.contest)}, {found.problem}", width, "Contest:      ")
-    yield from wrap(_champion(found), width, "Champion:     ")
-    yield from wrap(_floor(found), width, "Floor:        ")
+def _blocks(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
+    yield from (Words(found.advice.sentence, rest="  "), GAP)
     tried = f"{quantity(found.attempts, 'attempt')}, {found.attempts_since_win} since the last win"
-    yield from wrap(tried, width, "Tried:        ")
-    for kind in found.kinds:
-        yield from wrap(_kind(kind), width, "  ", "    ")
+    for name, text in (
+        ("Contest", f"{found.contest}, {found.problem}"),
+        ("Champion", _champion(found)),
+        ("Floor", _floor(found)),
+        ("Tried", tried),
+    ):
+        yield named(name, text, SHORT_FIELD)
+    yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in found.kinds)
     if found.tried:
-        yield ""
-        yield from _attempts(found, width, checks)
+        yield from (GAP, *_attempts(found, checks))
         if len(found.tried) > _SHOWN:
-            yield f"  ({len(found.tried) - _SHOWN} before them: results)"
+            yield Line(f"  ({len(found.tried) - _SHOWN} before them: results)")
     if found.constants:
-        yield ""
-        yield from _constants(found.constants, width)
+        yield from (GAP, named_items("Constants", list(map(_constant, found.constants)), room=SHORT_FIELD))
     if found.hints:
-        yield ""
-        yield "What to try next:"
+        yield from (GAP, Line("What to try next:"))
         for number, hint in enumerate(found.hints[:3], 1):
-            yield from wrap(clean(hint.observation), width, f"  {number}. ", "     ")
-            yield from wrap(clean(hint.suggestion), width, "     -> ", "        ")
-    for text in found.messages:
-        yield from wrap(clean(text), width, "note: ")
+            yield Words(hint.observation, lead=f"  {number}. ")
+            yield Words(hint.suggestion, lead="     -> ")
+    yield from (Words(text, lead="note: ") for text in found.messages)
 
 
 def _champion(found: SearchState) -> str:
@@ -54,7 +52,7 @@ def _champion(found: SearchState) -> str:
         time += f" ± {milliseconds(standing.plus_minus_seconds, ' ')}"
     score = "score unknown" if standing.score is None else f"score {standing.score:.1f}"
     label = source_label(standing.source, standing.chip)
-    return f"attempt {standing.attempt}, {time} [{label}], {score}, {clean(standing.hypothesis)}"
+    return f"attempt {standing.attempt}, {time} [{label}], {score}, {standing.hypothesis}"
 
 
 def _floor(found: SearchState) -> str:
@@ -71,15 +69,15 @@ def _kind(kind: KindTried) -> str:
     return f"{kind.kind}: {len(kind.attempts)} tried, {kind.accepted} accepted{best}"
 
 
-def _attempts(found: SearchState, width: int, checks: Sequence[Recheck]) -> Iterator[str]:
+def _attempts(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     """The newest attempts in their order, with a line for each run of checks that came after one of them."""
     shown = found.tried[-_SHOWN:]
+    champion = found.champion.attempt if found.champion else None
     for one, following in zip(shown, (*shown[1:], None), strict=True):
-        yield cut(_attempt(one), width)
+        yield Line(_attempt(one))
         for run in checks:
             if one.attempt <= run.first and (following is None or run.first < following.attempt):
-                champion = found.champion.attempt if found.champion else None
-                yield from wrap(recheck_words(run, champion), width, "     ", "       ")
+                yield Words(recheck_words(run, champion), lead="     ", rest="       ")
 
 
 def _attempt(one: Tried) -> str:
@@ -89,9 +87,6 @@ def _attempt(one: Tried) -> str:
     return f"  {one.attempt:>4} {came}{moved}  {kinds}  {clean(one.hypothesis)}"
 
 
-def _constants(constants: Sequence[Constant], width: int) -> Iterator[str]:
-    texts = []
-    for constant in constants:
-        others = [value for value in constant.tried if value != constant.value]
-        texts.append(f"{constant.name}={constant.value}" + (f" (also tried: {', '.join(others)})" if others else ""))
-    yield from flow(texts, width, "Constants:    ")
+def _constant(constant: Constant) -> str:
+    others = ", ".join(value for value in constant.tried if value != constant.value)
+    return f"{constant.name}={constant.value}" + (f" (also tried: {others})" if others else "")

@@ -1,10 +1,15 @@
 """The table of the selftest: what was planted, what became of it, which guard caught it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.records.selftest import Tried
-from harness.render.grid import grid
-from harness.render.layout import clean, terminal_width, wrap
+from harness.render.layout import clean, terminal_width
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
+
+_COLUMNS = (
+    Column(""), Column("candidate"), Column("row", side="r"), Column("is"), Column("verdict"), Column("caught by"),
+    Column("s", side="r"),
+)  # fmt: skip
 
 
 def selftest_text(tried: Sequence[Tried], seconds: float) -> str:
@@ -12,25 +17,27 @@ def selftest_text(tried: Sequence[Tried], seconds: float) -> str:
 
     `seconds` is the wall clock of all of them together.
     """
-    rows = [
-        (
-            " " if one.is_right else "!",
-            one.planted.name,
-            one.planted.row,
-            "good" if one.planted.is_good else "bad",
-            one.judgement.outcome,
-            str(one.caught_by or "-"),
-            f"{one.seconds:.1f}",
-        )
-        for one in tried
-    ]
-    lines = grid(("", "candidate", "row", "is", "verdict", "caught by", "s"), rows, "llrlllr")
-    width = terminal_width()
+    return screen(_blocks(tried, seconds), terminal_width())
+
+
+def _blocks(tried: Sequence[Tried], seconds: float) -> Iterator[Block]:
+    yield Grid(_COLUMNS, list(map(_cells, tried)), is_cut=False)
     for one in tried:
         if not one.is_right:
-            lines += ["", *wrap(_wrong(one), width, "! ", "    ")]
-    lines += ["", f"{len(tried)} judged in {seconds:.0f} s", _rates(tried)]
-    return "\n".join(line.rstrip() for line in lines)
+            yield from (GAP, Words(_wrong(one), lead="! ", rest="    "))
+    yield from (GAP, Line(f"{len(tried)} judged in {seconds:.0f} s"), Line(_rates(tried)))
+
+
+def _cells(one: Tried) -> tuple[str, ...]:
+    return (
+        " " if one.is_right else "!",
+        one.planted.name,
+        one.planted.row,
+        "good" if one.planted.is_good else "bad",
+        one.judgement.outcome,
+        str(one.caught_by or "-"),
+        f"{one.seconds:.1f}",
+    )
 
 
 def _wrong(one: Tried) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.records import Screened, Sweep, Swept
 from harness.records.report_words import source_label
-from harness.render.grid import grid
-from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
-from harness.units import change, column, quantity, seconds
+from harness.render.layout import Style, clean, pad
+from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words, screen
+from harness.units import quantity, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.
 _SHADES = "█▓▒░·"
@@ -19,35 +19,38 @@ _MOST_REASONS = 8
 
 def sweep_text(swept: Swept, width: int, colour: bool) -> str:
     """The table, the heat map and the sentence on what was judged."""
-    return joined(_lines(swept, width, colour))
+    return screen(_blocks(swept), width, colour=colour)
 
 
-def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
+def _blocks(swept: Swept) -> Iterator[Block]:
     sweep = swept.sweep
     total = len(sweep.screened)
     failed = sum(one.seconds is None for one in sweep.screened)
     label = source_label(sweep.source, sweep.chip)
-    yield from wrap(
+    yield Words(
         f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, "
         f"{seconds(swept.seconds, 1)} in all. "
-        "Screened is compiled and timed, not checked; only what was judged is known to be right.",
-        width,
+        "Screened is compiled and timed, not checked; only what was judged is known to be right."
     )
-    yield ""
-    yield from _table(sweep, swept.best, width)
+    yield from (GAP, _table(sweep, swept.best))
     if len(sweep.parameters) == 2:
-        yield ""
-        yield from _map(sweep, width, colour)
-    yield ""
+        yield from (GAP, _map(sweep))
+    yield from (GAP, _judged(swept))
+
+
+def _judged(swept: Swept) -> Words:
     if swept.best is None or swept.attempt is None:
-        yield from wrap(clean(swept.why_none), width, "nothing judged: " if swept.best is None else "")
-    else:
-        best = " ".join(f"{name}={value}" for name, value in swept.best)
-        failed = len(sweep.refused)
-        after = f", after {failed} faster that fail" if failed and swept.outcome != "failed" else ""
-        if failed > 1 and swept.outcome == "failed":
-            after = f"; it fails, as do the {failed - 1} next best that would be faster than the champion"
-        yield from wrap(f"judged as attempt {swept.attempt}: {best}{after}", width)
+        return Words(swept.why_none, lead="nothing judged: " if swept.best is None else "", rest="")
+    best = _settings(swept.best)
+    failed = len(swept.sweep.refused)
+    after = f", after {failed} faster that fail" if failed and swept.outcome != "failed" else ""
+    if failed > 1 and swept.outcome == "failed":
+        after = f"; it fails, as do the {failed - 1} next best that would be faster than the champion"
+    return Words(f"judged as attempt {swept.attempt}: {best}{after}")
+
+
+def _settings(settings: Sequence[tuple[str, str]]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings)
 
 
 def remark(sweep: Sweep, one: Screened, best: Sequence[tuple[str, str]] | None, judged: str, came: str = "") -> str:
@@ -62,7 +65,7 @@ def remark(sweep: Sweep, one: Screened, best: Sequence[tuple[str, str]] | None, 
     return ": ".join(filter(None, (one.failure_kind, clean(one.message))))
 
 
-def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
+def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
     """All settings and the champion, the fastest first; then each remark that is too long for a line, once."""
     least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
     champion = sweep.champion_seconds
@@ -74,28 +77,24 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> 
     if champion is not None:
         rows.append((champion, ["" for _ in sweep.parameters], f"champion: attempt {sweep.champion}"))
     rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
-    times = column([row[0] for row in rows])
-    body = [
-        [*cells, time, "-" if taken is None or base is None else change(taken / base), said]
-        for (taken, cells, said), time in zip(rows, times, strict=True)
-    ]
-    titles = [*(name for name, _ in sweep.parameters), "time", title, "remark"]
-    whole = grid(titles, body, "r" * (len(titles) - 1) + "l")
-    shown = [cut(line, width) for line in whole]
-    yield from shown
-    reasons: dict[str, list[str]] = {}
-    for (_, cells, said), line, short in zip(rows, whole[-len(rows) :], shown[-len(rows) :], strict=True):
-        if line != short:
-            settings = zip((name for name, _ in sweep.parameters), cells, strict=True)
-            reasons.setdefault(said, []).append(" ".join(f"{name}={value}" for name, value in settings))
-    for said, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
-        more = f" and {quantity(len(others), 'other')}" if others else ""
-        yield from ("", *wrap(f"{first}{more}: {said}", width, "", "  "))
-    if len(reasons) > _MOST_REASONS:
-        yield from ("", f"{len(reasons) - _MOST_REASONS} more reasons: --json")
+    names = [name for name, _ in sweep.parameters]
+
+    def lost(numbers: Sequence[int]) -> Iterator[Block]:
+        reasons: dict[str, list[str]] = {}
+        for _, values, said in (rows[number] for number in numbers):
+            reasons.setdefault(said, []).append(_settings(list(zip(names, values, strict=True))))
+        for said, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
+            more = f" and {quantity(len(others), 'other')}" if others else ""
+            yield from (GAP, Words(f"{first}{more}: {said}", rest="  "))
+        if len(reasons) > _MOST_REASONS:
+            yield from (GAP, Line(f"{len(reasons) - _MOST_REASONS} more reasons: --json"))
+
+    columns = [*(Column(name, side="r") for name in names), Column("time", "times"), Column(title, "change")]
+    cells = [(*values, taken, taken / base if taken and base else None, said) for taken, values, said in rows]
+    return Grid([*columns, Column("remark")], cells, lost=lost)
 
 
-def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:
+def _map(sweep: Sweep) -> Drawing:
     """Rows: values of the first constant. Columns: those of the second. Figures are times over the least."""
     (down, rows), (across, columns) = sweep.parameters
     by_values = {tuple(value for _, value in one.settings): one for one in sweep.screened}
@@ -103,23 +102,21 @@ def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:
     least, most = min(known, default=None), max(known, default=None)
     lead = max(len(down), *(len(value) for value in rows))
     room = max(8, *(len(value) + 1 for value in columns))
-    if lead + 1 + room * len(columns) + 2 + len(across) > width:
-        yield f"the heat map of {down} and {across} is wider than {width} columns: --json has its figures"
-        return
-    yield f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}"
+    lines = [Line(f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}", is_whole=True)]
     for value in rows:
-        cells = (_cell(by_values.get((value, other)), least, most, room, colour) for other in columns)
-        yield f"{value.rjust(lead)} {''.join(cells)}"
+        cells = [_cell(by_values.get((value, other)), least, most, room) for other in columns]
+        lines.append(Line([(f"{value.rjust(lead)} ", None), *cells]))
     missing = "" if len(by_values) == len(rows) * len(columns) else f", {_NOT_TRIED} not tried"
-    yield f"time over the least: {_SHADES[0]} least to {_SHADES[-1]} most, {_FAILED} no latency{missing}"
+    legend = f"time over the least: {_SHADES[0]} least to {_SHADES[-1]} most, {_FAILED} no latency{missing}"
+    return Drawing(lines, name=f"the heat map of {down} and {across}", legend=Line(legend, is_whole=True))
 
 
-def _cell(one: Screened | None, least: float | None, most: float | None, room: int, colour: bool) -> str:
+def _cell(one: Screened | None, least: float | None, most: float | None, room: int) -> tuple[str, Style]:
     if one is None:
-        return paint(_NOT_TRIED.rjust(room), "faint", colour)
+        return _NOT_TRIED.rjust(room), "faint"
     if one.seconds is None or least is None or most is None:
-        return paint(_FAILED.rjust(room), "faint", colour)
+        return _FAILED.rjust(room), "faint"
     # Times differ by factors, so shades are even steps of a logarithm.
     span = math.log(most / least)
     place = 0 if span == 0 else min(len(_SHADES) - 1, int(len(_SHADES) * math.log(one.seconds / least) / span))
-    return paint(f"{_SHADES[place]} {one.seconds / least:.2f}x".rjust(room), _COLOURS[place], colour)
+    return f"{_SHADES[place]} {one.seconds / least:.2f}x".rjust(room), _COLOURS[place]

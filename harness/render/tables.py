@@ -1,14 +1,11 @@
-"""Tables of findings as aligned text for people."""
+"""Tables of findings as text for people."""
 
-import math
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from harness import units
-from harness.records import Cell, Table
-from harness.records.table import Unit
-from harness.render.grid import grid, shrunk, widths_of
+from harness.records import Table
+from harness.records.table import Column as Finding
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
 
 # A column of words keeps so many characters.
 _LEAST = 10
@@ -21,70 +18,28 @@ def text(tables: Sequence[Table], width: int) -> str:
     Tables that follow each other and are empty for the same reason share the sentence that gives it. Where a word was
     cut, a last line says so.
     """
-    found: list[str] = []
+    found = screen(_blocks(tables), width)
+    return f"{found}\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)" if _CUT in found else found
+
+
+def _blocks(tables: Sequence[Table]) -> Iterator[Block]:
     for table, after in zip_longest(tables, tables[1:]):
-        shares = (
-            after is not None and table.why_empty and (table.why_empty, table.notes) == (after.why_empty, after.notes)
-        )
-        found.append(f"{_head(table)}\n" if shares else f"{_one(table, width)}\n\n")
-    cut = (
-        f"\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)"
-        if any(_CUT in one for one in found)
-        else ""
-    )
-    return "".join(found).rstrip("\n") + cut
+        yield Line(f"{table.title} [{table.origin}]", is_whole=True)
+        if after and table.why_empty and (table.why_empty, table.notes) == (after.why_empty, after.notes):
+            continue
+        if table.rows:
+            yield Grid(tuple(map(_column, table.columns)), table.rows, title_room=0, is_cut=False)
+        else:
+            yield _note(f"empty: {table.why_empty}")
+        yield from map(_note, table.notes)
+        yield GAP
 
 
-def _one(table: Table, width: int) -> str:
-    head = _head(table)
-    notes = [_wrapped(note, width) for note in table.notes]
-    if not table.rows:
-        return "\n".join([head, _wrapped(f"empty: {table.why_empty}", width), *notes])
-    cells = [[cell(value, column.unit) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
-    titles = [column.title for column in table.columns]
-    widths = widths_of(titles, cells, 0)
-    # Words give way, figures are never cut.
-    least = {
-        place: widths[place] if column.is_whole else max(len(column.title), min(widths[place], _LEAST))
-        for place, column in enumerate(table.columns)
-        if column.unit == ""
-    }
-    sides = "".join("l" if column.unit == "" else "r" for column in table.columns)
-    return "\n".join([head, *grid(titles, cells, sides, shrunk(widths, least, width)), *notes])
+def _column(column: Finding) -> Column:
+    """Words give way, figures are never cut."""
+    gives_way = column.unit == "" and not column.is_whole
+    return Column(column.title, column.unit, least=max(len(column.title), _LEAST) if gives_way else None)
 
 
-def _head(table: Table) -> str:
-    return f"{table.title} [{table.origin}]"
-
-
-def _wrapped(note: str, width: int) -> str:
-    """A sentence below a table, set in and broken to `width`; an address stays whole."""
-    return textwrap.fill(
-        note, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def cell(value: Cell, unit: Unit) -> str:
-    """One value with its unit; `-` for what is not known."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    match unit:
-        case "s":
-            return units.seconds(value)
-        case "B" | "FLOP" | "FLOP/s" | "B/s":
-            return units.decimal(value, unit)
-        case "FLOP/B":
-            return f"{value:,.1f} FLOP/B"
-        case "fraction":
-            return units.percent(value)
-        case "ratio":
-            return f"{value:.2f}x"
-        case "count":
-            return units.count(value)
-    return str(value)
+def _note(text: str) -> Words:
+    return Words(text, lead="  ", rest="    ", chops=False)

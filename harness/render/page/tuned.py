@@ -8,7 +8,7 @@ from harness.records import Table
 from harness.render.layout import clean
 from harness.render.page.parts import CHUNK, Kind, Plain, assembled
 from harness.render.page.search import Searched, search_plain
-from harness.render.tables import cell
+from harness.render.sections import cell
 from harness.units import count, quantity
 
 _KIND = Kind(

@@ -1,0 +1,356 @@
+"""Screens from data: paragraphs, lists and tables, whose widths, units, sides, colours and breaks are decided here."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+from rich.cells import cell_len
+
+from harness import units
+from harness.records.table import Cell
+from harness.render.layout import Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
+
+# Names in front of values, on a report and where one stands in a contest.
+FIELD, SHORT_FIELD = 23, 14
+# A remark beside a table needs so many columns to be read there; else it stands below its row.
+_LEAST_REMARK = 30
+# The units of records.table; times in the unit of the longest of their column, with a sign; changes new over old; sizes
+# on a chip; numbers beside a tolerance.
+Unit: TypeAlias = Literal[
+    "",
+    "s",
+    "B",
+    "FLOP",
+    "FLOP/s",
+    "B/s",
+    "FLOP/B",
+    "fraction",
+    "count",
+    "ratio",
+    "times",
+    "+times",
+    "change",
+    "KiB",
+    "error",
+]
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "s": units.seconds,
+    **{unit: partial(units.decimal, unit=unit) for unit in ("B", "FLOP", "FLOP/s", "B/s")},
+    "FLOP/B": lambda value: f"{value:,.1f} FLOP/B",
+    "fraction": units.percent,
+    "ratio": lambda value: f"{value:.2f}x",
+    "count": units.count,
+    "change": units.change,
+    "KiB": units.kibibytes,
+    "error": lambda value: f"{value:.2e}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A paragraph, with `lead` before its first line and `rest` (blanks of that length) before the others.
+
+    `style` paints its lines, or only the words `painted` of the first. Without `chops` a word that is wider than a line
+    stays whole: an address.
+    """
+
+    text: str
+    _: KW_ONLY
+    lead: str = ""
+    rest: str | None = None
+    style: Style | None = None
+    painted: str = ""
+    chops: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items side by side, broken only between them, with `lead` as a hanging indent."""
+
+    items: Sequence[str]
+    _: KW_ONLY
+    lead: str = ""
+    separator: str = " · "
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, its indentation kept; cut to the page unless `is_whole`. Pairs are pieces with their colours."""
+
+    text: str | Sequence[tuple[str, Style | None]] = ""
+    _: KW_ONLY
+    style: Style | None = None
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A unified diff, as it is: cutting it would hide code, and people copy from it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines that say something only together, with a legend; where one would not fit, `name` is said to be too wide."""
+
+    lines: Sequence[Line]
+    _: KW_ONLY
+    name: str
+    legend: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` stands for None.
+
+    A column with `least` gives way down to that width, one with `most` takes no more. While a column with `room` has
+    less than that, those with a `rank` are left out, the lowest first. `note` is the sentence below a table in which a
+    cell of this column holds the sign that the note begins with.
+    """
+
+    title: str
+    unit: Unit = ""
+    _: KW_ONLY
+    side: Literal["l", "r", ""] = ""
+    unknown: str = "-"
+    least: int | None = None
+    most: int | None = None
+    room: int | None = None
+    rank: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of a row, its colour, and a remark that is wrapped beside it, or below it where there is no room."""
+
+    cells: Sequence[Cell]
+    _: KW_ONLY
+    style: Style | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: rows of cells, between which words may stand.
+
+    `gap` is the blanks between columns, `title_room` those beside a title that is wider than its column. Without
+    `is_cut` a line that cannot be made to fit stays whole. `lost` makes what is said below of the rows that were cut.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence["Sequence[Cell] | Row | Words | Line"]
+    _: KW_ONLY
+    indent: str = ""
+    gap: int = 2
+    title_room: int = 2
+    is_cut: bool = True
+    lost: "Callable[[Sequence[int]], Iterable[Block]] | None" = None
+
+
+Block: TypeAlias = Words | Items | Line | Diff | Drawing | Grid
+GAP = Line()
+
+
+def screen(blocks: Iterable[Block], width: int, *, colour: bool = False) -> str:
+    """The blocks as text of at most `width` columns."""
+    return joined(line for block in blocks for line in lines_of(block, width, colour))
+
+
+def named(name: str, text: str, room: int = FIELD) -> Words:
+    """A value behind its name, whose column has `room`."""
+    return Words(text, lead=f"{name + ':':<{room}}")
+
+
+def named_items(name: str, items: Sequence[str], separator: str = " · ", room: int = FIELD) -> Items:
+    """Likewise of several values."""
+    return Items(items, lead=f"{name + ':':<{room}}", separator=separator)
+
+
+def apart(*sections: Iterable[Block]) -> Iterator[Block]:
+    """The sections that are not empty, each with an empty line after it."""
+    for section in map(list, sections):
+        yield from (*section, GAP) if section else ()
+
+
+def lines_of(block: Block, width: int, colour: bool) -> list[str]:
+    """The lines of one block."""
+    match block:
+        case Words():
+            return _wrapped(block, width, colour)
+        case Items():
+            return flow(block.items, width, block.lead, block.separator)
+        case Line():
+            return [_line(block, width, colour)]
+        case Diff():
+            return [diff_text(block.text, colour)]
+        case Drawing():
+            if any(cell_len(_line(line, width, colour=False)) > width for line in block.lines):
+                return [f"{block.name} is wider than {width} columns: --json has its figures"]
+            return [_line(line, width, colour) for line in (*block.lines, block.legend)]
+        case Grid():
+            return _laid_out(block, width, colour)
+
+
+def _wrapped(block: Words, width: int, colour: bool) -> list[str]:
+    first, *others = wrap(clean(block.text), width, block.lead, block.rest, chops=block.chops)
+    if block.style is None:
+        return [first, *others]
+    if block.painted:
+        return [first.replace(block.painted, paint(block.painted, block.style, colour), 1), *others]
+    return [paint(line, block.style, colour) for line in (first, *others)]
+
+
+def _line(block: Line, width: int, colour: bool) -> str:
+    if not isinstance(block.text, str):
+        return "".join(paint(text, style, colour) if style else text for text, style in block.text)
+    text = block.text if block.is_whole else cut(block.text, width)
+    return paint(text, block.style, colour) if block.style else text
+
+
+def cell(value: Cell, unit: Unit = "") -> str:
+    """One value with its unit; `-` for what is not known."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return indented(value)
+    if unit not in _FORMATS or not math.isfinite(value):
+        return str(value)
+    return _FORMATS[unit](value)
+
+
+def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown; its cells are Markdown already."""
+    ruler = "|".join("--:" if _side(column) == "r" else "---" for column in columns)
+    titles = [column.title for column in columns]
+    return [_bars(titles), f"|{ruler}|", *map(_bars, rows)]
+
+
+def _bars(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _side(column: Column) -> str:
+    return column.side or ("r" if column.unit else "l")
+
+
+def _cells(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
+    """The cells as they are printed."""
+    by_column = [
+        [column.unknown if value is None else text for value, text in zip(values, _texts(values, column), strict=True)]
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+    return [list(row) for row in zip(*by_column, strict=True)]
+
+
+def _texts(values: Sequence[Cell], column: Column) -> list[str]:
+    if column.unit not in ("times", "+times"):
+        return [cell(value, column.unit) for value in values]
+    times = [None if value is None or isinstance(value, str) else float(value) for value in values]
+    found = units.column([None if time is None else abs(time) for time in times])
+    plus = "+" if column.unit == "+times" else ""
+    return [f"{'' if not time else '-' if time < 0 else plus}{text}" for time, text in zip(times, found, strict=True)]
+
+
+def _laid_out(grid: Grid, width: int, colour: bool) -> list[str]:
+    """Titles, a ruler, then a line for each row; what did not fit is named below."""
+    rows = [_row(row) for row in grid.rows if not isinstance(row, Words | Line)]
+    body = _cells(grid.columns, [row.cells for row in rows]) if rows else []
+    room = width - cell_len(grid.indent)
+    wanted = _widest(grid, body)
+    places, hidden = _shown(grid, wanted, room)
+    widths = _shrunk([grid.columns[place] for place in places], [wanted[place] for place in places], grid.gap, room)
+    titles = [grid.columns[place].title.split("\n") for place in places]
+    height = max(map(len, titles))
+    heads = zip(*(title + [""] * (height - len(title)) for title in titles), strict=True)
+    table = [*heads, ["-" * wide for wide in widths], *([row[place] for place in places] for row in body)]
+    sides = [_side(grid.columns[place]) for place in places]
+    whole = [grid.indent + (" " * grid.gap).join(map(_placed, cells, widths, sides)).rstrip() for cells in table]
+    shown = [cut(line, width) for line in whole] if grid.is_cut else whole
+    out, lines = shown[: height + 1], iter(shown[height + 1 :])
+    beside = max(map(cell_len, shown))
+    for entry in grid.rows:
+        if isinstance(entry, Words | Line):
+            out += lines_of(entry, width, colour)
+            continue
+        row, line = _row(entry), next(lines)
+        out += _remarked(paint(line, row.style, colour) if row.style else line, row.remark, beside, width)
+    if hidden:
+        out += wrap(f"hidden columns: {', '.join(hidden)}; they do not fit in {width} columns (--json has them)", width)
+    for note in dict.fromkeys(grid.columns[place].note for place in places):
+        if note and any(note[0] in row[place] for row in body for place in places if grid.columns[place].note == note):
+            out += wrap(note, width)
+    if grid.lost is not None:
+        pairs = zip(whole[height + 1 :], shown[height + 1 :], strict=True)
+        gone = [number for number, (line, short) in enumerate(pairs) if line != short]
+        out += [line for block in grid.lost(gone) for line in lines_of(block, width, colour)]
+    return out
+
+
+def _row(entry: Sequence[Cell] | Row) -> Row:
+    return entry if isinstance(entry, Row) else Row(entry)
+
+
+def _widest(grid: Grid, body: Sequence[Sequence[str]]) -> list[int]:
+    """The widest cell of each column, which its title may pass."""
+    least = [grid.title_room + max(map(_length, column.title.split("\n"))) for column in grid.columns]
+    return (
+        [max(width, *map(_length, cells)) for width, cells in zip(least, zip(*body, strict=True), strict=True)]
+        if body
+        else least
+    )
+
+
+def _shown(grid: Grid, wanted: Sequence[int], room: int) -> tuple[list[int], list[str]]:
+    """The places of the columns that there is room for, and the titles of the others."""
+    columns, places, hidden = grid.columns, list(range(len(wanted))), list[str]()
+    least = [
+        wide if column.room is None else min(wide, column.room) for column, wide in zip(columns, wanted, strict=True)
+    ]
+    while sum(least[place] for place in places) + grid.gap * (len(places) - 1) > room:
+        spare = [place for place in places if columns[place].rank]
+        if not spare:
+            break
+        last = min(spare, key=lambda place: columns[place].rank)
+        places.remove(last)
+        hidden.append(" ".join(columns[last].title.split()))
+    return places, hidden
+
+
+def _shrunk(columns: Sequence[Column], wanted: Sequence[int], gap: int, room: int) -> list[int]:
+    """What does not fit is taken from whichever column that gives way is the widest, down to its least."""
+    widths = [min(wide, column.most or wide) for column, wide in zip(columns, wanted, strict=True)]
+    least = [wide if column.least is None else column.least for column, wide in zip(columns, widths, strict=True)]
+    while sum(widths) + gap * (len(widths) - 1) > room:
+        free = [place for place, wide in enumerate(widths) if wide > least[place]]
+        if not free:
+            break
+        widths[max(free, key=lambda place: widths[place])] -= 1
+    return widths
+
+
+def _placed(text: str, width: int, side: str) -> str:
+    # tabulate would look for numbers in every cell, and knows display widths only with a package that may be absent.
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width) if side == "l" else text.rjust(width)
+    shown = cut(text, width)
+    return pad(shown, width) if side == "l" else " " * (width - cell_len(shown)) + shown
+
+
+def _length(text: str) -> int:
+    """Its width on a terminal."""
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
+
+
+def _remarked(line: str, remark: str, beside: int, width: int) -> list[str]:
+    """The line of a row with its remark beside it, or below it where there is no room."""
+    if not remark:
+        return [line]
+    if width - beside - 2 >= _LEAST_REMARK:
+        return wrap(clean(remark), width, f"{pad(line, beside)}  ", " " * (beside + 2))
+    return [line, *wrap(clean(remark), width, "    ")]

@@ -16,8 +16,8 @@ _COLUMNS = (
     Column("±\none sigma", "times"),
     Column("of time\nwithout it", "fraction"),
     Column("its own\npart", "+times", unknown="", rank=3),
-    Column("spills\nwithout it", side="r", rank=2),
-    Column("VMEM\nwithout it", side="r", rank=1),
+    Column("spills\nwithout it", side="r", unknown="", rank=2),
+    Column("VMEM\nwithout it", side="r", unknown="", rank=1),
     Column("now"),
     # A title shorter than 24 says nothing.
     Column("what was changed", least=len("what was changed"), room=24),

@@ -1,8 +1,11 @@
 """What a simulated run's cycles are made of, as a few lines of a report."""
 
+from collections.abc import Iterator
+
 from harness.records import CycleShares, Evidence, Report
-from harness.render.layout import Files, clean, cut, flow, wrap
+from harness.render.layout import Files, clean
 from harness.render.operands import problem_names
+from harness.render.sections import FIELD, Block, Line, Words, named, named_items
 from harness.units import decimal, kibibytes, percent
 
 # Less than this of the cycles is no explanation of anything: such parts are added up.
@@ -11,14 +14,14 @@ _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 SCORE_BLOCK = "score block bytes"
 
 
-def cycles(evidence: Evidence, report: Report, files: Files, width: int, *, full: bool) -> list[str]:
+def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
     """What the cycles are made of, the lines of `files` that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
-        return []
+        return
     total = f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}"
     if shares is None:
         sums = (
@@ -28,7 +31,8 @@ def cycles(evidence: Evidence, report: Report, files: Files, width: int, *, full
             ("launch", run.launch_cycles),
         )
         parts = [f"{name} {percent(value / run.cycles, 0)}" for name, value in sums]
-        return flow([total, *parts], width, "Simulated time:        ")
+        yield named_items("Simulated time", [total, *parts])
+        return
     ops = [op.name for op in run.ops]
     small = _SMALL if full else _SMALL_AT_A_GLANCE
     large = [part for part in shares.parts if part.fraction >= small]
@@ -36,22 +40,19 @@ def cycles(evidence: Evidence, report: Report, files: Files, width: int, *, full
     rest = sum(part.fraction for part in shares.parts if part.fraction < small)
     parts += [f"rest {percent(rest)}"] if rest else []
     bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"
-    return [
-        *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
-        *_hottest(shares, files, width),
-        *_spilling(shares, _scores(report), width, full=full),
-    ]
+    yield named_items("Simulated cycles", [total, *parts, bubbles])
+    yield from _hottest(shares, files)
+    yield from _spilling(shares, _scores(report), full=full)
 
 
-def _hottest(shares: CycleShares, files: Files, width: int) -> list[str]:
+def _hottest(shares: CycleShares, files: Files) -> Iterator[Line]:
     """One line for each of the source lines that cost most, with its text where `files` have it."""
-    lead, lines = "Hottest lines:         ", []
+    lead = "Hottest lines:"
     for share in shares.hottest:
         own = files.get(share.name.rpartition(":")[0], ())
         text = f"  {clean(own[share.line - 1])}" if 0 < share.line <= len(own) else ""
-        lines.append(cut(f"{lead}{percent(share.fraction):>5}  {clean(share.name)}{text}", width))
-        lead = " " * len(lead)
-    return lines
+        yield Line(f"{lead:<{FIELD}}{percent(share.fraction):>5}  {clean(share.name)}{text}")
+        lead = ""
 
 
 def _scores(report: Report) -> str:
@@ -59,18 +60,16 @@ def _scores(report: Report) -> str:
     return next((f"; {clean(line.remark)}" for line in report.counters if line.name == SCORE_BLOCK and line.remark), "")
 
 
-def _spilling(shares: CycleShares, scores: str, width: int, *, full: bool) -> list[str]:
+def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words]:
     """What register spills move in each grid step, what that costs at least, and which lines it belongs to."""
     if not shares.spill_lines:
-        return []
+        return
     saved, restored = shares.spilled_bytes_per_step, shares.filled_bytes_per_step
     moved = "bytes per grid step unknown"
     if saved is not None and restored is not None:
         moved = f"{kibibytes(saved)} saved, {kibibytes(restored)} restored per grid step"
-    named = shares.spill_lines[: 3 if full else 2]
-    where = ", ".join(f"{clean(line.name)} {percent(line.fraction, 0)}" for line in named)
+    lines = shares.spill_lines[: 3 if full else 2]
+    where = ", ".join(f"{line.name} {percent(line.fraction, 0)}" for line in lines)
     cost = f"at least {percent(shares.spill_fraction)} of the cycles"
-    most = "most" if sum(line.fraction for line in named) > 0.5 else "the largest parts"
-    if not full:
-        return wrap(f"{cost}; {most} at {where}{scores}", width, "Simulated spilling:    ")
-    return wrap(f"{moved}; {cost}; {most} at {where}{scores}", width, "Simulated spilling:    ")
+    most = "most" if sum(line.fraction for line in lines) > 0.5 else "the largest parts"
+    yield named("Simulated spilling", f"{f'{moved}; ' if full else ''}{cost}; {most} at {where}{scores}")

@@ -7,37 +7,43 @@ from harness.records.comparison import LinePair, ProgramPair
 from harness.records.gate import Gate, Gated
 from harness.records.report_words import simulated
 from harness.render.comparison import amount, heading, notable, relative, time_words, where
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import clean, cut, wrap
+from harness.render.layout import clean
+from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
+from harness.render.sections import markdown as markdown_table
 from harness.units import change, count, percent, seconds
 
 # As many annotations of one kind as GitHub shows of a step.
 _ANNOTATIONS = 10
 _LINES = 8
-_LEAST = 12
 _SHOWN = ("static bundles", "spills executed", "VMEM", "HBM traffic")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#!|~@&:]")
 _FAILS = ("wrong", "slower", "inconclusive")
 _MOVED = (*_FAILS, "fixed", "faster")
 
 
+_COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Column("why", least=12))
+
+
 def gate_text(found: Gate, width: int) -> str:
     """A line for each contest, then what moved in each."""
-    lines = [f"{found.base[:12]} -> {found.head[:12]}, {clean(found.compiler)}; threshold {percent(found.threshold)}"]
+    return screen(_blocks(found), width)
+
+
+def _blocks(found: Gate) -> Iterator[Block]:
+    head = f"{found.base[:12]} -> {found.head[:12]}, {clean(found.compiler)}; threshold {percent(found.threshold)}"
+    yield from (Line(head, is_whole=True), GAP)
     if not found.contests:
-        return "\n".join([*lines, "", "No contest differs between the two."])
-    heads = ["contest", "outcome", "time", "why"]
-    body = [[_name(one), one.outcome, _time(one), clean(one.reason)] for one in found.contests]
-    widths = shrunk(widths_of(heads, body), {0: _LEAST, 3: _LEAST}, width)
-    lines += ["", *(cut(line, width) for line in grid(heads, body, "llll", widths))]
+        yield Line("No contest differs between the two.", is_whole=True)
+        return
+    yield Grid(_COLUMNS, [(_name(one), one.outcome, _time(one), one.reason) for one in found.contests])
     for one in found.contests:
-        lines += ["", *_moved(one, width)] if one.outcome in _MOVED else []
+        if one.outcome in _MOVED:
+            yield from (GAP, *_moved(one))
         if one.prepare == "touched":
-            lines += ["", *wrap(f"{_name(one)}: {_TOUCHED}", width)]
+            yield from (GAP, Words(f"{_name(one)}: {_TOUCHED}"))
     if found.other is not None:
-        lines += ["", "The same under the other compiler:", "", gate_text(found.other, width)]
-        lines += ["", *(line for one in compilers(found) for line in wrap(one, width))]
-    return "\n".join(line.rstrip() for line in lines)
+        yield from (GAP, Line("The same under the other compiler:"), GAP, *_blocks(found.other), GAP)
+        yield from map(Words, compilers(found))
 
 
 def workflow_text(found: Gate, width: int) -> str:
@@ -66,11 +72,13 @@ def markdown(found: Gate) -> str:
     ]
     if not found.contests:
         return "\n".join([*lines, "No contest differs between the two.", ""])
-    lines += ["| contest | outcome | time | why |", "|---|---|---|---|"]
-    lines += [
-        f"| {_escaped(_name(one))} | {_bold(one.outcome)} | {_escaped(_time(one))} | {_escaped(one.reason)} |"
-        for one in found.contests
-    ]
+    lines += markdown_table(
+        _COLUMNS,
+        (
+            (_escaped(_name(one)), _bold(one.outcome), _escaped(_time(one)), _escaped(one.reason))
+            for one in found.contests
+        ),
+    )
     for one in found.contests:
         if one.prepare == "touched":
             lines += ["", f"**{_escaped(_name(one))}**: {_TOUCHED}."]
@@ -125,31 +133,40 @@ def _costlier(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
     return sorted(found, key=lambda pair: -pair[1].difference)
 
 
-def _moved(one: Gated, width: int) -> Iterator[str]:
-    yield from wrap(f"{_name(one)}: {one.outcome}, {clean(one.reason)}", width)
+def _moved(one: Gated) -> Iterator[Block]:
+    yield Words(f"{_name(one)}: {one.outcome}, {one.reason}")
     for program, name in _headed(one):
-        yield from wrap(f"{name}{time_words(program)}", width, "  ", "    ")
+        yield Words(f"{name}{time_words(program)}", lead="  ", rest="    ")
         for pair in program.figures:
             if pair.name in _SHOWN and pair.difference:
-                yield f"  {pair.name} {amount(pair, pair.before)} -> {amount(pair, pair.after)} {relative(pair)}"
+                moved = f"  {pair.name} {amount(pair, pair.before)} -> {amount(pair, pair.after)} {relative(pair)}"
+                yield Line(moved, is_whole=True)
         for line in notable(program)[:_LINES]:
-            yield cut(f"  {where(line)}  {line.difference:+,.0f} cycles  {clean(line.text)}", width)
+            yield Line(f"  {where(line)}  {line.difference:+,.0f} cycles  {clean(line.text)}")
+
+
+_FIGURES = (Column("figure"), Column("before", "count"), Column("after", "count"), Column("change", "change"))
+_COSTS = (Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("source"))
 
 
 def _details(one: Gated) -> Iterator[str]:
     yield f"<details><summary>{_escaped(_name(one))}: {one.outcome}, {_escaped(one.reason)}</summary>"
     for program, name in _headed(one):
-        yield from ("", _escaped(f"{name}{time_words(program)}"), "", "| figure | before | after | change |")
-        yield "|---|--:|--:|--:|"
-        for pair in program.figures:
-            if pair.name in _SHOWN or pair.difference:
-                yield f"| {pair.name} | {amount(pair, pair.before)} | {amount(pair, pair.after)} | {relative(pair)} |"
-        lines = notable(program)[:_LINES]
-        if lines:
-            yield from ("", "| line | cycles before | after | source |", "|---|--:|--:|---|")
-            for line in lines:
-                figures = f"{count(line.before_cycles)} | {count(line.after_cycles)}"
-                yield f"| {_escaped(where(line))} | {figures} | {_code(line.text)} |"
+        yield from ("", _escaped(f"{name}{time_words(program)}"), "")
+        figures = [pair for pair in program.figures if pair.name in _SHOWN or pair.difference]
+        yield from markdown_table(
+            _FIGURES,
+            ((pair.name, amount(pair, pair.before), amount(pair, pair.after), relative(pair)) for pair in figures),
+        )
+        if lines := notable(program)[:_LINES]:
+            yield ""
+            yield from markdown_table(
+                _COSTS,
+                (
+                    (_escaped(where(line)), count(line.before_cycles), count(line.after_cycles), _code(line.text))
+                    for line in lines
+                ),
+            )
     yield from ("", "</details>")
 
 

@@ -1,10 +1,11 @@
 """What to try next: at the end of a report three times, whole; and in full, with the rule behind each finding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.records import Hint, Report
-from harness.render.layout import clean, joined, paint, wrap
+from harness.render.layout import clean
 from harness.render.report_sections import label
+from harness.render.sections import GAP, Block, Line, Words, screen
 from harness.units import percent, seconds
 
 _SHOWN = 3
@@ -13,18 +14,16 @@ _NO_BOUND = "simulated edit"
 _WITHOUT_KIND = "no change of the kernel"
 
 
-def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> list[str]:
+def hints(found: Sequence[Hint], *, full: bool) -> Iterator[Block]:
     """What was observed, and the change with its gain; at a glance the first few. `diagnose` has the rules."""
-    if not found:
-        return []
-    lines = [paint("What to try next:", "strong", colour)]
+    if found:
+        yield Line("What to try next:", style="strong", is_whole=True)
     for number, hint in enumerate(found if full else found[:_SHOWN], 1):
         # After a failure there is nothing to gain, and advice of no rule promises nothing.
         gain = f"{gain_text(hint)}: " if hint.because else ""
-        observed, change = clean(hint.observation), clean(f"{gain}{hint.suggestion}")
         # What to do is what the report is read for: never cut.
-        lines += [*wrap(observed, width, f"  {number}. ", "     "), *wrap(change, width, "     -> ", "        ")]
-    return lines
+        yield Words(hint.observation, lead=f"  {number}. ", rest="     ")
+        yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
 
 
 def gain_text(hint: Hint) -> str:
@@ -39,20 +38,24 @@ def diagnosis_text(
     name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], width: int, colour: bool
 ) -> str:
     """All findings about `name`, the most promising first, then what the gains rest on."""
+    return screen(_diagnosis(name, report, advice, notes), width, colour=colour)
+
+
+def _diagnosis(name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str]) -> Iterator[Block]:
     latency = "latency unknown" if report.seconds is None else seconds(report.seconds)
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
-    head = f"{clean(name)}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]"
-    lines = wrap(head, width)
+    yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
     for number, hint in enumerate(advice, 1):
         # A failure's next step is no rule's, and gains nothing that could be said.
         title = hint.rule
         if hint.because:
             title += f": {gain_text(hint)}; kind of change: {hint.kind or _WITHOUT_KIND}"
-        lines += ["", *(paint(line, "strong", colour) for line in wrap(clean(title), width, f"{number}. ", "   "))]
-        lines += wrap(clean(hint.observation), width, "   ", "   ")
-        lines += wrap(clean(hint.suggestion), width, "   -> ", "      ")
+        yield from (GAP, Words(title, lead=f"{number}. ", rest="   ", style="strong"))
+        yield Words(hint.observation, lead="   ")
+        yield Words(hint.suggestion, lead="   -> ")
         if hint.because:
-            lines += wrap(f"{clean(hint.because)} ({clean(hint.rule_source)})", width, "   rule: ", "         ")
+            yield Words(f"{hint.because} ({hint.rule_source})", lead="   rule: ")
     if not advice:
-        lines += ["", "no rule finds anything here"]
-    return joined([*lines, "", *(line for note in notes for line in wrap(clean(note), width))])
+        yield from (GAP, Line("no rule finds anything here", is_whole=True))
+    yield GAP
+    yield from map(Words, notes)

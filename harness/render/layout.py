@@ -29,13 +29,6 @@ def table_width() -> int:
     return terminal_width(_UNBOUNDED)
 
 
-def hidden_columns(names: Sequence[str], width: int) -> list[str]:
-    """The sentence on the columns of a table that `width` has no room for; nothing where all are shown."""
-    if not names:
-        return []
-    return wrap(f"hidden columns: {', '.join(names)}; they do not fit in {width} columns (--json has them)", width)
-
-
 def wants_colour(stream: TextIO) -> bool:
     """True on a terminal, unless `NO_COLOR` is set to something (no-color.org) or `TERM` is `dumb`."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

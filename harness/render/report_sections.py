@@ -1,13 +1,14 @@
-"""The parts of a report, each a list of lines; every number with its unit and where it comes from."""
+"""The parts of a report, as data; every number with its unit and where it comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.hardware import chip
-from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation, Verdict
+from harness.records import Change, Check, Evidence, Failure, PallasCall, Report, Simulation, Verdict
 from harness.records.report_words import simulated, source_label
+from harness.records.table import Cell
 from harness.render.cycle_breakdown import SCORE_BLOCK
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import clean, cut, flow, wrap
+from harness.render.layout import clean, indented
+from harness.render.sections import FIELD, Block, Column, Grid, Items, Line, Row, Words, named, named_items
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, quantity, seconds
 
 # What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
@@ -27,10 +28,6 @@ _OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed", SCORE
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
-# Less of a name tells nothing.
-_LEAST_NAME = 12
-# The width of what stands before a value.
-FIELD = 23
 
 
 def label(report: Report) -> str:
@@ -38,7 +35,7 @@ def label(report: Report) -> str:
     return source_label(report.source, report.chip)
 
 
-def result(report: Report) -> list[str]:
+def result(report: Report) -> list[Line]:
     """The RESULT and REGIME lines in the published form."""
     score = "unknown" if report.score is None else f"{report.score:.1f}"
     latency = "unknown" if report.seconds is None else milliseconds(report.seconds)
@@ -49,11 +46,12 @@ def result(report: Report) -> list[str]:
     if report.intensity is not None:
         # What only moves bytes has less than one.
         intensity = f"{report.intensity:.{0 if report.intensity >= 10 else 2}f} FLOPs/byte"
-    return [
+    lines = (
         f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
         f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}{_side(report)}"
         f"{_contradiction(report)}",
-    ]
+    )
+    return [Line(line, is_whole=True) for line in lines]
 
 
 def from_the_ridge(report: Report) -> str:
@@ -87,58 +85,51 @@ def _contradiction(report: Report) -> str:
     return ""
 
 
-def mean_of_suite(report: Report, width: int) -> list[str]:
+def mean_of_suite(report: Report) -> Iterator[Block]:
     """What the latency of a suite is, with its uncertainty."""
-    if report.seconds is None:
-        return []
-    off = "" if report.plus_minus_seconds is None else f" ± {seconds(report.plus_minus_seconds, 2)}"
-    words = f"latency is the weighted geometric mean of the members' times: {seconds(report.seconds)}{off}"
-    return wrap(f"{words} [{label(report)}]", width)
+    if report.seconds is not None:
+        off = "" if report.plus_minus_seconds is None else f" ± {seconds(report.plus_minus_seconds, 2)}"
+        words = f"latency is the weighted geometric mean of the members' times: {seconds(report.seconds)}{off}"
+        yield Words(f"{words} [{label(report)}]")
 
 
-def timing_inputs(evidence: Evidence, width: int) -> list[str]:
+def timing_inputs(evidence: Evidence) -> Iterator[Block]:
     """The simulated time of each timing input of the problem, and which of them the rest of the report is of."""
     runs = evidence.simulation.runs if evidence.simulation else ()
-    if not runs:
-        return []
-    times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
-    rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
-    return wrap(f"{' · '.join(times)} [{simulated(evidence.chip)}{rest}]", width, "Timing inputs:         ")
+    if runs:
+        times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
+        rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
+        yield named("Timing inputs", f"{' · '.join(times)} [{simulated(evidence.chip)}{rest}]")
 
 
-def members(report: Report, verdict: Verdict, width: int) -> list[str]:
+def members(report: Report, verdict: Verdict) -> Iterator[Block]:
     """The members of a suite: weight, the champion's time if there is one, the candidate's, its share of the peak."""
     pairs = {one.name: one for one in verdict.members}
-    body = []
+    rows: list[tuple[Cell, ...]] = []
     for one in report.members:
-        row = [one.name, percent(one.weight), _time(one.report.seconds)]
+        times: tuple[Cell, ...] = (one.report.seconds,)
         if pairs:
-            pair = pairs[one.name]
-            ratio = "unknown" if pair.time_ratio is None else f"{pair.time_ratio:.4f}"
-            row = [*row[:2], _time(pair.champion_seconds), row[2], ratio]
-        body.append([*row, _percent(one.report.util), (one.report.regime or "unknown").upper()])
-    if not body:
-        return []
-    times = ["champion", "candidate", "ratio"] if pairs else ["time"]
-    table = grid(["member", "weight", *times, "util", "regime"], body, f"lr{'r' * len(times)}rl")
-    return [*(cut(line, width) for line in table), f"times [{label(report)}]"]
+            ratio = pairs[one.name].time_ratio
+            times = (pairs[one.name].champion_seconds, *times, None if ratio is None else f"{ratio:.4f}")
+        rows.append((one.name, one.weight, *times, one.report.util, (one.report.regime or "unknown").upper()))
+    if rows:
+        times_of = ["champion", "candidate", "ratio"] if pairs else ["time"]
+        columns = [Column("member"), Column("weight", "fraction")]
+        columns += [Column(title, "s", unknown="unknown") for title in times_of]
+        yield Grid([*columns, Column("util", "fraction", unknown="unknown"), Column("regime")], rows)
+        yield Line(f"times [{label(report)}]", is_whole=True)
 
 
-def _time(taken: float | None) -> str:
-    return "unknown" if taken is None else seconds(taken)
-
-
-def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
+def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
     """Why the traffic is unknown, if it is; why the latency is, the verdict has said."""
-    if report.hbm_bytes is not None or evidence.trace is None:
-        return []
-    why = "the kernel moves data by hand, and the simulator did not get through to count it"
-    if chip(report.chip).kind == "GPU":
-        why = "on a GPU the kernel itself loads its blocks, and how often is not counted"
-    return wrap(why, width, "traffic unknown: ")
+    if report.hbm_bytes is None and evidence.trace is not None:
+        why = "the kernel moves data by hand, and the simulator did not get through to count it"
+        if chip(report.chip).kind == "GPU":
+            why = "on a GPU the kernel itself loads its blocks, and how often is not counted"
+        yield Words(why, lead="traffic unknown: ")
 
 
-def counters_at_a_glance(report: Report, champion: Report | None, width: int) -> list[str]:
+def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Block]:
     """The counters that a glance needs, each with the champion's where it differs; remarks where a count is off."""
     # What the cycles are made of, and what spilling costs, has been said already where it is known.
     said_above = _OF_THE_CYCLES if report.cycle_shares else ()
@@ -148,72 +139,59 @@ def counters_at_a_glance(report: Report, champion: Report | None, width: int) ->
         if (line.remark or (line.level, line.name) in _AT_A_GLANCE) and line.name not in said_above
     ]
     if not lines:
-        return []
+        return
     old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
     texts = []
     for line in lines:
         before = old.get((line.level, line.name), line.count)
         was = f" (champion {count(before)})" if before != line.count else ""
         texts.append(f"{line.name} {count(line.count)}{was}")
-    out = flow(texts, width, "Counters:              ")
+    yield named_items("Counters", texts)
     # Spills and fills share a remark; once is enough.
     for remark in dict.fromkeys(line.remark for line in lines if line.remark):
         name = next(line.name for line in lines if line.remark == remark)
-        out += wrap(f"{name}: {clean(remark)}", width, " " * FIELD)
-    return out
+        yield Words(f"{name}: {remark}", lead=" " * FIELD)
 
 
-def counters(report: Report, champion: Report | None, width: int) -> list[str]:
+def counters(report: Report, champion: Report | None) -> Iterator[Block]:
     """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
     lines = report.counters
-    if not lines:
-        return []
     old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
-    headers = ["level", "counter", "count", *(["champion"] if old else []), "expected"]
-    body = []
-    for line in lines:
-        before = old.get((line.level, line.name))
-        beside = ["-" if before is None else count(before)] if old else []
-        body.append([line.level, line.name, count(line.count), *beside, line.expected])
-    table = [cut(text, width) for text in grid(headers, body, "llrrl" if old else "llrl")]
-    blanks = " " * max(map(len, table))
-    out, said = table[:2], ""
-    for line, text in zip(lines, table[2:], strict=True):
-        room = width - len(blanks) - 2
+    columns = [
+        Column("level"),
+        Column("counter"),
+        Column("count", "count"),
+        *([Column("champion", "count")] if old else []),
+    ]
+    rows = []
+    for line, last in zip(lines, ("", *(line.remark for line in lines)), strict=False):
+        beside = [old.get((line.level, line.name))] if old else []
         # Spills and fills share a remark; once is enough.
-        if not line.remark or line.remark == said:
-            out.append(text)
-        elif room >= 30:
-            out += wrap(clean(line.remark), width, f"{text.ljust(len(blanks))}  ", f"{blanks}  ")
-        else:
-            out += [text, *wrap(clean(line.remark), width, "    ")]
-        said = line.remark
-    return out
+        remark = "" if line.remark == last else line.remark
+        rows.append(Row((line.level, line.name, line.count, *beside, line.expected), remark=remark))
+    if rows:
+        yield Grid([*columns, Column("expected")], rows)
 
 
-def units(report: Report, width: int, *, full: bool) -> list[str]:
+def units(report: Report, *, full: bool) -> Iterator[Block]:
     """The share of its issue slots that each functional unit used, and of the time that it was busy, if known.
 
     The fullest is the one that limits: what it does cannot be done in fewer cycles. Not `full`: only the fullest few.
     """
+    by_use = sorted(report.units, key=lambda unit: unit.used_fraction, reverse=True)
     texts = []
-    shown = report.units
-    if not full:
-        shown = tuple(sorted(shown, key=lambda unit: unit.used_fraction, reverse=True)[:_UNITS_SHOWN])
-    for unit in shown:
+    for unit in report.units if full else by_use[:_UNITS_SHOWN]:
         busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction, 0)})"
         texts.append(f"{unit.name} {percent(unit.slot_fraction, 0)}{busy}")
-    if not texts:
-        return []
-    fullest = max(report.units, key=lambda unit: unit.used_fraction)
-    return flow([*texts, f"fullest: {fullest.name}"], width, "Simulated issue slots: ")
+    if texts:
+        yield named_items("Simulated issue slots", [*texts, f"fullest: {by_use[0].name}"])
 
 
-def measured(evidence: Evidence, report: Report, width: int) -> list[str]:
+def measured(evidence: Evidence, report: Report) -> Iterator[Block]:
     """Device time from the profile beside host wall clock, where a device ran the kernel."""
     samples = evidence.samples
     if samples is None:
-        return []
+        return
     parts = []
     for name, median, number in (
         ("device", report.device_median_seconds, len(samples.device_seconds)),
@@ -221,41 +199,51 @@ def measured(evidence: Evidence, report: Report, width: int) -> list[str]:
     ):
         time = "unknown" if median is None else f"{milliseconds(median, ' ')} (median of {number})"
         parts.append(f"{name} {time}")
-    return flow([*parts, f"on {clean(samples.device_kind)}"], width, "Measured time:         ")
+    yield named_items("Measured time", [*parts, f"on {clean(samples.device_kind)}"])
 
 
-def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool) -> list[str]:
+_BUFFERS = (
+    # Less of a name tells nothing.
+    Column("buffer", least=12), Column("role"), Column("block"), Column("held", side="r"), Column("VMEM", "KiB"),
+    Column("fetches", "count"), Column("HBM traffic", "B"),
+)  # fmt: skip
+
+
+def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator[Block]:
     """VMEM against its limit, in full per buffer with the HBM traffic of each."""
     if report.vmem_bytes is None:
-        return []
+        return
     share = percent(report.vmem_bytes / report.vmem_limit_bytes)
     total = f"{kibibytes(report.vmem_bytes)} of {kibibytes(report.vmem_limit_bytes)} ({share}), from the block shapes"
-    lines = wrap(total, width, "VMEM:                  ")
-    if not full:
-        return lines
-    for call in calls:
+    yield named("VMEM", total)
+    for call in calls if full else ():
         grid = " x ".join(map(str, call.grid)) or "no grid"
-        lines += wrap(f"{clean(call.name)}: grid {grid}, {quantity(call.steps, 'step')}", width, "  ")
-        body = []
+        yield Words(f"{call.name}: grid {grid}, {quantity(call.steps, 'step')}", lead="  ")
+        rows: list[tuple[Cell, ...]] = []
         for window in call.windows:
-            fetches = "by hand" if window.fetches is None else count(window.fetches)
-            moved = "unknown" if window.hbm_bytes is None else decimal(window.hbm_bytes, "B")
+            fetches = "by hand" if window.fetches is None else window.fetches
+            moved = "unknown" if window.hbm_bytes is None else window.hbm_bytes
             block = f"{window.array.dtype}[{_shape(window.block_shape)}]"
-            held = f"{window.buffers} x" if window.buffers > 1 else "1 x"
-            body.append([clean(window.name), window.role, block, held, kibibytes(window.vmem_bytes), fetches, moved])
+            held = f"{max(1, window.buffers)} x"
+            rows.append((window.name, window.role, block, held, window.vmem_bytes, fetches, moved))
         for number, scratch in enumerate(call.scratch):
             block = f"{scratch.dtype}[{_shape(scratch.shape)}]"
-            body.append([f"scratch {number}", "scratch", block, "1 x", kibibytes(scratch.vmem_bytes), "-", "-"])
-        headers = ["buffer", "role", "block", "held", "VMEM", "fetches", "HBM traffic"]
-        lines += _table(body, headers, "lllrrrr", width)
-    return lines
+            rows.append((f"scratch {number}", "scratch", block, "1 x", scratch.vmem_bytes, None, None))
+        yield Grid(_BUFFERS, rows, indent="  ")
 
 
-def checks(evidence: Evidence, verdict: Verdict, width: int, *, full: bool) -> list[str]:
+_CHECKS = (
+    Column("family", least=12), Column("mode"), Column("shape"), Column("error", "error"),
+    Column("honest\nerror", "error"), Column("tolerance", "error"), Column(""),
+)  # fmt: skip
+
+
+def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Block]:
     """How many checks were made, why others were not, and how near the worst came to its tolerance."""
     done = evidence.all_checks
     if not done:
-        return ["Correctness:           no check was made"]
+        yield named("Correctness", "no check was made")
+        return
     failed = sum(not check.passed for check in done)
     verb = f"all {len(done)} checks passed"
     if failed:
@@ -271,80 +259,64 @@ def checks(evidence: Evidence, verdict: Verdict, width: int, *, full: bool) -> l
     elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]
     worst = f"; {_nearest(max(compared, key=_closeness))}" if compared else ""
-    lines = wrap(f"{verb}{f', {elements}' if full else ''}{worst}", width, "Correctness:           ")
+    yield named("Correctness", f"{verb}{f', {elements}' if full else ''}{worst}")
     if full:
-        body = [
-            [
-                clean(check.family),
-                check.mode_words,
-                _shape(check.shape),
-                _number(check.error),
-                _number(check.honest_error),
-                _number(check.tolerance),
+        rows = [
+            (
+                check.family, check.mode_words, _shape(check.shape), check.error, check.honest_error, check.tolerance,
                 "passed" if check.passed else "FAILED",
-            ]
+            )
             for check in done
-        ]
-        headers = ["family", "mode", "shape", "error", "honest\nerror", "tolerance", ""]
-        lines += _table(body, headers, "lllrrrl", width)
-    return lines
+        ]  # fmt: skip
+        yield Grid(_CHECKS, rows, indent="  ")
 
 
-def ops(run: Simulation | None, width: int) -> list[str]:
+_OPS = Column("op", least=12), Column("bundles", "count"), Column("cycles", "count"), Column("time", "s")
+
+
+def ops(run: Simulation | None) -> Iterator[Block]:
     """The time of every HLO op of the module, the longest first."""
-    if run is None or not run.ops:
-        return []
-    longest: list[OpTime] = sorted(run.ops, key=lambda op: op.seconds, reverse=True)
-    body = [[clean(op.name), count(op.bundles), count(op.cycles), seconds(op.seconds)] for op in longest]
-    return ["HLO ops by simulated time:", *_table(body, ["op", "bundles", "cycles", "time"], "lrrr", width)]
+    if run is not None and run.ops:
+        longest = sorted(run.ops, key=lambda op: op.seconds, reverse=True)
+        yield Line("HLO ops by simulated time:", is_whole=True)
+        yield Grid(_OPS, [(op.name, op.bundles, op.cycles, op.seconds) for op in longest], indent="  ")
 
 
-def warnings(evidence: Evidence, width: int) -> list[str]:
+def warnings(evidence: Evidence) -> Iterator[Block]:
     """What did not fail and should still be known."""
-    return [line for text in evidence.warnings for line in wrap(clean(text), width, "warning: ")]
+    return (Words(text, lead="warning: ") for text in evidence.warnings)
 
 
-def stages(evidence: Evidence, width: int) -> list[str]:
+def stages(evidence: Evidence) -> Iterator[Block]:
     """How long the judgement itself took on this machine."""
-    if not evidence.stages:
-        return []
-    end = max(stage.start_seconds + stage.seconds for stage in evidence.stages)
-    texts = [f"{stage.stage} {stage.seconds:.1f} s" for stage in evidence.stages]
-    return flow([*texts, f"{end:.1f} s in all"], width, "Judged in:             ")
+    if evidence.stages:
+        end = max(stage.start_seconds + stage.seconds for stage in evidence.stages)
+        texts = [f"{stage.stage} {stage.seconds:.1f} s" for stage in evidence.stages]
+        yield named_items("Judged in", [*texts, f"{end:.1f} s in all"])
 
 
-def moved(changes: Sequence[Change], width: int, *, full: bool) -> list[str]:
+def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
     """What moved in the counters against the champion."""
     texts = [
         f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
         for change_ in (changes if full else changes[:3])
     ]
-    return flow(texts, width, "  what moved: ") if texts else []
+    if texts:
+        yield Items(texts, lead="  what moved: ")
 
 
-def failure(found: Failure, width: int, *, full: bool) -> list[str]:
+def failure(found: Failure, *, full: bool) -> Iterator[Block]:
     """The stage, the kind, the sentence, and what else is known: a count, a traceback, what the child printed last."""
-    lines = wrap(clean(found.message), width, f"  {found.stage}, {found.kind}: ", "    ")
+    yield Words(found.message, lead=f"  {found.stage}, {found.kind}: ", rest="    ")
     output = found.detail.splitlines()
     if len(output) < 2:
-        return [*lines, *(line for text in output for line in wrap(clean(text), width, "    "))]
+        yield from (Words(text, lead="    ") for text in output)
+        return
     shown = output if full else output[-_OUTPUT_LINES_SHOWN:]
     if len(shown) < len(output):
-        lines.append(f"    ({quantity(len(output) - len(shown), 'line')} before these: --full)")
+        yield Line(f"    ({quantity(len(output) - len(shown), 'line')} before these: --full)", is_whole=True)
     # Indentation carries meaning in tracebacks, so these lines are cut, not wrapped.
-    lines += [f"    | {cut(_indented(line), width - 6)}" for line in shown]
-    return lines
-
-
-def _indented(line: str) -> str:
-    bare = line.expandtabs(4)
-    return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
-
-
-def _table(body: Sequence[Sequence[str]], headers: Sequence[str], sides: str, width: int) -> list[str]:
-    """A table in at most `width` columns: what is too wide is taken from the names in the first, not from figures."""
-    widths = shrunk(widths_of(headers, body), {0: _LEAST_NAME}, width - 2)
-    return [cut(f"  {line}", width) for line in grid(headers, body, sides, widths)]
+    yield from (Line(f"    | {indented(line)}") for line in shown)
 
 
 def _percent(fraction: float | None) -> str:
@@ -362,10 +334,6 @@ def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return ",".join(map(str, shape))
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"
 
 
 def _closeness(check: Check) -> float:

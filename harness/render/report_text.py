@@ -1,25 +1,15 @@
 """What a person reads: the report of an attempt, verdict first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.records import Attempt, Evidence, Hint, Outcome, Report, Verdict
 from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
-from harness.render.layout import (
-    NO_FILES,
-    Files,
-    Style,
-    clean,
-    diff_text,
-    flow,
-    joined,
-    paint,
-    terminal_width,
-    wrap,
-)
-from harness.render.review import revocation_lines
+from harness.render.layout import NO_FILES, Files, Style, terminal_width
+from harness.render.review import revocation
+from harness.render.sections import GAP, Block, Diff, Items, Line, Words, apart, named, named_items, screen
 from harness.units import decimal, percent
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {
@@ -62,18 +52,24 @@ def report_text(
     view: View = _PLAIN,
 ) -> str:
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints."""
-    width, colour = view.columns, view.colour
+    return screen(_attempt(attempt, report, advice, champion_report, view), view.columns, colour=view.colour)
+
+
+def _attempt(
+    attempt: Attempt, report: Report, advice: Sequence[Hint], champion_report: Report | None, view: View
+) -> Iterator[Block]:
     word, style = _WORDS[attempt.verdict.outcome]
     kind = "" if attempt.kind == "experiment" else f" ({attempt.kind})"
     if attempt.kind == "revoke":
         word, style = "REVOKED", "bad"
-    lines = wrap(clean(attempt.hypothesis), width, f"{word}  attempt {attempt.number}{kind}: ", "    ")
-    lines[0] = lines[0].replace(word, paint(word, style, colour), 1)
-    lines += _reasons(attempt.verdict, width, full=view.full)
-    lines += _against_champion(attempt, report, width)
-    lines += report_sections.moved(attempt.verdict.changes, width, full=view.full)
-    lines += ["", *_findings(attempt.evidence, report, advice, champion_report, attempt.verdict, view)]
-    return joined([*lines, *_rest(view)])
+    lead = f"{word}  attempt {attempt.number}{kind}: "
+    yield Words(attempt.hypothesis, lead=lead, rest="    ", style=style, painted=word)
+    yield from _reasons(attempt.verdict, full=view.full)
+    yield from _against_champion(attempt, report)
+    yield from report_sections.moved(attempt.verdict.changes, full=view.full)
+    yield GAP
+    yield from _findings(attempt.evidence, report, advice, champion_report, attempt.verdict, view)
+    yield from _rest(view)
 
 
 def judge_text(
@@ -84,17 +80,23 @@ def judge_text(
     view: View = _PLAIN,
 ) -> str:
     """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
-    width = view.columns
+    return screen(_judged(evidence, report, advice, verdict, view), view.columns, colour=view.colour)
+
+
+def _judged(
+    evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View
+) -> Iterator[Block]:
     word, style = _WORDS[verdict.outcome]
     word = "PASSED" if verdict.outcome == "accept" else word
-    lines = [f"{paint(word, style, view.colour)}  {evidence.problem.title}; nothing is recorded"]
-    lines += _reasons(verdict, width, full=view.full)
-    lines += ["", *_findings(evidence, report, advice, None, verdict, view)]
-    return joined([*lines, *_rest(view)])
+    yield Line([(word, style), (f"  {evidence.problem.title}; nothing is recorded", None)])
+    yield from _reasons(verdict, full=view.full)
+    yield GAP
+    yield from _findings(evidence, report, advice, None, verdict, view)
+    yield from _rest(view)
 
 
-def _rest(view: View) -> list[str]:
-    return [] if view.full or not view.whole else ["", f"the whole report: {view.whole}"]
+def _rest(view: View) -> list[Block]:
+    return [] if view.full or not view.whole else [GAP, Line(f"the whole report: {view.whole}", is_whole=True)]
 
 
 def show_text(
@@ -111,33 +113,31 @@ def show_text(
 
     `revoked` says how it lost its title, `scaled` what it takes on today's scale.
     """
-    width, colour = view.columns, view.colour
+    return screen(_recorded(attempt, report, advice, diff, view, revoked, scaled), view.columns, colour=view.colour)
+
+
+def _recorded(
+    attempt: Attempt, report: Report, advice: Sequence[Hint], diff: str, view: View, revoked: str, scaled: str
+) -> Iterator[Block]:
     where, key = attempt.evidence.environment, attempt.key
+    if revoked:
+        yield Words(revoked, lead="REVOKED  ", rest="    ", style="bad", painted="REVOKED")
+    yield from _attempt(attempt, report, advice, None, replace(view, full=True, whole=""))
+    yield GAP
+    if attempt.revocation:
+        yield from revocation(attempt.revocation)
+    yield named("Run", f"{attempt.started} to {attempt.finished}, contest {attempt.contest}")
+    yield named("Judged against", _judged_against(attempt))
+    if scaled:
+        yield named("On today's scale", scaled)
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
-    settings = [f"--set {name}={value}" for name, value in attempt.settings]
-    lost = wrap(clean(revoked), width, "REVOKED  ", "    ") if revoked else []
-    lines = [
-        *(line.replace("REVOKED", paint("REVOKED", "bad", colour), 1) for line in lost[:1]),
-        *lost[1:],
-        report_text(attempt, report, advice, None, replace(view, full=True, whole="")),
-        "",
-        *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),
-        *wrap(
-            f"{attempt.started} to {attempt.finished}, contest {clean(attempt.contest)}",
-            width,
-            "Run:                   ",
-        ),
-        *wrap(_judged_against(attempt), width, "Judged against:        "),
-        *(wrap(clean(scaled), width, "On today's scale:      ") if scaled else []),
-        *flow(versions, width, "Versions:              "),
-        *flow([where.machine, where.platform], width, "Machine:               "),
-        *flow([f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"], width, "Key:                   "),
-        *(flow(settings, width, "Settings:              ") if settings else []),
-    ]
-    if not diff:
-        return joined([*lines, "", "kernel.py: no change against the champion's"])
-    # A diff is shown as it is: cutting it would hide code, and people copy from it.
-    return f"{joined(lines)}\n\n" + diff_text(diff, colour)
+    yield named_items("Versions", versions)
+    yield named_items("Machine", [where.machine, where.platform])
+    yield named_items("Key", [f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"])
+    if attempt.settings:
+        yield named_items("Settings", [f"--set {name}={value}" for name, value in attempt.settings])
+    yield GAP
+    yield Diff(diff) if diff else Line("kernel.py: no change against the champion's", is_whole=True)
 
 
 def _judged_against(attempt: Attempt) -> str:
@@ -152,68 +152,59 @@ def _findings(
     champion: Report | None,
     verdict: Verdict,
     view: View,
-) -> list[str]:
+) -> Iterator[Block]:
     """Everything below the verdict."""
+    full, failed = view.full, evidence.failure
+    checked = report_sections.checks(evidence, verdict, full=full)
+    stages = report_sections.stages(evidence) if full else ()
+    last = (stages, report_sections.warnings(evidence), hints(advice, full=full))
     if evidence.problem.members is not None:
-        return _of_suite(evidence, report, advice, verdict, view)
-    width, full = view.columns, view.full
-    calls = evidence.trace.pallas_calls if evidence.trace else ()
-    found: list[Sequence[str]] = []
-    if evidence.failure is None:
-        timing = report_sections.timing_inputs(evidence, width)
-        found.append([*report_sections.result(report), *timing, *report_sections.unknowns(evidence, report, width)])
-        found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
-    machine = [
-        *report_sections.measured(evidence, report, width),
-        *cycles(evidence, report, view.files, width, full=full),
-        *report_sections.units(report, width, full=full),
-    ]
+        # What is behind a member is shown where somebody asks for that member alone.
+        mean = () if failed else (report_sections.result(report)[0], *report_sections.mean_of_suite(report))
+        return apart(mean, report_sections.members(report, verdict), checked, *last)
+    timing: tuple[Block, ...] = ()
+    times: tuple[Block, ...] = ()
+    if failed is None:
+        timing = (
+            *report_sections.result(report),
+            *report_sections.timing_inputs(evidence),
+            *report_sections.unknowns(evidence, report),
+        )
+        times = tuple(roofline.roofline(evidence, report) if full else roofline.glance(report))
+    machine = (
+        *report_sections.measured(evidence, report),
+        *cycles(evidence, report, view.files, full=full),
+        *report_sections.units(report, full=full),
+    )
     # What does not compile is mostly too large: the buffers are what one looks at then.
-    does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
-    memory = report_sections.vmem(report, calls, width, full=full or does_not_fit)
-    checked = report_sections.checks(evidence, verdict, width, full=full)
-    if full:
-        found += [machine, report_sections.counters(report, champion, width)]
-        found += [report_sections.ops(evidence.simulation, width), memory]
-        found += [[*_work_in_kernels(evidence, width), *checked], report_sections.stages(evidence, width)]
-    else:
-        found += [[*machine, *memory, *checked, *report_sections.counters_at_a_glance(report, champion, width)]]
-    found += [report_sections.warnings(evidence, width), hints(advice, width, view.colour, full=full)]
-    return [line for lines in found if lines for line in (*lines, "")]
+    does_not_fit = failed is not None and failed.stage == "compile"
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    memory = report_sections.vmem(report, calls, full=full or does_not_fit)
+    if not full:
+        counts = report_sections.counters_at_a_glance(report, champion)
+        return apart(timing, times, (*machine, *memory, *checked, *counts), *last)
+    counters = report_sections.counters(report, champion)
+    ops = report_sections.ops(evidence.simulation)
+    return apart(timing, times, machine, counters, ops, memory, (*_work_in_kernels(evidence), *checked), *last)
 
 
-def _of_suite(evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View) -> list[str]:
-    """The same of a suite: each member in a line, what is behind it where somebody asks for that member alone."""
-    width, full = view.columns, view.full
-    found: list[Sequence[str]] = []
-    if evidence.failure is None:
-        found.append([*report_sections.result(report)[:1], *report_sections.mean_of_suite(report, width)])
-    found.append(report_sections.members(report, verdict, width))
-    found.append(report_sections.checks(evidence, verdict, width, full=full))
-    if full:
-        found.append(report_sections.stages(evidence, width))
-    found += [report_sections.warnings(evidence, width), hints(advice, width, view.colour, full=full)]
-    return [line for lines in found if lines for line in (*lines, "")]
-
-
-def _work_in_kernels(evidence: Evidence, width: int) -> list[str]:
+def _work_in_kernels(evidence: Evidence) -> Iterator[Block]:
     """Which share of the traced floating-point work the Pallas calls do."""
     trace = evidence.trace
-    if trace is None or not trace.pallas_flops + trace.outside_flops:
-        return []
-    total = trace.pallas_flops + trace.outside_flops
-    outside = decimal(trace.outside_flops, "FLOP")
-    share = f"{percent(trace.pallas_flops / total, 2)} of the traced FLOPs, {outside} outside"
-    return wrap(share, width, "Work in Pallas calls:  ")
+    if trace is not None and trace.pallas_flops + trace.outside_flops:
+        total = trace.pallas_flops + trace.outside_flops
+        outside = decimal(trace.outside_flops, "FLOP")
+        share = f"{percent(trace.pallas_flops / total, 2)} of the traced FLOPs, {outside} outside"
+        yield named("Work in Pallas calls", share)
 
 
-def _reasons(verdict: Verdict, width: int, *, full: bool) -> list[str]:
+def _reasons(verdict: Verdict, *, full: bool) -> Iterator[Block]:
     if verdict.failure is not None:
-        return report_sections.failure(verdict.failure, width, full=full)
-    return [line for reason in verdict.reasons for line in wrap(clean(reason), width, "  ", "    ")]
+        return report_sections.failure(verdict.failure, full=full)
+    return (Words(reason, lead="  ", rest="    ") for reason in verdict.reasons)
 
 
-def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]:
+def _against_champion(attempt: Attempt, report: Report) -> Iterator[Block]:
     champion, ratio, expected = attempt.champion, attempt.verdict.time_ratio, attempt.expected_time_ratio
     parts = []
     is_passed = attempt.verdict.failure is None
@@ -222,7 +213,8 @@ def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]
     if expected is not None:
         got = "no time to compare" if ratio is None else _less_time(ratio)
         parts.append(f"expected {_less_time(expected)}, got {got}")
-    return flow(parts, width, "  ", "; ") if parts else []
+    if parts:
+        yield Items(parts, lead="  ", separator="; ")
 
 
 def _less_time(ratio: float) -> str:

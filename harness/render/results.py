@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from harness.hardware import chip
 from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
 from harness.records.report_words import source_label, with_chip
-from harness.render.grid import grid, widths_of
-from harness.render.layout import clean, cut, hidden_columns, terminal_width, wrap
+from harness.render.layout import clean, terminal_width
 from harness.render.review import calibration_line
+from harness.render.sections import Block, Column, Grid, Line, Words, screen
 from harness.render.series import changed_fields
 from harness.units import change, count, milliseconds, percent, quantity
 
-# One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
-_GAP = 1
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _NOTHING = "-"
+_LOST = "! more time at this member than the champion of then, though less in the mean"
 _VERDICTS_TOLD = {"reject": "rejected"}
 _FAILURES_TOLD = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
@@ -41,17 +40,6 @@ class Shown:
     again: str = "./ratchet.sh rescale --all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """One column; `rank` orders which go first when there is no room (0: never), `is_extra` those of `has_all`."""
-
-    title: str
-    text: Callable[[ScaledRow], str | None]
-    rank: int = 0
-    side: str = "r"
-    is_extra: bool = False
-
-
 def results_table(shown: Shown, width: int | None = None) -> str:
     """The table, `*` at the champion, a line where another source or chip begins, then the story in sentences.
 
@@ -62,76 +50,56 @@ def results_table(shown: Shown, width: int | None = None) -> str:
     """
     if not shown.rows:
         return "no attempts yet"
-    width = terminal_width() if width is None else width
-    out = _grid(shown, width) if shown.lines else []
-    for sentence in _sentences(shown):
-        out += wrap(sentence, width)
-    return "\n".join(line.rstrip() for line in out)
+    return screen(_blocks(shown), terminal_width() if width is None else width)
 
 
-def _grid(shown: Shown, width: int) -> list[str]:
-    rows = [line for line in shown.lines if isinstance(line, ScaledRow)]
-    columns = _columns(shown, rows)
-    titles = [column.title for column in columns]
-    texts = [[column.text(row) or _NOTHING for column in columns] for row in rows]
-    widths = dict(zip(columns, widths_of(titles, texts, 0), strict=True))
-    hypothesis = next(column for column in columns if column.title == "hypothesis")
-    wanted = widths.pop(hypothesis)
-    left_out: list[str] = []
-    while (room := width - sum(widths.values()) - _GAP * len(widths)) < min(wanted, _NARROWEST_HYPOTHESIS) and any(
-        column.rank for column in widths
-    ):
-        least = min((column for column in widths if column.rank), key=lambda column: column.rank)
-        del widths[least]
-        left_out.append(least.title.partition("\n")[0])
-    widths[hypothesis] = max(len(hypothesis.title), min(wanted, room, _WIDEST_HYPOTHESIS))
-    places = [place for place, column in enumerate(columns) if column in widths]
-    cells = grid(
-        [titles[place] for place in places],
-        [[row[place] for place in places] for row in texts],
-        "".join(columns[place].side for place in places),
-        [widths[columns[place]] for place in places],
-        _GAP,
-    )
-    head = cells[: len(cells) - len(rows)]
-    out = _with_groups(head if rows else [], cells[len(cells) - len(rows) :], shown, width)
-    out += hidden_columns(left_out, width)
-    if any("!" in row[place] for row in texts for place in places if columns[place].rank == _MEMBER):
-        out += wrap("! more time at this member than the champion of then, though less in the mean", width)
-    return out
+def _blocks(shown: Shown) -> Iterator[Block]:
+    if shown.lines:
+        # The first group's origin stands above the titles.
+        first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
+        yield Words(_origin(first))
+        lines = list(_lines(shown, first))
+        if any(isinstance(one, ScaledRow) for one in lines):
+            yield _grid(shown, lines)
+        else:
+            yield from (one for one in lines if not isinstance(one, ScaledRow))
+    yield from map(Words, _sentences(shown))
 
 
-_MEMBER = 9
+def _grid(shown: Shown, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
+    columns = [(column, text) for column, text, is_extra in _columns(shown) if shown.has_all or not is_extra]
+    rows = [[text(one) for _, text in columns] if isinstance(one, ScaledRow) else one for one in lines]
+    # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
+    return Grid([column for column, _ in columns], rows, gap=1, title_room=0, is_cut=False)
 
 
-def _columns(shown: Shown, rows: Sequence[ScaledRow]) -> list[_Column]:
+def _columns(shown: Shown) -> Iterator[tuple[Column, Callable[[ScaledRow], str | None], bool]]:
+    """Every column, its text in a row, and whether it is one of `has_all`."""
     every = [one.row for one in shown.rows]
     lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
-    columns = [
-        _Column(title="#", text=lambda one: _number(one.row, shown.champion)),
-        _Column(title="commit", text=lambda one: one.row.commit[:7] or None, rank=4, side="l", is_extra=True),
-        _Column(title="verdict", text=_verdict, side="l"),
-        _Column(title="hypothesis", text=lambda one: _hypothesis(one.row), side="l"),
-        _Column(title="score", text=lambda one: None if one.row.score is None else f"{one.row.score:.1f}", rank=8),
-        _Column(title="time ms", text=lambda one: _time(one.row.seconds)),
-        *(_of_member(name, lost) for name in members),
-        _Column(title="change", text=lambda one: _moved(one, shown.has_then)),
-        _Column(title="ms, % then", text=_then, rank=10),
-        _Column(title="expected", text=lambda one: _change(one.row.expected_time_ratio), rank=6),
-        _Column(title="util", text=lambda one: _share(one.row.util), rank=7),
-        _Column(title="bound", text=lambda one: _REGIMES.get(one.row.regime or ""), rank=5, side="l"),
-        _Column(title="gap", text=lambda one: _share(one.row.gap_fraction), rank=3, is_extra=True),
-        _Column(title="copies", text=lambda one: _count(one.row.copies), rank=1, is_extra=True),
-        _Column(title="spills", text=lambda one: _short(one.row.spills), rank=2, is_extra=True),
-    ]
-    columns = [column for column in columns if shown.has_then or column.text is not _then]
-    # A column in which no row has anything says nothing; the expectation of old attempts, for instance.
-    return [
-        column
-        for column in columns
-        if (shown.has_all or not column.is_extra) and (not column.rank or any(column.text(row) for row in rows))
-    ]
+    yield Column("#", side="r"), lambda one: _number(one.row, shown.champion), False
+    yield Column("commit", rank=4), lambda one: one.row.commit[:7] or None, True
+    yield Column("verdict"), _verdict, False
+    wide = Column("hypothesis", least=len("hypothesis"), most=_WIDEST_HYPOTHESIS, room=_NARROWEST_HYPOTHESIS)
+    yield wide, lambda one: _hypothesis(one.row), False
+    yield _figure("score", 8), lambda one: None if one.row.score is None else f"{one.row.score:.1f}", False
+    yield _figure("time ms"), lambda one: _time(one.row.seconds), False
+    for name in members:
+        yield _figure(f"{name}\nms", 9, _LOST), _of_member(name, lost), False
+    yield _figure("change"), lambda one: _moved(one, shown.has_then), False
+    if shown.has_then:
+        yield _figure("ms, % then", 10), _then, False
+    yield _figure("expected", 6), lambda one: _change(one.row.expected_time_ratio), False
+    yield _figure("util", 7), lambda one: _share(one.row.util), False
+    yield Column("bound", rank=5), lambda one: _REGIMES.get(one.row.regime or ""), False
+    yield _figure("gap", 3), lambda one: _share(one.row.gap_fraction), True
+    yield _figure("copies", 1), lambda one: _count(one.row.copies), True
+    yield _figure("spills", 2), lambda one: _short(one.row.spills), True
+
+
+def _figure(title: str, rank: int = 0, note: str = "") -> Column:
+    return Column(title, side="r", rank=rank, note=note)
 
 
 def _number(row: Row, champion: int | None) -> str:
@@ -162,7 +130,7 @@ def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     return tuple(name for name, now, then in times if now is not None and then is not None and now > then)
 
 
-def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> _Column:
+def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> Callable[[ScaledRow], str | None]:
     """The times at one member of a suite; `lost` names those that an attempt lost."""
 
     def text(one: ScaledRow) -> str | None:
@@ -170,29 +138,25 @@ def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> _Column:
         mark = "!" if name in lost[one.row.number] else ""
         return None if seconds is None else f"{_milliseconds(seconds)}{mark}"
 
-    return _Column(title=f"{name}\nms", text=text, rank=_MEMBER)
+    return text
 
 
-def _with_groups(head: list[str], body: list[str], shown: Shown, width: int) -> list[str]:
+def _lines(shown: Shown, first: Row) -> Iterator[ScaledRow | Words | Line]:
     """Lines in their order, one between those of different scales: they are not comparable."""
-    cells = iter(body)
-    first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
-    out = [*wrap(_origin(first), width), *head]
     before = first
     for line in shown.lines:
         rows = _rows(line)
         if rows and rows[0].key_digest != before.key_digest:
             told = _difference(before, rows[0])
             named = told if rows[0].key_digest in told else f"{told}, key {rows[0].key_digest}"
-            out += wrap(f"-- {named}: not comparable with the rows above --", width)
+            yield Words(f"-- {named}: not comparable with the rows above --")
         before = rows[-1] if rows else before
         if isinstance(line, ScaledRow):
-            out.append(next(cells))
+            yield line
         elif isinstance(line, Recheck):
-            out += wrap(recheck_words(line, shown.champion), width, "", "  ")
+            yield Words(recheck_words(line, shown.champion), rest="  ")
         else:
-            out.append(cut(losses_words(line) if isinstance(line, Losses) else _note_words(line), width))
-    return out
+            yield Line(losses_words(line) if isinstance(line, Losses) else _note_words(line))
 
 
 def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:

@@ -1,60 +1,71 @@
 """What looking back found, as text: an audit, an attempt or a champion judged again, expectations against results."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from harness.records import Attempt, Audit, Calibration, Change, Judgement, Replay, Revocation
-from harness.render.layout import clean, joined, paint, wrap
+from harness.render.sections import GAP, Block, Line, Words, named, screen
 from harness.units import change, percent, quantity, seconds
+
+# Values stand behind a name of 12, or behind `then` and `now`.
+_INDENT = " " * 13
 
 
 def audit_text(audit: Audit, width: int, colour: bool) -> str:
     """What was checked, then every finding with what to do about it, then facts worth knowing."""
-    looked = (
+    return screen(_audited(audit), width, colour=colour)
+
+
+def _audited(audit: Audit) -> Iterator[Block]:
+    yield Words(
         f"contest {audit.contest}: {quantity(audit.log_commits, 'log commit')}, "
         f"{quantity(audit.files, 'attempt')} in files, {quantity(audit.accepts, 'accept')} on branches; "
         f"{quantity(audit.records, 'record')} decoded and derived anew, "
         f"{audit.kernels} kernel.py hashed"
     )
-    lines = wrap(looked, width)
     for finding in audit.findings:
-        lines += ["", *wrap(f"{clean(finding.where)}: {clean(finding.what)} [{finding.kind}]", width)]
-        lines += wrap(clean(finding.remedy), width, "  -> ", "     ")
-    if audit.notes:
-        lines += ["", *(line for note in audit.notes for line in wrap(clean(note), width, "note: ", "      "))]
-    count = len(audit.findings)
-    if count:
-        verdict = paint(f"{quantity(count, 'finding')}; nothing was changed", "bad", colour)
-    else:
-        agree = "log, branch and files agree" if audit.log_commits or not audit.files else "branch and files agree"
-        beside = "" if audit.log_commits or not audit.files else "; there is no log here to check them against"
-        verdict = paint(f"clean: {agree}{beside}", "good", colour)
-    return joined([*lines, "", verdict])
+        yield from (GAP, Words(f"{finding.where}: {finding.what} [{finding.kind}]"))
+        yield Words(finding.remedy, lead="  -> ")
+    yield GAP
+    yield from (Words(note, lead="note: ") for note in audit.notes)
+    yield GAP
+    if audit.findings:
+        yield Line(f"{quantity(len(audit.findings), 'finding')}; nothing was changed", style="bad", is_whole=True)
+        return
+    agree = "log, branch and files agree" if audit.log_commits or not audit.files else "branch and files agree"
+    beside = "" if audit.log_commits or not audit.files else "; there is no log here to check them against"
+    yield Line(f"clean: {agree}{beside}", style="good", is_whole=True)
 
 
 def replay_text(replay: Replay, width: int, colour: bool) -> str:
     """Then against now: latency, verdict, correctness, what differs in between."""
+    return screen(_replayed(replay), width, colour=colour)
+
+
+def _replayed(replay: Replay) -> Iterator[Block]:
     then, now = replay.then, replay.now
     same = then.outcome == now.outcome and then.failure_kind == now.failure_kind
-    title = f"attempt {replay.number}, judged again: {clean(replay.hypothesis)}"
-    lines = [*wrap(title, width), ""]
-    lines += _pair("latency", _latency(then), _latency(now), width)
+    yield from (Words(f"attempt {replay.number}, judged again: {replay.hypothesis}"), GAP)
+    yield from _pair("latency", _latency(then), _latency(now))
     if replay.drift is not None:
-        lines += wrap(f"drift {percent(replay.drift - 1, 2)} of the time of then", width, " " * 13)
+        yield Words(f"drift {percent(replay.drift - 1, 2)} of the time of then", lead=_INDENT)
     elif then.seconds is not None and now.seconds is not None:
-        lines += wrap("no drift is stated: other source, chip or problem", width, " " * 13)
-    lines += _pair("verdict", _outcome(then), _outcome(now), width)
-    lines.append(" " * 13 + paint("the same verdict" if same else "another verdict", "good" if same else "bad", colour))
-    lines += _pair("correctness", _checks(then), _checks(now), width)
-    lines += _draws(replay, width)
-    lines += _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced", width)
-    lines.append("")
-    lines += wrap("what differs since:" if replay.differences else "key, policy and problem are those of then", width)
-    for difference in replay.differences:
-        lines += wrap(clean(difference), width, "  ")
+        yield Words("no drift is stated: other source, chip or problem", lead=_INDENT)
+    yield from _pair("verdict", _outcome(then), _outcome(now))
+    verdict = "the same verdict" if same else "another verdict"
+    yield Line([(_INDENT, None), (verdict, "good" if same else "bad")])
+    yield from _pair("correctness", _checks(then), _checks(now))
+    yield from _draws(replay)
+    yield from _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced")
+    yield from (
+        GAP,
+        Words("what differs since:" if replay.differences else "key, policy and problem are those of then"),
+    )
+    yield from (Words(difference, lead="  ") for difference in replay.differences)
     if replay.changes:
-        lines += ["", "counters that moved:"]
-        lines += [line for moved in replay.changes for line in wrap(_moved(moved), width, "  ", "    ")]
-    return joined([*lines, "", *wrap(f"nothing was recorded; files are in {replay.scratch}", width)])
+        yield from (GAP, Line("counters that moved:"))
+        yield from (Words(_moved(moved), lead="  ", rest="    ") for moved in replay.changes)
+    yield from (GAP, Words(f"nothing was recorded; files are in {replay.scratch}"))
 
 
 def calibration_line(found: Calibration) -> str:
@@ -69,10 +80,10 @@ def calibration_line(found: Calibration) -> str:
     )
 
 
-def _draws(replay: Replay, width: int) -> list[str]:
+def _draws(replay: Replay) -> Iterator[Block]:
     """How the recorded checks came out when their own inputs were made again, and which could not be."""
     if not replay.redrawn:
-        return []
+        return
     repeated = [one for one in replay.redrawn if one.passes_now is not None]
     said = f"{len(repeated)} of {len(replay.redrawn)} recorded checks repeated with their own seeds"
     if repeated:
@@ -82,18 +93,15 @@ def _draws(replay: Replay, width: int) -> list[str]:
         shift, one = max(shifts, key=lambda pair: pair[0])
         moved = f"{one.family} ({one.draw.mode_words}), {percent(one.then or 0)} of its tolerance then"
         said += f"; moved most: {moved}, {percent(one.now or 0)} now" if shift else "; errors are those of then"
-    lines = wrap(clean(said), width, f"{'draws':<12} ", " " * 13)
+    yield Words(said, lead=f"{'draws':<13}")
     if not replay.are_same_draws:
-        told = "judge or problem changed since: the same seeds need not draw the inputs of then"
-        lines += wrap(told, width, " " * 13)
-    for why in dict.fromkeys(one.why_not for one in replay.redrawn if one.why_not):
-        count = sum(one.why_not == why for one in replay.redrawn)
-        lines += wrap(f"{count} not repeated: {clean(why)}", width, " " * 13)
-    return lines
+        yield Words("judge or problem changed since: the same seeds need not draw the inputs of then", lead=_INDENT)
+    for why, count in Counter(one.why_not for one in replay.redrawn if one.why_not).items():
+        yield Words(f"{count} not repeated: {why}", lead=_INDENT)
 
 
-def _pair(name: str, then: str, now: str, width: int) -> list[str]:
-    return [*wrap(then, width, f"{name:<12} then "), *wrap(now, width, f"{'':<12} now  ")]
+def _pair(name: str, then: str, now: str) -> Iterator[Block]:
+    yield from (Words(then, lead=f"{name:<13}then "), Words(now, lead=f"{_INDENT}now  "))
 
 
 def _latency(one: Judgement) -> str:
@@ -107,7 +115,7 @@ def _latency(one: Judgement) -> str:
 def _outcome(one: Judgement) -> str:
     kind = f" ({one.failure_kind})" if one.failure_kind else ""
     ratio = f", {change(one.time_ratio)} of time" if one.time_ratio is not None else ""
-    return f"{one.outcome}{kind}{ratio}: {clean('; '.join(one.reasons))}"
+    return f"{one.outcome}{kind}{ratio}: {'; '.join(one.reasons)}"
 
 
 def _checks(one: Judgement) -> str:
@@ -124,22 +132,22 @@ def _moved(one: Change) -> str:
 
 def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
     """What a revoke came to: a line for the whole, then one for every attempt that was judged; `show` shows its own."""
-    lines = [line for reason in reasons[:1] for line in wrap(clean(reason), width)]
-    lines += [line for reason in reasons[1:] for line in wrap(clean(reason), width, "  ", "    ")]
-    if attempt is None:
-        return joined([*lines, "the title stays; nothing was recorded"])
-    return joined([*lines, f"recorded as attempt {attempt.number}: {show}"])
+    came = "the title stays; nothing was recorded"
+    if attempt is not None:
+        came = f"recorded as attempt {attempt.number}: {show}"
+    each = (Words(reason, lead="  ", rest="    ") for reason in reasons[1:])
+    return screen([*map(Words, reasons[:1]), *each, Line(came, is_whole=True)], width)
 
 
-def revocation_lines(revocation: Revocation, width: int) -> list[str]:
+def revocation(found: Revocation) -> Iterator[Words]:
     """Every attempt that was judged again for the title, the champion first."""
-    lines = wrap(clean(revocation.reason), width, "Reason:                ") if revocation.reason else []
-    for one in revocation.tried:
+    if found.reason:
+        yield named("Reason", found.reason)
+    for one in found.tried:
         if one.same_as is not None:
             said = f"attempt {one.attempt}: the program of attempt {one.same_as}, which fails"
         elif one.failure is not None:
-            said = f"attempt {one.attempt}: {one.failure.kind}: {clean(one.failure.message)}"
+            said = f"attempt {one.attempt}: {one.failure.kind}: {one.failure.message}"
         else:
             said = f"attempt {one.attempt}: passes, and holds the title"
-        lines += wrap(said, width, "Judged again:          ")
-    return lines
+        yield named("Judged again", said)

@@ -1,69 +1,52 @@
 """The published block of a report: regime, intensity, traffic, and what the time is against its two bounds."""
 
+from collections.abc import Iterator
 from pathlib import PurePosixPath
-
-from rich.cells import cell_len
 
 from harness.hardware import chip
 from harness.records import Evidence, Report
-from harness.render.layout import flow, wrap
-from harness.render.report_sections import FIELD, from_the_ridge, label
+from harness.render.report_sections import from_the_ridge, label
+from harness.render.sections import Block, Line, Words, named, named_items
 from harness.units import decimal, milliseconds, percent, quantity
 
 
-def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:
+def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
     """The published block, in full."""
     actual = "unknown" if report.intensity is None else f"{report.intensity:.1f} FLOPs/byte"
-    lines = [
-        _field("Bottleneck:", report.regime.upper() if report.regime else "unknown"),
-        "Operational intensity:",
-        f"    Actual (with re-reads):  {actual}",
-        f"    Minimum (perfect reuse): {report.minimum_intensity:.1f} FLOPs/byte",
-        f"    Chip ridge point:        {report.ridge:.1f} FLOPs/byte",
-    ]
-    lines += [
-        *([f"  {distance}"] if (distance := from_the_ridge(report)) else []),
-        "Memory traffic:",
-        f"    Min (theoretical):    {decimal(report.minimum_hbm_bytes, 'B', 2)}",
-        f"    Actual (with tiling): {_traffic(report)}",
-        f"Time decomposition:    [{label(report)}]",
-        f"    Compute-only {_ms(report.compute_only_seconds)} (if 100% MXU)",
-        f"    Memory-only  {_ms(report.memory_only_seconds)} (if 100% BW)",
-        f"    Actual       {_actual(report)}",
-        f"    Gap          {_gap(report)}",
-        _field("Bandwidth:", _bandwidth(report)),
-        _field("Utilisation:", _utilisation(report)),
-        *_hlo_stats(evidence),
-    ]
-    return [part for line in lines for part in _broken(line, width)]
+    yield named("Bottleneck", report.regime.upper() if report.regime else "unknown")
+    yield Line("Operational intensity:")
+    yield _part("Actual (with re-reads):  ", actual)
+    yield _part("Minimum (perfect reuse): ", f"{report.minimum_intensity:.1f} FLOPs/byte")
+    yield _part("Chip ridge point:        ", f"{report.ridge:.1f} FLOPs/byte")
+    if distance := from_the_ridge(report):
+        yield Words(distance, lead="  ")
+    yield Line("Memory traffic:")
+    yield _part("Min (theoretical):    ", decimal(report.minimum_hbm_bytes, "B", 2))
+    yield _part("Actual (with tiling): ", _traffic(report))
+    yield named("Time decomposition", f"[{label(report)}]")
+    yield _part("Compute-only ", f"{_ms(report.compute_only_seconds)} (if 100% MXU)")
+    yield _part("Memory-only  ", f"{_ms(report.memory_only_seconds)} (if 100% BW)")
+    yield _part("Actual       ", _actual(report))
+    yield _part("Gap          ", _gap(report))
+    yield named("Bandwidth", _bandwidth(report))
+    yield named("Utilisation", _utilisation(report))
+    yield from _hlo_stats(evidence)
 
 
-def glance(report: Report, width: int) -> list[str]:
+def glance(report: Report) -> Iterator[Block]:
     """The times of the published block; shares of the peaks are in the RESULT and REGIME lines already."""
-    times = [
+    times = (
         f"Compute-only {_ms(report.compute_only_seconds)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
         f"Actual {_actual(report)}",
         f"Gap {_gap(report)}",
-    ]
-    return [
-        *flow(times, width, "Time decomposition:    ", "   "),
-        *wrap(
-            f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}", width, "Memory traffic:        "
-        ),
-    ]
+    )
+    yield named_items("Time decomposition", times, "   ")
+    yield named("Memory traffic", f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}")
 
 
-def _broken(line: str, width: int) -> list[str]:
-    """`line` as it is if it fits, else broken with its own indentation and the values' column kept."""
-    if cell_len(line) <= width:
-        return [line]
-    lead = line[: len(line) - len(line.lstrip())] or line[:FIELD]
-    return wrap(line[len(lead) :], width, lead)
-
-
-def _field(name: str, value: str) -> str:
-    return f"{name:<{FIELD}}{value}"
+def _part(name: str, text: str) -> Words:
+    return Words(f"{name}{text}", lead="    ", is_aligned=True)
 
 
 def _ms(value: float | None) -> str:
@@ -107,16 +90,16 @@ def _utilisation(report: Report) -> str:
     return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"
 
 
-def _hlo_stats(evidence: Evidence) -> list[str]:
+def _hlo_stats(evidence: Evidence) -> Iterator[Block]:
     hlo = evidence.hlo
     if hlo is None:
-        return [_field("HLO stats:", "unknown")]
+        yield named("HLO stats", "unknown")
+        return
     counts = f"{hlo.dot} dot ops, {hlo.exponential} exp ops, {hlo.reduce} reduce ops, {hlo.copy} copy ops"
-    lines = [_field("HLO stats:", f"{counts}, {quantity(hlo.text_lines, 'line')}")]
+    yield named("HLO stats", f"{counts}, {quantity(hlo.text_lines, 'line')}")
     if evidence.mosaic:
         inside = f"{evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp, {evidence.mosaic.reduction} reductions"
-        lines.append(f"    inside the kernel: {inside} (Mosaic)")
+        yield _part("inside the kernel: ", f"{inside} (Mosaic)")
     # The HLO text lies beside the folder with the compiler's dumps.
     dumps = evidence.dump_directory
-    where = (PurePosixPath(dumps).parent / "kernel.hlo.txt").as_posix() if dumps else "not kept"
-    return [*lines, f"    full HLO: {where}"]
+    yield _part("full HLO: ", (PurePosixPath(dumps).parent / "kernel.hlo.txt").as_posix() if dumps else "not kept")

@@ -53,7 +53,7 @@ class Words:
     """A paragraph, with `lead` before its first line and `rest` (blanks of that length) before the others.
 
     `style` paints its lines, or only the words `painted` of the first. Without `chops` a word that is wider than a line
-    stays whole: an address.
+    stays whole: an address. One that `is_aligned` keeps its blanks where it fits into a line.
     """
 
     text: str
@@ -63,6 +63,7 @@ class Words:
     style: Style | None = None
     painted: str = ""
     chops: bool = True
+    is_aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,10 @@ class Drawing:
 class Column:
     """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` stands for None.
 
-    A column with `least` gives way down to that width, one with `most` takes no more. While a column with `room` has
-    less than that, those with a `rank` are left out, the lowest first. `note` is the sentence below a table in which a
-    cell of this column holds the sign that the note begins with.
+    A column takes at least `width`. One with `least` gives way down to that, one with `most` takes no more. While a
+    column with `room` has less than that, those with a `rank` are left out, the lowest first; one with a rank that says
+    nothing in any row always is. `note` is the sentence below a table in which a cell of this column holds the sign
+    that the note begins with.
     """
 
     title: str
@@ -116,6 +118,7 @@ class Column:
     _: KW_ONLY
     side: Literal["l", "r", ""] = ""
     unknown: str = "-"
+    width: int = 0
     least: int | None = None
     most: int | None = None
     room: int | None = None
@@ -138,7 +141,8 @@ class Grid:
     """A table: rows of cells, between which words may stand.
 
     `gap` is the blanks between columns, `title_room` those beside a title that is wider than its column. Without
-    `is_cut` a line that cannot be made to fit stays whole. `lost` makes what is said below of the rows that were cut.
+    `is_ruled` no ruler stands below the titles, without `is_cut` a line that cannot be made to fit stays whole. `lost`
+    makes what is said below of the rows that were cut.
     """
 
     columns: Sequence[Column]
@@ -147,8 +151,9 @@ class Grid:
     indent: str = ""
     gap: int = 2
     title_room: int = 2
+    is_ruled: bool = True
     is_cut: bool = True
-    lost: "Callable[[Sequence[int]], Iterable[Block]] | None" = None
+    lost: "Callable[[Sequence[int]], Iterable[Block]]" = lambda _: ()
 
 
 Block: TypeAlias = Words | Items | Line | Diff | Drawing | Grid
@@ -196,6 +201,8 @@ def lines_of(block: Block, width: int, colour: bool) -> list[str]:
 
 
 def _wrapped(block: Words, width: int, colour: bool) -> list[str]:
+    if block.is_aligned and cell_len(block.lead + block.text) <= width:
+        return [block.lead + block.text]
     first, *others = wrap(clean(block.text), width, block.lead, block.rest, chops=block.chops)
     if block.style is None:
         return [first, *others]
@@ -218,7 +225,7 @@ def cell(value: Cell, unit: Unit = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return indented(value)
+        return value if value.isprintable() else indented(value)
     if unit not in _FORMATS or not math.isfinite(value):
         return str(value)
     return _FORMATS[unit](value)
@@ -239,11 +246,12 @@ def _side(column: Column) -> str:
     return column.side or ("r" if column.unit else "l")
 
 
-def _cells(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
-    """The cells as they are printed."""
+def printed(grid: Grid) -> list[list[str]]:
+    """The cells of its rows as they are printed."""
+    rows = [_row(row).cells for row in grid.rows if not isinstance(row, Words | Line)]
     by_column = [
         [column.unknown if value is None else text for value, text in zip(values, _texts(values, column), strict=True)]
-        for column, values in zip(columns, zip(*rows, strict=True), strict=True)
+        for column, values in zip(grid.columns, zip(*rows, strict=True), strict=bool(rows))
     ]
     return [list(row) for row in zip(*by_column, strict=True)]
 
@@ -259,79 +267,80 @@ def _texts(values: Sequence[Cell], column: Column) -> list[str]:
 
 def _laid_out(grid: Grid, width: int, colour: bool) -> list[str]:
     """Titles, a ruler, then a line for each row; what did not fit is named below."""
-    rows = [_row(row) for row in grid.rows if not isinstance(row, Words | Line)]
-    body = _cells(grid.columns, [row.cells for row in rows]) if rows else []
     room = width - cell_len(grid.indent)
-    wanted = _widest(grid, body)
-    places, hidden = _shown(grid, wanted, room)
-    widths = _shrunk([grid.columns[place] for place in places], [wanted[place] for place in places], grid.gap, room)
-    titles = [grid.columns[place].title.split("\n") for place in places]
+    columns, body, hidden = _shown(grid, room)
+    widths = _widths(grid, columns, body, room)
+    titles = [column.title.split("\n") for column in columns]
     height = max(map(len, titles))
-    heads = zip(*(title + [""] * (height - len(title)) for title in titles), strict=True)
-    table = [*heads, ["-" * wide for wide in widths], *([row[place] for place in places] for row in body)]
-    sides = [_side(grid.columns[place]) for place in places]
-    whole = [grid.indent + (" " * grid.gap).join(map(_placed, cells, widths, sides)).rstrip() for cells in table]
-    shown = [cut(line, width) for line in whole] if grid.is_cut else whole
-    out, lines = shown[: height + 1], iter(shown[height + 1 :])
-    beside = max(map(cell_len, shown))
+    head = [*zip(*([""] * (height - len(title)) + title for title in titles), strict=True)]
+    head += [tuple("-" * wide for wide in widths)] if grid.is_ruled else []
+    whole = [
+        grid.indent + (" " * grid.gap).join(map(_placed, cells, widths, map(_side, columns))).rstrip()
+        for cells in (*head, *body)
+    ]
+    lines = [cut(line, width) for line in whole] if grid.is_cut else whole
+    out, rows, beside = lines[: len(head)], iter(lines[len(head) :]), max(map(cell_len, lines))
     for entry in grid.rows:
         if isinstance(entry, Words | Line):
             out += lines_of(entry, width, colour)
             continue
-        row, line = _row(entry), next(lines)
+        row, line = _row(entry), next(rows)
         out += _remarked(paint(line, row.style, colour) if row.style else line, row.remark, beside, width)
     if hidden:
-        out += wrap(f"hidden columns: {', '.join(hidden)}; they do not fit in {width} columns (--json has them)", width)
-    for note in dict.fromkeys(grid.columns[place].note for place in places):
-        if note and any(note[0] in row[place] for row in body for place in places if grid.columns[place].note == note):
-            out += wrap(note, width)
-    if grid.lost is not None:
-        pairs = zip(whole[height + 1 :], shown[height + 1 :], strict=True)
-        gone = [number for number, (line, short) in enumerate(pairs) if line != short]
-        out += [line for block in grid.lost(gone) for line in lines_of(block, width, colour)]
-    return out
+        names = ", ".join(column.title.partition("\n")[0] for column in hidden)
+        out += wrap(f"hidden columns: {names}; they do not fit in {width} columns (--json has them)", width)
+    out += [line for note in _notes(columns, body) for line in wrap(note, width)]
+    gone = [number - len(head) for number, line in enumerate(whole) if line != lines[number] and number >= len(head)]
+    return out + [line for block in grid.lost(gone) for line in lines_of(block, width, colour)]
 
 
 def _row(entry: Sequence[Cell] | Row) -> Row:
     return entry if isinstance(entry, Row) else Row(entry)
 
 
-def _widest(grid: Grid, body: Sequence[Sequence[str]]) -> list[int]:
-    """The widest cell of each column, which its title may pass."""
-    least = [grid.title_room + max(map(_length, column.title.split("\n"))) for column in grid.columns]
-    return (
-        [max(width, *map(_length, cells)) for width, cells in zip(least, zip(*body, strict=True), strict=True)]
-        if body
-        else least
-    )
-
-
-def _shown(grid: Grid, wanted: Sequence[int], room: int) -> tuple[list[int], list[str]]:
-    """The places of the columns that there is room for, and the titles of the others."""
-    columns, places, hidden = grid.columns, list(range(len(wanted))), list[str]()
-    least = [
-        wide if column.room is None else min(wide, column.room) for column, wide in zip(columns, wanted, strict=True)
-    ]
+def _shown(grid: Grid, room: int) -> tuple[list[Column], list[list[str]], list[Column]]:
+    """The columns that say something and that there is room for, with their cells, then the columns without room."""
+    body = printed(grid)
+    wanted = _widest(grid, grid.columns, body)
+    least = [min(wide, column.room or wide) for column, wide in zip(grid.columns, wanted, strict=True)]
+    says = [any(row[place] != column.unknown for row in body) for place, column in enumerate(grid.columns)]
+    places = [place for place, column in enumerate(grid.columns) if says[place] or not column.rank]
+    hidden: list[Column] = []
     while sum(least[place] for place in places) + grid.gap * (len(places) - 1) > room:
-        spare = [place for place in places if columns[place].rank]
+        spare = [place for place in places if grid.columns[place].rank]
         if not spare:
             break
-        last = min(spare, key=lambda place: columns[place].rank)
+        last = min(spare, key=lambda place: grid.columns[place].rank)
         places.remove(last)
-        hidden.append(" ".join(columns[last].title.split()))
-    return places, hidden
+        hidden.append(grid.columns[last])
+    return [grid.columns[place] for place in places], [[row[place] for place in places] for row in body], hidden
 
 
-def _shrunk(columns: Sequence[Column], wanted: Sequence[int], gap: int, room: int) -> list[int]:
+def _widest(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]) -> list[int]:
+    """The widest cell of each column, which its title may pass."""
+    titles = [max(column.width, grid.title_room + max(map(_length, column.title.split("\n")))) for column in columns]
+    return [max(widths) for widths in zip(titles, *(map(_length, row) for row in body), strict=True)]
+
+
+def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]], room: int) -> list[int]:
     """What does not fit is taken from whichever column that gives way is the widest, down to its least."""
+    wanted = _widest(grid, columns, body)
     widths = [min(wide, column.most or wide) for column, wide in zip(columns, wanted, strict=True)]
     least = [wide if column.least is None else column.least for column, wide in zip(columns, widths, strict=True)]
-    while sum(widths) + gap * (len(widths) - 1) > room:
+    while sum(widths) + grid.gap * (len(widths) - 1) > room:
         free = [place for place, wide in enumerate(widths) if wide > least[place]]
         if not free:
             break
         widths[max(free, key=lambda place: widths[place])] -= 1
     return widths
+
+
+def _notes(columns: Sequence[Column], body: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The notes of columns in which a cell holds the sign that the note begins with, each once."""
+    places: dict[str, list[int]] = {}
+    for place, column in enumerate(columns):
+        places.setdefault(column.note, []).append(place)
+    return (note for note, where in places.items() if note and any(note[0] in row[at] for row in body for at in where))
 
 
 def _placed(text: str, width: int, side: str) -> str:

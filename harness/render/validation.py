@@ -4,25 +4,25 @@ from collections.abc import Iterator
 from statistics import median
 
 from harness.records.validation import MeasuredKernel, Validation
-from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import clean, cut, wrap
-from harness.units import column, percent, quantity
+from harness.render.layout import clean
+from harness.render.sections import GAP, Column, Grid, Line, Words, markdown, printed, screen
+from harness.units import percent, quantity
 
-_LEAST = 16
+_STEPS = (Column("step"), Column("outcome"), Column("s", side="r"), Column("found", least=16))
+_PAGE_STEPS = (
+    Column("step"), Column("shows"), Column("outcome"), Column("s", side="r"), Column("limit, s", side="r"),
+    Column("found"),
+)  # fmt: skip
 
 
 def validation_text(found: Validation, width: int) -> str:
     """A line for each step, then each kernel's times beside each other."""
-    lines = [*wrap(_headline(found), width), ""]
-    heads = ["step", "outcome", "s", "found"]
-    body = [[clean(one.name), one.outcome, f"{one.seconds:.0f}", clean(one.found)] for one in found.steps]
-    lines += [
-        cut(line, width) for line in grid(heads, body, "llrl", shrunk(widths_of(heads, body), {3: _LEAST}, width))
-    ]
-    heads, body = _kernels(found)
-    lines += ["", *(cut(line, width) for line in grid(heads, body, "lrrrr", widths_of(heads, body)))]
-    lines += ["", *wrap(_errors(found), width), f"written: {clean(found.archive)}, and the same name with .md"]
-    return "\n".join(line.rstrip() for line in lines)
+    steps = [(one.name, one.outcome, f"{one.seconds:.0f}", one.found) for one in found.steps]
+    blocks = (
+        Words(_headline(found)), GAP, Grid(_STEPS, steps), GAP, _kernels(found), GAP, Words(_errors(found)),
+        Line(f"written: {clean(found.archive)}, and the same name with .md", is_whole=True),
+    )  # fmt: skip
+    return screen(blocks, width)
 
 
 def page(found: Validation) -> str:
@@ -33,13 +33,14 @@ def page(found: Validation) -> str:
 def _page(found: Validation) -> Iterator[str]:
     where = f"a {found.chip}" if found.source == "measured" else f"a CPU in the place of a {found.chip}"
     yield from (f"# The ratchet on {where}", "", _headline(found), "", f"{found.versions}; {found.started}", "")
-    yield from ("| step | shows | outcome | s | limit, s | found |", "|---|---|---|--:|--:|---|")
-    for one in found.steps:
-        cells = (one.name, one.shows, one.outcome, f"{one.seconds:.0f}", f"{one.limit_seconds:.0f}", one.found)
-        yield f"| {' | '.join(map(_cell, cells))} |"
-    heads, body = _kernels(found)
-    yield from ("", "## Measured and simulated", "", f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|")
-    yield from (f"| {' | '.join(map(_cell, row))} |" for row in body)
+    steps = (
+        (one.name, one.shows, one.outcome, f"{one.seconds:.0f}", f"{one.limit_seconds:.0f}", one.found)
+        for one in found.steps
+    )
+    yield from markdown(_PAGE_STEPS, (list(map(_cell, step)) for step in steps))
+    kernels = _kernels(found)
+    yield from ("", "## Measured and simulated", "")
+    yield from markdown(kernels.columns, (list(map(_cell, row)) for row in printed(kernels)))
     yield from ("", _errors(found), "", "## Commands, in the archive's folder", "")
     yield from (f"- {_cell(one.name)}: `{one.command.replace('`', '')}`" for one in found.steps)
 
@@ -55,19 +56,22 @@ def _headline(found: Validation) -> str:
 _ORDER = ("held", "not held", "timed out", "not run")
 
 
-def _kernels(found: Validation) -> tuple[list[str], list[list[str]]]:
-    measured = column([kernel.measured_seconds for kernel in found.kernels])
-    around = column([kernel.plus_minus_seconds for kernel in found.kernels])
-    simulated = column([kernel.simulated_seconds for kernel in found.kernels])
-    errors = [_error(kernel) if found.source == "measured" else "-" for kernel in found.kernels]
-    heads = ["kernel", found.source, "+/-", f"simulated {found.chip}", "simulated over measured"]
-    names = [clean(kernel.name) for kernel in found.kernels]
-    return heads, [list(row) for row in zip(names, measured, around, simulated, errors, strict=True)]
+def _kernels(found: Validation) -> Grid:
+    columns = (
+        Column("kernel"), Column(found.source, "times"), Column("+/-", "times"),
+        Column(f"simulated {found.chip}", "times"), Column("simulated over measured", side="r"),
+    )  # fmt: skip
+    rows = [
+        (one.name, one.measured_seconds, one.plus_minus_seconds, one.simulated_seconds,
+         _error(one) if found.source == "measured" else None)
+        for one in found.kernels
+    ]  # fmt: skip
+    return Grid(columns, rows)
 
 
-def _error(kernel: MeasuredKernel) -> str:
+def _error(kernel: MeasuredKernel) -> str | None:
     error = kernel.simulators_error
-    return "-" if error is None else f"{'+' if error > 0 else ''}{percent(error)}"
+    return None if error is None else f"{'+' if error > 0 else ''}{percent(error)}"
 
 
 def _errors(found: Validation) -> str:

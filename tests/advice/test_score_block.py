@@ -9,10 +9,16 @@ from rule_examples import rowwise, saved, with_counts, with_table
 
 from harness.advice import score_block
 from harness.advice.report import report
+from harness.records import Report
 from harness.render import cycle_breakdown
 from harness.render.report_sections import result
+from harness.render.sections import screen
 
 SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
+
+
+def regime(found: Report) -> str:
+    return screen(result(found), 100).splitlines()[1]
 
 
 def remark(number: int, **changes: int) -> str:
@@ -46,7 +52,7 @@ def test_no_schedule_names_a_register_beyond_the_last() -> None:
 
 def test_the_report_has_it_beside_the_spills_of_a_real_run() -> None:
     found = report(saved("naive-2048x1024-v5e"), V5E)
-    lines = cycle_breakdown.cycles(saved("naive-2048x1024-v5e"), found, {}, 200, full=False)
+    lines = screen(cycle_breakdown.cycles(saved("naive-2048x1024-v5e"), found, {}, full=False), 200).splitlines()
     spilling = " ".join(lines).partition("Simulated spilling:")[2]
     assert "the scores of a step are 2,048 x 1,024 x 4 B = 8.00 MiB; the vector registers hold 256.0 KiB" in spilling
 
@@ -60,12 +66,12 @@ def test_the_spills_that_are_advised_about_come_with_it() -> None:
 
 def test_latency_bound_says_which_side_of_the_ridge() -> None:
     slow = report(evidence(7e-3), V5E)
-    assert result(slow)[1] == (
+    assert regime(slow) == (
         "REGIME: LATENCY-BOUND  BW=18.9%  intensity=128 FLOPs/byte  (memory side: 1.9x below ridge point)"
     )
     above = report(evidence(7e-3, bq=2048), V5E)
-    assert result(above)[1].endswith("(compute side: 7.6x above ridge point)")
-    assert "side" not in result(report(evidence(2.16e-3), V5E))[1]
+    assert regime(above).endswith("(compute side: 7.6x above ridge point)")
+    assert "side" not in regime(report(evidence(2.16e-3), V5E))
 
 
 def test_the_page_and_the_advice_call_the_counter_alike() -> None:

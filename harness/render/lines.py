@@ -6,12 +6,19 @@ from rich.cells import cell_len
 
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
-from harness.render.layout import Files, Style, clean, cut, paint, wrap
-from harness.units import count, decimal, kibibytes, percent, seconds
+from harness.records.table import Cell
+from harness.render.layout import Files, Style, clean, indented
+from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
+from harness.units import decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
-_COLUMNS = ("cycles", "share", "issue", "stall", "wait", "spill/step")
-_HEADER = "{:>5} {:>11} {:>6} {:>6} {:>6} {:>6} {:>10}  {:<17}".format("line", *_COLUMNS, "units")
+_COLUMNS = (
+    Column("line", side="r", width=5, unknown=""), Column("cycles", "count", width=11, unknown=""),
+    Column("share", "fraction", width=6, unknown=""), Column("issue", side="r", width=6, unknown=""),
+    Column("stall", side="r", width=6, unknown=""), Column("wait", side="r", width=6, unknown=""),
+    Column("spill/step", side="r", width=10, unknown=""), Column(" units", width=18), Column(" source"),
+)  # fmt: skip
+_NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
 # More lines than this without a cycle, docstrings for instance, are folded into one.
 _FOLDED = 3
 _UNITS_SHOWN = 3
@@ -32,59 +39,60 @@ def listing(
     not known); `units` those that it used most, by operations. All is of one core: of several,
     the one that ends last.
     """
+    return screen(_blocks(run, breakdown, files, title), width, colour=colour)
+
+
+def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
     own = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
-    source = simulated(run.chip)
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
-    text = [
-        *wrap(f"{clean(title)}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]", width),
-        "",
-        cut(f"{_HEADER}  source", width),
-        *_source_lines(own, files.get(KERNEL, ()), breakdown, width, colour),
-        "",
-    ]
-    rows = [
+    source = simulated(run.chip)
+    yield Words(f"{title}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]")
+    sums = [
         ("lines of kernel.py", list(own.values())),
         *((f"{clean(line.file)}:{line.line}  {_code(files.get(line.file, ()), line.line)}", [line]) for line in others),
         ("no line: launch, other HLO ops, what the compiler adds", nowhere),
         ("sum", list(breakdown.lines)),
     ]
-    text += [cut(f"{'':6}{_figures(lines, breakdown)}  {name}", width) for name, lines in rows if lines]
+    rows = [(None, *_figures(lines, breakdown), f" {name}") for name, lines in sums if lines]
+    yield GAP
+    yield Grid(
+        _COLUMNS,
+        [*_source_lines(own, files.get(KERNEL, ()), breakdown), GAP, *rows],
+        gap=1,
+        title_room=0,
+        is_ruled=False,
+    )
     if not own and not others:
-        text.append("The compiler's dump names no line of kernel.py: it was made without source annotations.")
-    return "\n".join(line.rstrip() for line in text)
+        yield Words("The compiler's dump names no line of kernel.py: it was made without source annotations.")
 
 
 def _is_of_kernel(line: LineTime) -> bool:
     return bool(line.line) and line.file == KERNEL
 
 
-def _source_lines(
-    own: dict[int, LineTime], texts: Sequence[str], breakdown: CycleBreakdown, width: int, colour: bool
-) -> Iterator[str]:
+def _source_lines(own: dict[int, LineTime], texts: Sequence[str], breakdown: CycleBreakdown) -> Iterator[Row]:
     before = min(own, default=1)
     for number in sorted(own):
         gap = range(before, number)
         if len(gap) > _FOLDED:
-            yield f"{'...':>5}"
+            yield Row(("...", *_NOTHING, ""))
         else:
-            yield from (cut(f"{between:>5} {'':{len(_HEADER) - 6}}  {_code(texts, between)}", width) for between in gap)
+            yield from (Row((str(between), *_NOTHING, f" {_code(texts, between)}")) for between in gap)
         line = own[number]
-        text = cut(f"{number:>5} {_figures([line], breakdown)}  {_code(texts, number)}", width)
         style = next((style for share, style in _MARKED if line.cycles >= share * breakdown.cycles), None)
-        yield paint(text, style, colour) if style else text
+        yield Row((str(number), *_figures([line], breakdown), f" {_code(texts, number)}"), style=style)
         before = number + 1
 
 
-def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> str:
+def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> tuple[Cell, ...]:
     """The columns of these lines taken together, without the line's number."""
     cycles = sum(line.cycles for line in lines)
     split = [sum(getattr(line, f"{kind}_cycles") for line in lines) for kind in ("issue", "stall", "wait")]
     moved = sum(line.spilled_bytes + line.filled_bytes for line in lines) / (breakdown.steps or 1)
-    shares = " ".join(f"{percent(part / cycles, 0) if part else '-':>6}" for part in split) if cycles else f"{'':20}"
-    spilled = kibibytes(moved) if moved else "-"
-    return f"{count(cycles):>11} {percent(cycles / breakdown.cycles):>6} {shares} {spilled:>10}  {_units(lines):<17}"
+    shares = [percent(part / cycles, 0) if part else "-" for part in split] if cycles else [None] * 3
+    return cycles, cycles / breakdown.cycles, *shares, kibibytes(moved) if moved else "-", f" {_units(lines)}"
 
 
 def _units(lines: Sequence[LineTime]) -> str:
@@ -96,11 +104,10 @@ def _units(lines: Sequence[LineTime]) -> str:
 
 
 def _code(texts: Sequence[str], number: int) -> str:
-    """Line `number` with its indentation, and nothing in it that steers a terminal."""
-    raw = texts[number - 1].expandtabs(4) if number <= len(texts) else ""
-    return " " * (len(raw) - len(raw.lstrip())) + clean(raw)
+    return indented(texts[number - 1]) if number <= len(texts) else ""
 
 
 def narrowest(files: Files) -> int:
     """Columns that show every line of kernel.py whole."""
-    return len(_HEADER) + 2 + max((cell_len(text.expandtabs(4)) for text in files.get(KERNEL, ())), default=0)
+    before = sum(column.width + 1 for column in _COLUMNS) + 1
+    return before + max((cell_len(text.expandtabs(4)) for text in files.get(KERNEL, ())), default=0)

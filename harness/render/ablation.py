@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.ablation import Ablated, Ablation, Effect
 from harness.records.report_words import simulated
-from harness.render.layout import Style, clean, table_width
+from harness.render.layout import Style, clean, terminal_width
 from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
 from harness.units import count, kibibytes, percent, seconds
 
@@ -32,9 +32,9 @@ _STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt
 def ablation_text(found: Ablation, width: int | None = None, *, colour: bool = False) -> str:
     """What each change is worth, what those are tied to that cannot go alone, and what they add up to.
 
-    `width` is in columns, by default the terminal's; in a file or a pipe the table then has all of its columns.
+    `width` is in columns, by default the terminal's; in a file or a pipe there is no limit.
     """
-    return screen(_blocks(found), table_width() if width is None else width, colour=colour)
+    return screen(_blocks(found), terminal_width() if width is None else width, colour=colour)
 
 
 def _blocks(found: Ablation) -> Iterator[Block]:

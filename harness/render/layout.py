@@ -9,9 +9,8 @@ from typing import Literal, TextIO, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-DEFAULT_WIDTH = 100
-# What no table needs.
-_UNBOUNDED = 10_000
+# Wider than any line: what a file or a pipe takes.
+UNBOUNDED = 10_000
 # Below this nothing but single words would fit on a line.
 NARROWEST = 40
 
@@ -19,14 +18,9 @@ Style = Literal["good", "bad", "doubt", "strong", "faint"]
 _CODES: dict[Style, str] = {"good": "32", "bad": "31", "doubt": "33", "strong": "1", "faint": "2"}
 
 
-def terminal_width(without: int = DEFAULT_WIDTH) -> int:
-    """Columns of the terminal on stdout (or of `COLUMNS`); `without` where there is no terminal."""
+def terminal_width(without: int = UNBOUNDED) -> int:
+    """Columns of the terminal on stdout (or of `COLUMNS`); `without` in a file or a pipe, where nothing is cut."""
     return max(NARROWEST, shutil.get_terminal_size((without, 40)).columns)
-
-
-def table_width() -> int:
-    """Columns that a table may take: the terminal's (or `COLUMNS`); all that it needs in a file or a pipe."""
-    return terminal_width(_UNBOUNDED)
 
 
 def wants_colour(stream: TextIO) -> bool:

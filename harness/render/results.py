@@ -45,8 +45,8 @@ def results_table(shown: Shown, width: int | None = None) -> str:
 
     An accepted attempt that was taken back is `undone`, one that lost its title because it fails `revoked`.
 
-    Fits `width` columns (by default the terminal's, 100 in a file or a pipe) by cutting hypotheses, then by leaving out
-    the columns that matter least, which a line names. `-` stands for what is not known or does not apply.
+    Fits `width` columns (by default the terminal's; in a file or a pipe all is whole) by cutting hypotheses, then by
+    leaving out the columns that matter least, which a line names. `-` stands for what is not known or does not apply.
     """
     if not shown.rows:
         return "no attempts yet"

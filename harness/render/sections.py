@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from harness import units
 from harness.records.table import Cell
-from harness.render.layout import Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
+from harness.render.layout import UNBOUNDED, Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
 
 # Names in front of values, on a report and where one stands in a contest.
 FIELD, SHORT_FIELD = 23, 14
@@ -107,10 +107,10 @@ class Drawing:
 class Column:
     """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` stands for None.
 
-    A column takes at least `width`. One with `least` gives way down to that, one with `most` takes no more. While a
-    column with `room` has less than that, those with a `rank` are left out, the lowest first; one with a rank that says
-    nothing in any row always is. `note` is the sentence below a table in which a cell of this column holds the sign
-    that the note begins with.
+    A column takes at least `width`. One with `least` gives way down to that; one with `most` takes no more, but in a
+    file or a pipe. While a column with `room` has less than that, those with a `rank` are left out, the lowest first;
+    one with a rank that says nothing in any row always is. `note` is the sentence below a table in which a cell of this
+    column holds the sign that the note begins with.
     """
 
     title: str
@@ -325,7 +325,8 @@ def _widest(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]
 def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]], room: int) -> list[int]:
     """What does not fit is taken from whichever column that gives way is the widest, down to its least."""
     wanted = _widest(grid, columns, body)
-    widths = [min(wide, column.most or wide) for column, wide in zip(columns, wanted, strict=True)]
+    is_page = room + cell_len(grid.indent) < UNBOUNDED
+    widths = [min(wide, column.most or wide) if is_page else wide for column, wide in zip(columns, wanted, strict=True)]
     least = [wide if column.least is None else column.least for column, wide in zip(columns, widths, strict=True)]
     while sum(widths) + grid.gap * (len(widths) - 1) > room:
         free = [place for place, wide in enumerate(widths) if wide > least[place]]

@@ -116,7 +116,7 @@ def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_lacks_characters_is_no_bug(encoding: str) -> None:
-    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "COLUMNS": "80"}
     done = ratchet(RMSNORM, "results", expect=0, environment=environment)
     assert "\\u2026" in done.stdout
     done = ratchet(RMSNORM, "results", "--json", expect=0, environment=environment)

@@ -28,10 +28,20 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str, contest: Path = ROO
 
 
 @pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
-def test_no_table_is_wider_than_100_columns(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_table_is_wider_than_a_terminal_of_100_columns(
+    contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     for words in ((), ("--all",), ("--then",)):
         lines = printed(capsys, *words, contest=contest).splitlines()
         assert max(map(cell_len, lines)) <= 100
+
+
+def test_a_pipe_has_every_hypothesis_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "--all")
+    rows = json.loads(printed(capsys, "--json"))["rows"]
+    assert "…" not in text
+    assert all(" ".join(one["row"]["hypothesis"].split()) in text for one in rows)
 
 
 @pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)

@@ -39,7 +39,8 @@ def mistaken(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_the_worked_matmul_takes_95_6_ms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_worked_matmul_takes_95_6_ms(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     words = ("matmul", "X[32,1024,8192]", "W[8192,32768]", "--dtype", "bf16", "--chip", "v2", "--chips", "8")
     text = said(capsys, *words)
     assert text.startswith("matmul on 8 v2 cores: max(FLOPs/peak, bytes/bandwidth) [predicted]")

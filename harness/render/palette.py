@@ -1,9 +1,48 @@
-"""The colours of the figures, on light and on dark paper: those of the report page."""
+"""The colours of the page, its charts and the figures, on light and on dark paper: everything else reads them here."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 from harness.records import Outcome
 from harness.render.series import PieceKind
+
+# Each on light paper, then on dark; the contrasts are tested in a browser. Outcomes and pieces go by their names.
+_COLOURS: dict[str, tuple[str, str]] = {
+    "paper": ("#fbfaf7", "#15171a"),
+    "raised": ("#ffffff", "#1d2024"),
+    "ink": ("#1f1e1b", "#e9e7e1"),
+    "faint": ("#625f58", "#a3a19a"),
+    "line": ("#cfcac0", "#42464c"),
+    "grid": ("#ebe7df", "#262a2f"),
+    "link": ("#1b56a0", "#8ab4f0"),
+    "accept": ("#14713f", "#57c98a"),
+    "reject": ("#8a5a00", "#dfa94a"),
+    "inconclusive": ("#6a4fa0", "#b9a3ea"),
+    "failed": ("#b02a1c", "#f08a7d"),
+    "floor": ("#1b56a0", "#8ab4f0"),
+    "heat-fill": ("#f3c9a4", "#6a3f1d"),
+    "added": ("#e3f3e6", "#14301f"),
+    "removed": ("#fbe6e2", "#3a1d1a"),
+    "piece-work": ("#2f6f9f", "#6fb1dd"),
+    "piece-bubble": ("#77736a", "#a5a198"),
+    "piece-stall": ("#946200", "#deb04f"),
+    "piece-dma": ("#7a4a94", "#c39bdc"),
+    "piece-edge": ("#33766f", "#79c2ba"),
+    "piece-other": ("#5d5d66", "#b4b4bf"),
+    "on-piece": ("#ffffff", "#101214"),
+    "code-k": ("#8a2d7d", "#dd9ad2"),
+    "code-s": ("#33691e", "#a3cf8a"),
+    "code-n": ("#1b56a0", "#8ab4f0"),
+    "code-c": ("#6b675f", "#9b988f"),
+    "code-f": ("#7a4a00", "#e0b467"),
+    "code-b": ("#1d6a70", "#7fc4ca"),
+    "picture": ("#ffffff", "#15171a"),
+}
+
+
+def variables() -> str:
+    """The colours as variables of the page's stylesheet, by their names."""
+    return "\n  ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in _COLOURS.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,36 +58,17 @@ class Palette:
     kinds: dict[PieceKind, str]
 
 
-# The colours of the page (harness/render/page/assets/page.css), whose contrasts are tested there.
-LIGHT = Palette(
-    paper="#ffffff",
-    ink="#1f1e1b",
-    faint="#625f58",
-    grid="#ebe7df",
-    floor="#1b56a0",
-    outcomes={"accept": "#14713f", "reject": "#8a5a00", "inconclusive": "#6a4fa0", "failed": "#b02a1c"},
-    kinds={
-        "work": "#2f6f9f",
-        "bubble": "#77736a",
-        "stall": "#946200",
-        "dma": "#7a4a94",
-        "edge": "#33766f",
-        "other": "#5d5d66",
-    },
-)
-DARK = Palette(
-    paper="#15171a",
-    ink="#e9e7e1",
-    faint="#a3a19a",
-    grid="#262a2f",
-    floor="#8ab4f0",
-    outcomes={"accept": "#57c98a", "reject": "#dfa94a", "inconclusive": "#b9a3ea", "failed": "#f08a7d"},
-    kinds={
-        "work": "#6fb1dd",
-        "bubble": "#a5a198",
-        "stall": "#deb04f",
-        "dma": "#c39bdc",
-        "edge": "#79c2ba",
-        "other": "#b4b4bf",
-    },
-)
+def _palette(place: int) -> Palette:
+    colours = {name: both[place] for name, both in _COLOURS.items()}
+    return Palette(
+        paper=colours["picture"],
+        ink=colours["ink"],
+        faint=colours["faint"],
+        grid=colours["grid"],
+        floor=colours["floor"],
+        outcomes={outcome: colours[outcome] for outcome in get_args(Outcome)},
+        kinds={kind: colours[f"piece-{kind}"] for kind in get_args(PieceKind)},
+    )
+
+
+LIGHT, DARK = _palette(0), _palette(1)

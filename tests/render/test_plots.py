@@ -16,6 +16,7 @@ from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger.table import scaled
 from harness.render import plots
+from harness.render.page import Story, page
 from harness.render.palette import DARK, LIGHT
 from harness.render.series import Group, Piece, PieceKind, Roof, groups
 from harness.shell.catalogue import EVERY
@@ -117,16 +118,17 @@ def test_microseconds_are_written_as_everywhere_else() -> None:
     assert plots._Units(unit="s")(5e-5) == "50 us"
 
 
-@pytest.mark.parametrize(("name", "place"), [("light", 0), ("dark", 1)])
-def test_the_colours_are_those_of_the_page(name: str, place: int) -> None:
-    palette = {"light": LIGHT, "dark": DARK}[name]
-    style = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", STYLE.read_text(encoding="utf-8")))
-    of_page = {variable: both.split(", ")[place] for variable, both in style.items()}
-    assert palette.ink == of_page["ink"]
-    assert palette.faint == of_page["faint"]
-    assert palette.floor == of_page["floor"]
-    assert palette.outcomes == {outcome: of_page[outcome] for outcome in palette.outcomes}
-    assert palette.kinds == {kind: of_page[f"piece-{kind}"] for kind in palette.kinds}
+def test_the_page_has_the_colours_of_the_figures() -> None:
+    written = page(Story(contest="a", branch="main", made="", entries=(), champion=None)).decode()
+    style = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", written))
+    for place, palette in enumerate((LIGHT, DARK)):
+        of_page = {variable: both.split(", ")[place] for variable, both in style.items()}
+        assert palette.ink == of_page["ink"]
+        assert palette.kinds == {kind: of_page[f"piece-{kind}"] for kind in palette.kinds}
+
+
+def test_the_stylesheet_has_no_colours_of_its_own() -> None:
+    assert not re.findall(r"#[0-9a-f]{3,8}\b", STYLE.read_text(encoding="utf-8"))
 
 
 def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:

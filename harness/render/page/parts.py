@@ -14,6 +14,8 @@ from importlib import resources
 
 from plotly.offline import get_plotlyjs
 
+from harness.render.palette import variables
+
 Plain = dict[str, object]
 
 # Every page begins with these: elements, colours, charts, tables that sort, what opens over the page, a search.
@@ -48,7 +50,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
     slots = {
         "policy": _policy(*([charts.digest] if charts else []), _digest(own)),
         "title": html.escape(title),
-        "style": _asset("page.css"),
+        "style": _asset("page.css").replace("/*[colours]*/", variables()),
         "listed": kind.listed,
         "commands": html.escape(kind.commands),
         "body": _asset(kind.body),

@@ -1,14 +1,15 @@
-"""The counters at three levels, each beside what an honest kernel shows and a word on what more means."""
+"""The counters at three levels as rows: each beside what an honest kernel shows and a word on what more means."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeAlias
 
-from harness.advice.score_block import score_block
+from harness.advice.score_block import SCORE_BLOCK, score_block
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import CounterLine, Evidence, UnitUse
 
-Level = Literal["hlo", "mosaic", "schedule"]
+Level: TypeAlias = Literal["hlo", "mosaic", "schedule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +31,157 @@ class Expectation:
         return self.fewer if count < self.low else ""
 
 
-def _none(more: str) -> Expectation:
-    return Expectation(low=0, high=0, more=more)
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter: what of the evidence it counts (None: not known), and what is expected there.
+
+    `is_at_a_glance` shows it in the short report too, where every counter is that is off. What one with `is_of_cycles`
+    says is left out there where the cycles are taken apart, which says it better.
+    """
+
+    level: Level
+    name: str
+    count: Callable[[Evidence], int | None]
+    _: KW_ONLY
+    expected: Callable[[Evidence], Expectation | None] = lambda _: None
+    is_at_a_glance: bool = False
+    is_of_cycles: bool = False
+
+    def lines(self, evidence: Evidence) -> Iterator[CounterLine]:
+        """Its line in the report, if the count is known."""
+        count, expected = self.count(evidence), self.expected(evidence)
+        if count is not None:
+            remark = expected.remark(count) if expected else ""
+            yield CounterLine(
+                level=self.level, name=self.name, count=count, expected=str(expected or ""), remark=remark
+            )
 
 
-# Around the kernel nothing should be left to XLA: the protocol expects no copies, and the judge
-# lets no dot and no exponential stand outside the Pallas call.
-_AROUND = {
-    "copy": _none("whole buffers copied in HBM: a layout change, or an output ref that is read before its last write"),
-    "transpose": _none("whole buffers rearranged in HBM: ask for the layout in the kernel's block specs instead"),
-    "dot": _none("matmul work outside the kernel"),
-    "exponential": _none("exponentials outside the kernel"),
-    "reduce": _none("reductions outside the kernel, each one more pass over HBM"),
-}
+def _none(more: str) -> Callable[[Evidence], Expectation]:
+    return lambda _: Expectation(low=0, high=0, more=more)
+
+
+def _hlo(field: str) -> Callable[[Evidence], int | None]:
+    return lambda evidence: getattr(evidence.hlo, field) if evidence.hlo else None
+
+
+def _mosaic(field: str) -> Callable[[Evidence], int | None]:
+    return lambda evidence: getattr(evidence.mosaic, field) if evidence.mosaic else None
+
+
+def _schedule(field: str) -> Callable[[Evidence], int | None]:
+    return lambda evidence: getattr(evidence.simulation, field) if evidence.simulation else None
+
+
+def _executed(field: str) -> Callable[[Evidence], int | None]:
+    return lambda evidence: getattr(finished_run(evidence), field, None)
+
+
+def _calls(evidence: Evidence) -> Expectation | None:
+    calls = len(evidence.trace.pallas_calls) if evidence.trace else None
+    return Expectation(low=calls, high=calls, more="more custom calls than Pallas calls") if calls else None
+
+
+def _inside(name: str) -> Callable[[Evidence], Expectation | None]:
+    """What an honest body of this problem shows is the problem's to say; records from before it did say nothing."""
+
+    def expected(evidence: Evidence) -> Expectation | None:
+        said = next((one for one in reversed(evidence.problem.expected) if one.counter == name), None)
+        return Expectation(low=said.low, high=said.high, more=said.more, fewer=said.fewer) if said else None
+
+    return expected
+
 
 _SPILL = _none("vector registers do not suffice: values go to VMEM and back in every step")
 
 
+def _spill_in_text(evidence: Evidence) -> Expectation | None:
+    """Where the executed counts are known, what stands in the text is no concern by itself."""
+    return None if finished_run(evidence) else _SPILL(evidence)
+
+
+def _steps_of_the_grid(evidence: Evidence) -> int:
+    return sum(call.steps for call in evidence.trace.pallas_calls) if evidence.trace else 0
+
+
+def _steps(evidence: Evidence) -> int | None:
+    run = finished_run(evidence)
+    return run.executed_steps if run and _steps_of_the_grid(evidence) else None
+
+
+def _as_the_grid(evidence: Evidence) -> Expectation:
+    steps, ran = _steps_of_the_grid(evidence), _steps(evidence) or 0
+    # The compiler may peel one step of each core's loop.
+    is_near = abs(ran - steps) <= chip(evidence.chip).cores
+    more, fewer = ("", "") if is_near else ("more steps than the grid has", "fewer steps than the grid has")
+    return Expectation(low=steps, high=steps, more=more, fewer=fewer)
+
+
+# What is no single count: a line of its own making, or one for each unit.
+def _score_block(evidence: Evidence) -> Iterator[CounterLine]:
+    found = score_block(evidence) if evidence.mosaic else None
+    yield from [found] if found else []
+
+
+def _not_understood(evidence: Evidence) -> Iterator[CounterLine]:
+    names = evidence.mosaic.not_understood if evidence.mosaic else ()
+    if names:
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        yield CounterLine(level="mosaic", name="not understood", count=len(names), expected="0", remark=shown)
+
+
+def _slots(evidence: Evidence) -> Iterator[CounterLine]:
+    run = finished_run(evidence)
+    for unit in run.units if run else ():
+        name, count = f"{unit.name} slots executed", unit.executed_slots
+        yield CounterLine(level="schedule", name=name, count=count, expected="", remark="")
+
+
+# In the order of the report. Around the kernel nothing should be left to XLA: the protocol expects no copies, and the
+# judge lets no dot and no exponential stand outside the Pallas call.
+COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
+    Counter("hlo", "copy", _hlo("copy"), is_at_a_glance=True, expected=_none(
+        "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write")),
+    Counter("hlo", "transpose", _hlo("transpose"), expected=_none(
+        "whole buffers rearranged in HBM: ask for the layout in the kernel's block specs instead")),
+    Counter("hlo", "fusion", _hlo("fusion")),
+    Counter("hlo", "dot", _hlo("dot"), expected=_none("matmul work outside the kernel")),
+    Counter("hlo", "exponential", _hlo("exponential"), expected=_none("exponentials outside the kernel")),
+    Counter("hlo", "reduce", _hlo("reduce"), expected=_none(
+        "reductions outside the kernel, each one more pass over HBM")),
+    Counter("hlo", "custom call", _hlo("custom_call"), expected=_calls),
+    Counter("hlo", "text lines", _hlo("text_lines")),
+    Counter("mosaic", "matmul", _mosaic("matmul"), expected=_inside("matmul"), is_at_a_glance=True),
+    Counter("mosaic", "exp", _mosaic("exp"), expected=_inside("exp"), is_at_a_glance=True),
+    Counter("mosaic", "reduction", _mosaic("reduction"), expected=_inside("reduction"), is_at_a_glance=True),
+    Counter("mosaic", "load", _mosaic("load")),
+    Counter("mosaic", "store", _mosaic("store")),
+    Counter("mosaic", "dma", _mosaic("dma")),
+    Counter("mosaic", "operations", _mosaic("operations")),
+    _score_block,
+    _not_understood,
+    Counter("schedule", "bundles", _schedule("static_bundles")),
+    Counter("schedule", "empty bundles", _schedule("empty_bundles")),
+    Counter("schedule", "spills", _schedule("static_spills"), expected=_spill_in_text),
+    Counter("schedule", "fills", _schedule("static_fills"), expected=_spill_in_text),
+    Counter("schedule", "bundles executed", _executed("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
+    Counter("schedule", "spills executed", _executed("executed_spills"), expected=_SPILL, is_at_a_glance=True,
+            is_of_cycles=True),
+    Counter("schedule", "fills executed", _executed("executed_fills"), expected=_SPILL, is_at_a_glance=True,
+            is_of_cycles=True),
+    _slots,
+    Counter("schedule", "DMA transfers", _executed("dma_transfers")),
+    Counter("schedule", "grid steps executed", _steps, expected=_as_the_grid),
+)  # fmt: skip
+_ROWS = tuple(row for row in COUNTERS if isinstance(row, Counter))
+AT_A_GLANCE = frozenset((row.level, row.name) for row in _ROWS if row.is_at_a_glance)
+OF_CYCLES = frozenset((SCORE_BLOCK, *(row.name for row in _ROWS if row.is_of_cycles)))
+
+
 def counter_lines(evidence: Evidence) -> tuple[CounterLine, ...]:
     """One line per counter, HLO first, then Mosaic, then the schedule; levels that are not known have no lines."""
-    return (*_hlo(evidence), *_mosaic(evidence), *_schedule(evidence))
+    found = (row.lines(evidence) if isinstance(row, Counter) else row(evidence) for row in COUNTERS)
+    return tuple(line for lines in found for line in lines)
 
 
 def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
@@ -66,86 +198,3 @@ def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
             busy = unit.busy_cycles / simulation.cycles
         uses.append(UnitUse(name=unit.name, slot_fraction=unit.executed_slots / unit.offered_slots, busy_fraction=busy))
     return tuple(uses)
-
-
-def _line(level: Level, name: str, count: int, expectation: Expectation | None = None) -> CounterLine:
-    expected, remark = (str(expectation), expectation.remark(count)) if expectation else ("", "")
-    return CounterLine(level=level, name=name, count=count, expected=expected, remark=remark)
-
-
-def _hlo(evidence: Evidence) -> list[CounterLine]:
-    hlo = evidence.hlo
-    if hlo is None:
-        return []
-    calls = len(evidence.trace.pallas_calls) if evidence.trace else None
-    kernels = Expectation(low=calls, high=calls, more="more custom calls than Pallas calls") if calls else None
-    return [
-        _line("hlo", "copy", hlo.copy, _AROUND["copy"]),
-        _line("hlo", "transpose", hlo.transpose, _AROUND["transpose"]),
-        _line("hlo", "fusion", hlo.fusion),
-        _line("hlo", "dot", hlo.dot, _AROUND["dot"]),
-        _line("hlo", "exponential", hlo.exponential, _AROUND["exponential"]),
-        _line("hlo", "reduce", hlo.reduce, _AROUND["reduce"]),
-        _line("hlo", "custom call", hlo.custom_call, kernels),
-        _line("hlo", "text lines", hlo.text_lines),
-    ]
-
-
-def _mosaic(evidence: Evidence) -> list[CounterLine]:
-    mosaic = evidence.mosaic
-    if mosaic is None:
-        return []
-    # What an honest body of this problem shows is the problem's to say; records from before it did say nothing.
-    inside = {
-        said.counter: Expectation(low=said.low, high=said.high, more=said.more, fewer=said.fewer)
-        for said in evidence.problem.expected
-    }
-    return [
-        _line("mosaic", "matmul", mosaic.matmul, inside.get("matmul")),
-        _line("mosaic", "exp", mosaic.exp, inside.get("exp")),
-        _line("mosaic", "reduction", mosaic.reduction, inside.get("reduction")),
-        _line("mosaic", "load", mosaic.load),
-        _line("mosaic", "store", mosaic.store),
-        _line("mosaic", "dma", mosaic.dma),
-        _line("mosaic", "operations", mosaic.operations),
-        *([scores] if (scores := score_block(evidence)) else []),
-        *_not_understood(mosaic.not_understood),
-    ]
-
-
-def _not_understood(names: tuple[str, ...]) -> list[CounterLine]:
-    if not names:
-        return []
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return [CounterLine(level="mosaic", name="not understood", count=len(names), expected="0", remark=shown)]
-
-
-def _schedule(evidence: Evidence) -> list[CounterLine]:
-    run = evidence.simulation
-    if run is None:
-        return []
-    # Where the executed counts are known, what stands in the text is no concern by itself.
-    in_text = None if finished_run(evidence) else _SPILL
-    lines = [
-        _line("schedule", "bundles", run.static_bundles),
-        _line("schedule", "empty bundles", run.empty_bundles),
-        _line("schedule", "spills", run.static_spills, in_text),
-        _line("schedule", "fills", run.static_fills, in_text),
-    ]
-    if finished_run(evidence) is None:
-        return lines
-    lines += [
-        _line("schedule", "bundles executed", run.bundle_cycles),
-        _line("schedule", "spills executed", run.executed_spills, _SPILL),
-        _line("schedule", "fills executed", run.executed_fills, _SPILL),
-        *(_line("schedule", f"{unit.name} slots executed", unit.executed_slots) for unit in run.units),
-        _line("schedule", "DMA transfers", run.dma_transfers),
-    ]
-    steps = sum(call.steps for call in evidence.trace.pallas_calls) if evidence.trace else 0
-    if run.executed_steps is not None and steps:
-        # The compiler may peel one step of each core's loop.
-        is_near = abs(run.executed_steps - steps) <= chip(evidence.chip).cores
-        more, fewer = ("", "") if is_near else ("more steps than the grid has", "fewer steps than the grid has")
-        grid = Expectation(low=steps, high=steps, more=more, fewer=fewer)
-        lines.append(_line("schedule", "grid steps executed", run.executed_steps, grid))
-    return lines

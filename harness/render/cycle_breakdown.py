@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.advice.score_block import SCORE_BLOCK
 from harness.records import CycleShares, Evidence, Report
 from harness.render.layout import Files, clean
 from harness.render.operands import problem_names
@@ -10,8 +11,6 @@ from harness.units import decimal, kibibytes, percent
 
 # Less than this of the cycles is no explanation of anything: such parts are added up.
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
-# The counter of the scores of a step, as harness.advice.score_block names it: it stands with the spills.
-SCORE_BLOCK = "score block bytes"
 
 
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from harness.advice.rules.rule import SIMULATED_EDIT
 from harness.records import Hint, Report
 from harness.render.layout import clean
 from harness.render.report_sections import label
@@ -9,8 +10,6 @@ from harness.render.sections import GAP, Block, Line, Words, screen
 from harness.units import percent, seconds
 
 _SHOWN = 3
-# What harness.advice.rules calls the gain of an edit that was simulated.
-_NO_BOUND = "simulated edit"
 _WITHOUT_KIND = "no change of the kernel"
 
 
@@ -30,7 +29,7 @@ def gain_text(hint: Hint) -> str:
     """`at most 13.1% less time (simulated schedule)`, without `at most` where the very edit was simulated."""
     if hint.gain is None:
         return "gain unknown"
-    bound = "" if hint.gain_source.startswith(_NO_BOUND) else "at most "
+    bound = "" if hint.gain_source.startswith(SIMULATED_EDIT) else "at most "
     return f"{bound}{percent(hint.gain)} less time ({clean(hint.gain_source)})"
 
 

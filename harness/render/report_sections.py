@@ -2,29 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
+from harness.advice.counters import AT_A_GLANCE, OF_CYCLES
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, PallasCall, Report, Simulation, Verdict
 from harness.records.report_words import simulated, source_label
 from harness.records.table import Cell
-from harness.render.cycle_breakdown import SCORE_BLOCK
 from harness.render.layout import clean, indented
 from harness.render.sections import FIELD, Block, Column, Grid, Items, Line, Row, Words, named, named_items
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, quantity, seconds
 
-# What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
-_AT_A_GLANCE = (
-    ("hlo", "copy"),
-    ("mosaic", "matmul"),
-    ("mosaic", "exp"),
-    ("mosaic", "reduction"),
-    ("schedule", "bundles executed"),
-    ("schedule", "spills executed"),
-    ("schedule", "fills executed"),
-)
 # Kinds of cycles that are spent waiting for transfers, and how much of the cycles is nearly all of them.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
-_OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed", SCORE_BLOCK)
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
@@ -132,11 +121,11 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
 def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Block]:
     """The counters that a glance needs, each with the champion's where it differs; remarks where a count is off."""
     # What the cycles are made of, and what spilling costs, has been said already where it is known.
-    said_above = _OF_THE_CYCLES if report.cycle_shares else ()
+    said_above = OF_CYCLES if report.cycle_shares else ()
     lines = [
         line
         for line in report.counters
-        if (line.remark or (line.level, line.name) in _AT_A_GLANCE) and line.name not in said_above
+        if (line.remark or (line.level, line.name) in AT_A_GLANCE) and line.name not in said_above
     ]
     if not lines:
         return

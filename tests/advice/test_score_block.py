@@ -72,7 +72,3 @@ def test_latency_bound_says_which_side_of_the_ridge() -> None:
     above = report(evidence(7e-3, bq=2048), V5E)
     assert regime(above).endswith("(compute side: 7.6x above ridge point)")
     assert "side" not in regime(report(evidence(2.16e-3), V5E))
-
-
-def test_the_page_and_the_advice_call_the_counter_alike() -> None:
-    assert cycle_breakdown.SCORE_BLOCK == score_block.SCORE_BLOCK

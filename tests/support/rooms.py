@@ -31,7 +31,7 @@ FLOORS = {
     "contest": 7,
     "advice": 7,
     "workbench": 7,
-    "render": 7,
+    "render": 8,
     "ledger": 8,
     "loop": 9,
     "selftest": 10,

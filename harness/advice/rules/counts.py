@@ -47,6 +47,69 @@ def _bodies(seen: Observed, *names: str) -> int:
 
 
 @rule(
+    "copies", "body", COUNTS,
+    "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
+)  # fmt: skip
+def around(seen: Observed) -> RuleCase | None:
+    """Copies and other operations that XLA put around the kernel."""
+    hlo = seen.evidence.hlo
+    moves = hlo.copy + hlo.transpose if hlo else 0
+    names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
+    ops = seen.run.ops if seen.run else ()
+    others = [op for op in ops if not op.name.startswith(names)]
+    if len(others) == len(ops):
+        # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
+        others = []
+    if others and not any(word in op.name for op in others for word in _MOVES):
+        # None that takes time in the schedule is a copy or a transpose.
+        moves = 0
+    time = sum(op.seconds for op in others)
+    share = time / seen.seconds
+    if not moves and share < _NOTABLE_SHARE:
+        return None
+    said = []
+    if moves:
+        said.append(f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel")
+    if others:
+        # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
+        moved = time * seen.chip.hbm_bytes_per_second
+        each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
+        verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
+        said.append(
+            f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
+            f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
+        )
+    return RuleCase(
+        observation=f"{'; '.join(said)} {seen.label}",
+        suggestion=_how_to_avoid(seen, others, moves),
+        gain=min(share, 1.0) if others else None,
+        gain_source=SCHEDULE,
+        knob="copies",
+    )
+
+
+def _named(ops: Sequence[OpTime]) -> str:
+    """The most expensive of them by name, three at most."""
+    hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
+    names = ", ".join(f"`{op.name}`" for op in hottest[:3])
+    return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
+
+
+def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
+    """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
+    hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
+    advice = []
+    if "copy" in names or (moves and hlo is not None and hlo.copy):
+        advice.append(
+            "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
+            "copy"
+        )
+    if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
+        advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
+    return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
+
+
+@rule(
     "split matmuls", "body", COUNTS,
     "more matmuls than expected mean blocks that do not align with the matrix unit", keeps_traffic=True,
 )  # fmt: skip
@@ -124,69 +187,6 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
 def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> float:
     """What doing `there` operations of `unit` instead of the `expected` ones may cost; without a run, all there is."""
     return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
-
-
-@rule(
-    "copies", "body", COUNTS,
-    "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
-)  # fmt: skip
-def around(seen: Observed) -> RuleCase | None:
-    """Copies and other operations that XLA put around the kernel."""
-    hlo = seen.evidence.hlo
-    moves = hlo.copy + hlo.transpose if hlo else 0
-    names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
-    ops = seen.run.ops if seen.run else ()
-    others = [op for op in ops if not op.name.startswith(names)]
-    if len(others) == len(ops):
-        # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
-        others = []
-    if others and not any(word in op.name for op in others for word in _MOVES):
-        # None that takes time in the schedule is a copy or a transpose.
-        moves = 0
-    time = sum(op.seconds for op in others)
-    share = time / seen.seconds
-    if not moves and share < _NOTABLE_SHARE:
-        return None
-    said = []
-    if moves:
-        said.append(f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel")
-    if others:
-        # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
-        moved = time * seen.chip.hbm_bytes_per_second
-        each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
-        verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
-        said.append(
-            f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
-            f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
-        )
-    return RuleCase(
-        observation=f"{'; '.join(said)} {seen.label}",
-        suggestion=_how_to_avoid(seen, others, moves),
-        gain=min(share, 1.0) if others else None,
-        gain_source=SCHEDULE,
-        knob="copies",
-    )
-
-
-def _named(ops: Sequence[OpTime]) -> str:
-    """The most expensive of them by name, three at most."""
-    hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
-    names = ", ".join(f"`{op.name}`" for op in hottest[:3])
-    return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
-
-
-def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
-    """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
-    hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
-    advice = []
-    if "copy" in names or (moves and hlo is not None and hlo.copy):
-        advice.append(
-            "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
-            "copy"
-        )
-    if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
-        advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
-    return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
 
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
@@ -285,6 +285,3 @@ def step_mismatch(seen: Observed) -> RuleCase | None:
 def _itemsize(dtype: str) -> int:
     digits = "".join(sign for sign in dtype.partition("_")[0].removeprefix("float8") if sign.isdigit())
     return max(1, int(digits) // 8) if digits else 1
-
-
-RULES = (around, split_matmuls, recomputed_exponentials, staged_reductions, padded_blocks, step_mismatch)

@@ -237,6 +237,3 @@ def no_semantics(seen: Observed) -> RuleCase | None:
         gain=None,
         knob="semantics",
     )
-
-
-RULES = (masked_blocks, repeated_work, one_core, uneven_cores, grid_order, no_semantics)

@@ -30,40 +30,6 @@ def both_high(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "half-filled MXU", "body", SCALING_BOOK,
-    "a matmul fills the matrix unit only if its sizes are multiples of the unit's", ceiling="MXU", keeps_traffic=True,
-)  # fmt: skip
-def half_filled(seen: Observed) -> RuleCase | None:
-    """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
-    size = seen.chip.mxu_size
-    if not seen.is_attention or size is None:
-        return None
-    wide = seen.inputs[0].array.shape[-1]
-    if not 0 < wide < size:
-        return None
-    busy = seen.used("MXU")
-    filled = wide / size
-    executed = seen.run.mxu_flops if seen.run else None
-    useful = seen.evidence.problem.work.matmul_flops
-    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. The second does already: half of that excess.
-    if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
-        return None
-    done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""
-    return RuleCase(
-        observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
-        f"{seen.report.chip}{done}, so that util cannot pass about {percent(filled, 0)} in this form {seen.label}",
-        suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
-        "the second matmul; the first one stays as it is",
-        # One of the two matmuls would take as much less time as more of the unit is filled.
-        gain=busy / 2 * (1 - filled) if seen.run else None,
-        gain_source=SCHEDULE,
-        # Of three attempts two lost (benchmarks/RULES.md).
-        weight=0.5,
-        knob="transposed output",
-    )
-
-
-@rule(
     "wide operands", "dtype", f"{LEVERS}; {SCALING_BOOK}",
     "bfloat16 operands with float32 accumulation", ceiling="MXU", keeps_traffic=True,
 )  # fmt: skip
@@ -109,4 +75,35 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     return f"{line.file}:{line.line}", number / expected, seen.slots("MXU") * (number - expected) / total
 
 
-RULES = (both_high, wide_operands, half_filled)
+@rule(
+    "half-filled MXU", "body", SCALING_BOOK,
+    "a matmul fills the matrix unit only if its sizes are multiples of the unit's", ceiling="MXU", keeps_traffic=True,
+)  # fmt: skip
+def half_filled(seen: Observed) -> RuleCase | None:
+    """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
+    size = seen.chip.mxu_size
+    if not seen.is_attention or size is None:
+        return None
+    wide = seen.inputs[0].array.shape[-1]
+    if not 0 < wide < size:
+        return None
+    busy = seen.used("MXU")
+    filled = wide / size
+    executed = seen.run.mxu_flops if seen.run else None
+    useful = seen.evidence.problem.work.matmul_flops
+    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. The second does already: half of that excess.
+    if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
+        return None
+    done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""
+    return RuleCase(
+        observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
+        f"{seen.report.chip}{done}, so that util cannot pass about {percent(filled, 0)} in this form {seen.label}",
+        suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
+        "the second matmul; the first one stays as it is",
+        # One of the two matmuls would take as much less time as more of the unit is filled.
+        gain=busy / 2 * (1 - filled) if seen.run else None,
+        gain_source=SCHEDULE,
+        # Of three attempts two lost (benchmarks/RULES.md).
+        weight=0.5,
+        knob="transposed output",
+    )

@@ -171,71 +171,6 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule(
-    "VMEM nearly full", "compiler", BUDGET,
-    "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
-)  # fmt: skip
-def vmem_nearly_full(seen: Observed) -> RuleCase | None:
-    """Larger blocks will soon not compile."""
-    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
-    if used is None or used < _NEARLY_FULL_VMEM * limit:
-        return None
-    whole = seen.chip.vmem_bytes
-    suggestion = "make the largest scratch smaller before any block grows"
-    if limit < whole:
-        suggestion = (
-            f"raise vmem_limit_bytes in pltpu.CompilerParams (the chip has {kibibytes(whole)}) before any block grows"
-        )
-    return RuleCase(
-        observation=f"windows and scratch take {kibibytes(used)} of {kibibytes(limit)} VMEM ({percent(used / limit)})",
-        suggestion=suggestion,
-        gain=None,
-        knob="VMEM limit",
-        kind="compiler" if limit < whole else "scratch",
-    )
-
-
-@rule("shared scratch", "scratch", LEVERS, "share buffers")
-def shared_scratch(seen: Observed) -> RuleCase | None:
-    """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
-    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
-    if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
-        return None
-    shapes = Counter((s.shape, s.dtype, s.vmem_bytes) for s in seen.call.scratch if len(s.shape) >= 2)
-    # Maximum and sum of a row are a value each; of three equal buffers two can be those, one is the accumulator.
-    alike = [(shape, size) for (shape, _, size), number in shapes.items() if number >= 2 and shape[-1] > 1]
-    if not alike:
-        return None
-    shape, size = max(alike, key=lambda item: item[1])
-    return RuleCase(
-        observation=f"{kibibytes(used)} of {kibibytes(limit)} VMEM are taken ({percent(used / limit)}), "
-        f"{kibibytes(size)} by each of several scratch buffers of {' x '.join(map(str, shape))}",
-        suggestion="keep the running maximum and sum in two columns of one scratch buffer instead of a buffer each",
-        gain=None,
-        knob="scratch",
-    )
-
-
-@rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes is there to be used")
-def unused_limit(seen: Observed) -> RuleCase | None:
-    """A raised VMEM limit that the kernel does not use."""
-    call, used = seen.call, seen.report.vmem_bytes
-    asked = call.vmem_limit_bytes if call else None
-    if asked is None or used is None or asked <= seen.chip.scoped_vmem_bytes:
-        return None
-    # The scores of a step count beside windows and scratch, though none of them shows it.
-    needed = used + score_block_bytes(seen.evidence)
-    if needed >= _UNUSED_VMEM * asked or needed >= seen.chip.scoped_vmem_bytes:
-        return None
-    return RuleCase(
-        observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
-        f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
-        suggestion="leave vmem_limit_bytes out, or use the room: a larger block first, the limit with it",
-        gain=None,
-        knob="VMEM limit",
-    )
-
-
 @rule("wide statistics", "scratch", LEVERS, "compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> RuleCase | None:
     """Row statistics that are kept once for every lane, where storing is what the schedule is full of."""
@@ -301,14 +236,66 @@ def _saved(seen: Observed, again: list[Window], factor: int) -> float | None:
     return max(0.0, (report.memory_only_seconds - max(left, report.compute_only_seconds)) / seen.seconds)
 
 
-RULES = (
-    rereads,
-    limit_in_the_way,
-    other_rereads,
-    several_calls,
-    idle_bandwidth,
-    wide_statistics,
-    shared_scratch,
-    vmem_nearly_full,
-    unused_limit,
-)
+@rule("shared scratch", "scratch", LEVERS, "share buffers")
+def shared_scratch(seen: Observed) -> RuleCase | None:
+    """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
+    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
+    if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
+        return None
+    shapes = Counter((s.shape, s.dtype, s.vmem_bytes) for s in seen.call.scratch if len(s.shape) >= 2)
+    # Maximum and sum of a row are a value each; of three equal buffers two can be those, one is the accumulator.
+    alike = [(shape, size) for (shape, _, size), number in shapes.items() if number >= 2 and shape[-1] > 1]
+    if not alike:
+        return None
+    shape, size = max(alike, key=lambda item: item[1])
+    return RuleCase(
+        observation=f"{kibibytes(used)} of {kibibytes(limit)} VMEM are taken ({percent(used / limit)}), "
+        f"{kibibytes(size)} by each of several scratch buffers of {' x '.join(map(str, shape))}",
+        suggestion="keep the running maximum and sum in two columns of one scratch buffer instead of a buffer each",
+        gain=None,
+        knob="scratch",
+    )
+
+
+@rule(
+    "VMEM nearly full", "compiler", BUDGET,
+    "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
+)  # fmt: skip
+def vmem_nearly_full(seen: Observed) -> RuleCase | None:
+    """Larger blocks will soon not compile."""
+    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
+    if used is None or used < _NEARLY_FULL_VMEM * limit:
+        return None
+    whole = seen.chip.vmem_bytes
+    suggestion = "make the largest scratch smaller before any block grows"
+    if limit < whole:
+        suggestion = (
+            f"raise vmem_limit_bytes in pltpu.CompilerParams (the chip has {kibibytes(whole)}) before any block grows"
+        )
+    return RuleCase(
+        observation=f"windows and scratch take {kibibytes(used)} of {kibibytes(limit)} VMEM ({percent(used / limit)})",
+        suggestion=suggestion,
+        gain=None,
+        knob="VMEM limit",
+        kind="compiler" if limit < whole else "scratch",
+    )
+
+
+@rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes is there to be used")
+def unused_limit(seen: Observed) -> RuleCase | None:
+    """A raised VMEM limit that the kernel does not use."""
+    call, used = seen.call, seen.report.vmem_bytes
+    asked = call.vmem_limit_bytes if call else None
+    if asked is None or used is None or asked <= seen.chip.scoped_vmem_bytes:
+        return None
+    # The scores of a step count beside windows and scratch, though none of them shows it.
+    needed = used + score_block_bytes(seen.evidence)
+    if needed >= _UNUSED_VMEM * asked or needed >= seen.chip.scoped_vmem_bytes:
+        return None
+    return RuleCase(
+        observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
+        f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
+        suggestion="leave vmem_limit_bytes out, or use the room: a larger block first, the limit with it",
+        gain=None,
+        knob="VMEM limit",
+    )

@@ -148,6 +148,29 @@ def _share_of_bytes(seen: Observed, name: str) -> float:
     return (moved.get(name) or total) / total if total else 1.0
 
 
+@rule("short steps", "constants", TIMELINE, "many very short blocks: the blocks are too small")
+def short_steps(seen: Observed) -> RuleCase | None:
+    """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
+    gap, step = seen.report.gap_fraction, seen.step_seconds
+    if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
+        return None
+    suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
+    edits = doubled(seen)
+    if seen.is_attention:
+        larger = larger_key_block(seen)
+        if larger is None:
+            return None
+        suggestion, knob, edits = f"{raised(larger)}: fewer and longer steps", "key block", (larger,)
+    return RuleCase(
+        observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
+        f"neither compute nor bandwidth {seen.label}",
+        suggestion=suggestion,
+        gain=None,
+        knob=knob,
+        edits=edits,
+    )
+
+
 @rule(
     "fill and drain", "constants", f"{TIMELINE}; {PIPELINING}",
     "long gaps at start and end are fill and drain: the grid is small", ceiling="memory",
@@ -224,29 +247,6 @@ def one_step(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule("short steps", "constants", TIMELINE, "many very short blocks: the blocks are too small")
-def short_steps(seen: Observed) -> RuleCase | None:
-    """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
-    gap, step = seen.report.gap_fraction, seen.step_seconds
-    if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
-        return None
-    suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
-    edits = doubled(seen)
-    if seen.is_attention:
-        larger = larger_key_block(seen)
-        if larger is None:
-            return None
-        suggestion, knob, edits = f"{raised(larger)}: fewer and longer steps", "key block", (larger,)
-    return RuleCase(
-        observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
-        f"neither compute nor bandwidth {seen.label}",
-        suggestion=suggestion,
-        gain=None,
-        knob=knob,
-        edits=edits,
-    )
-
-
 @rule("small call", None, REGIMES, "both utilisations under 30% are latency-bound: fixed costs, not the kernel's work")
 def small_call(seen: Observed) -> RuleCase | None:
     """Both units idle because the call is so short that its fixed costs are most of it."""
@@ -267,6 +267,3 @@ def small_call(seen: Observed) -> RuleCase | None:
         knob="calls",
         kind="body" if calls > 1 else None,
     )
-
-
-RULES = (bubbles, dma_waits, short_steps, fill_and_drain, one_step, small_call)

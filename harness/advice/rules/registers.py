@@ -20,6 +20,64 @@ _MUCH_WAITING = 0.33
 _FEW_BUNDLES = 0.01
 
 
+@rule(
+    "spill cliff", "constants", COUNTS,
+    "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
+)  # fmt: skip
+def spill_cliff(seen: Observed) -> RuleCase | None:
+    """Spills jumped against an earlier attempt that was faster."""
+    if seen.run is None:
+        return None
+    now = seen.run.executed_spills
+    good = [
+        row
+        for row in seen.previous
+        if row.outcome != "failed" and row.seconds is not None and row.seconds < seen.seconds
+        if row.spills is not None and now >= _CLIFF_FACTOR * row.spills + _CLIFF_SPILLS
+    ]
+    if not good:
+        return None
+    last = min(good, key=lambda row: row.seconds or 0.0)
+    assert last.seconds is not None
+    return RuleCase(
+        observation=f"spill cliff: {count(last.spills or 0)} spills executed in attempt {last.number}, {count(now)} "
+        f"now, and {seconds(last.seconds)} became {seconds(seen.seconds)} {seen.label}",
+        suggestion=f"go back to the block sizes of attempt {last.number} and change something else",
+        gain=1 - last.seconds / seen.seconds,
+        gain_source=f"attempt {last.number}",
+        knob="back",
+    )
+
+
+@rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
+def pass_over_scores(seen: Observed) -> RuleCase | None:
+    """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
+    if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
+        return None
+    # Two matmuls of 2 FLOPs per score and element of a head.
+    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores
+    for line in _lines(seen):
+        units = dict(line.operations)
+        once = abs(units.get("VALU", 0) * _REGISTER_VALUES / scores - 1) < 0.1
+        share = line.cycles / seen.run.cycles
+        if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
+            return RuleCase(
+                observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
+                f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
+                suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
+                "q has fewer values than its scores",
+                gain=share,
+                gain_source=SCHEDULE,
+                knob="scores",
+            )
+    return None
+
+
+def _lines(seen: Observed) -> tuple[LineTime, ...]:
+    breakdown = seen.run.breakdown if seen.run else None
+    return named_lines(breakdown) if breakdown else ()
+
+
 @rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
 def spills(seen: Observed) -> RuleCase | None:
     """Vector registers do not suffice for what one step holds at once."""
@@ -98,64 +156,3 @@ def _slower_with_fewer(seen: Observed) -> Row | None:
     now = seen.run.executed_spills if seen.run else 0
     known = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
     return next((row for row in known if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)
-
-
-@rule(
-    "spill cliff", "constants", COUNTS,
-    "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
-)  # fmt: skip
-def spill_cliff(seen: Observed) -> RuleCase | None:
-    """Spills jumped against an earlier attempt that was faster."""
-    if seen.run is None:
-        return None
-    now = seen.run.executed_spills
-    good = [
-        row
-        for row in seen.previous
-        if row.outcome != "failed" and row.seconds is not None and row.seconds < seen.seconds
-        if row.spills is not None and now >= _CLIFF_FACTOR * row.spills + _CLIFF_SPILLS
-    ]
-    if not good:
-        return None
-    last = min(good, key=lambda row: row.seconds or 0.0)
-    assert last.seconds is not None
-    return RuleCase(
-        observation=f"spill cliff: {count(last.spills or 0)} spills executed in attempt {last.number}, {count(now)} "
-        f"now, and {seconds(last.seconds)} became {seconds(seen.seconds)} {seen.label}",
-        suggestion=f"go back to the block sizes of attempt {last.number} and change something else",
-        gain=1 - last.seconds / seen.seconds,
-        gain_source=f"attempt {last.number}",
-        knob="back",
-    )
-
-
-@rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
-def pass_over_scores(seen: Observed) -> RuleCase | None:
-    """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
-    if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
-        return None
-    # Two matmuls of 2 FLOPs per score and element of a head.
-    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores
-    for line in _lines(seen):
-        units = dict(line.operations)
-        once = abs(units.get("VALU", 0) * _REGISTER_VALUES / scores - 1) < 0.1
-        share = line.cycles / seen.run.cycles
-        if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
-            return RuleCase(
-                observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
-                f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
-                suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
-                "q has fewer values than its scores",
-                gain=share,
-                gain_source=SCHEDULE,
-                knob="scores",
-            )
-    return None
-
-
-def _lines(seen: Observed) -> tuple[LineTime, ...]:
-    breakdown = seen.run.breakdown if seen.run else None
-    return named_lines(breakdown) if breakdown else ()
-
-
-RULES = (spill_cliff, pass_over_scores, spills)

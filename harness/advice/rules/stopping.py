@@ -90,6 +90,3 @@ def plateau(seen: Observed) -> RuleCase | None:
         knob="plateau",
         comes_first=True,
     )
-
-
-RULES = (saturated, memory_floor, small_gap, plateau)

@@ -20,6 +20,121 @@ _MUCH_EXP = 0.10
 
 
 @rule(
+    "cross-lane reductions", "body", LEVERS,
+    "reduce along the second-to-last axis: transposed scores need no cross-lane reduction", keeps_traffic=True,
+)  # fmt: skip
+def cross_lane(seen: Observed) -> RuleCase | None:
+    """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
+    if not seen.is_attention:
+        return None
+    waits = {name: share for name, share in seen.parts("unit stall").items() if name.startswith("XLU")}
+    share = sum(waits.values())
+    if share < _MUCH_EXP:
+        return None
+    return RuleCase(
+        observation=f"the schedule waits {percent(share)} of the cycles for the cross-lane unit (XLU), which row "
+        f"maxima and row sums go through [simulated {seen.report.chip}]",
+        suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
+        "axis: plain vector operations",
+        gain=share,
+        gain_source=SCHEDULE,
+        # Both products change with the scores: of four attempts three lost (benchmarks/RULES.md).
+        weight=0.5,
+        knob="transposed scores",
+    )
+
+
+@rule(
+    "unit stalls", "constants", LEVERS, "the key/value block, with care: larger ones rescale the accumulator less often"
+)
+def unit_stalls(seen: Observed) -> RuleCase | None:
+    """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
+    if seen.run is None:
+        return None
+    share = seen.share(seen.run.unit_stall_cycles)
+    mxu = next((unit.busy_fraction for unit in seen.report.units if unit.name == "MXU"), None)
+    larger = larger_key_block(seen)
+    if share < _MANY_STALLS or mxu is None or mxu >= _BINDING_SLOTS or larger is None:
+        return None
+    return RuleCase(
+        observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
+        f"only {percent(mxu)} of it",
+        suggestion=f"{raised(larger)}: each rescaling of the accumulator then serves more scores",
+        gain=None,
+        cost=min(share, 1 - mxu),
+        knob="key block",
+        edits=(larger,),
+    )
+
+
+@rule(
+    "no overlap", "body", CAUSES,
+    "gaps of the matrix unit between compute blocks: other work has to run beside it", ceiling="MXU",
+)  # fmt: skip
+def not_overlapped(seen: Observed) -> RuleCase | None:
+    """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
+    gap, util = seen.report.gap_fraction, seen.report.mxu_util
+    issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
+    if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < _DENSE_ISSUE:
+        return None
+    if (seen.step_seconds or 0) <= SHORT_STEP_SECONDS:
+        return None
+    larger = larger_key_block(seen)
+    suggestion = (
+        "walk the block of keys in two or more pieces inside the body (unrolled), so that the softmax of one piece "
+        "can run beside the matmul of the next"
+    )
+    if larger:
+        suggestion = (
+            f"{raised(larger)}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
+        )
+    return RuleCase(
+        observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
+        f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
+        suggestion=suggestion,
+        # What overlaps another schedule has is not known; without the MXU the simulator knows a bound.
+        gain=None,
+        knob="key block",
+        kind="constants" if larger else "body",
+        edits=(larger,) if larger else (),
+    )
+
+
+@rule(
+    "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
+)
+def vector_bound(seen: Observed) -> RuleCase | None:
+    """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
+    valu, eup = seen.slots("VALU"), seen.slots("EUP")
+    if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
+        return None
+    per_value = _vector_operations_per_score(seen)
+    gain = min(1.0, 1 / per_value) if per_value else None
+    if eup >= valu:
+        observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
+        suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
+        if not seen.is_attention:
+            suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
+    else:
+        each = f", {per_value:.1f} operations per score" if per_value else ""
+        observation = f"the vector unit (VALU) uses {percent(valu)} of its issue slots{each}: "
+        observation += "work between the matmuls binds" if seen.is_attention else "vector arithmetic binds"
+        suggestion = (
+            "multiply the scale into q once per block instead of into every score, and use exp2 with log2(e) in it"
+        )
+        knob = "scores"
+        if not seen.is_attention:
+            suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
+    return RuleCase(
+        observation=f"{observation} [simulated {seen.report.chip}]",
+        suggestion=suggestion,
+        gain=gain,
+        gain_source=SCHEDULE,
+        knob=knob,
+    )
+
+
+@rule(
     "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
 )
 def exp_bound(seen: Observed) -> RuleCase | None:
@@ -100,121 +215,6 @@ def _reciprocals(line: LineTime) -> int:
     return sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
 
 
-@rule(
-    "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
-)
-def vector_bound(seen: Observed) -> RuleCase | None:
-    """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
-    valu, eup = seen.slots("VALU"), seen.slots("EUP")
-    if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
-        return None
-    per_value = _vector_operations_per_score(seen)
-    gain = min(1.0, 1 / per_value) if per_value else None
-    if eup >= valu:
-        observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
-        suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
-        if not seen.is_attention:
-            suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
-    else:
-        each = f", {per_value:.1f} operations per score" if per_value else ""
-        observation = f"the vector unit (VALU) uses {percent(valu)} of its issue slots{each}: "
-        observation += "work between the matmuls binds" if seen.is_attention else "vector arithmetic binds"
-        suggestion = (
-            "multiply the scale into q once per block instead of into every score, and use exp2 with log2(e) in it"
-        )
-        knob = "scores"
-        if not seen.is_attention:
-            suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
-    return RuleCase(
-        observation=f"{observation} [simulated {seen.report.chip}]",
-        suggestion=suggestion,
-        gain=gain,
-        gain_source=SCHEDULE,
-        knob=knob,
-    )
-
-
-@rule(
-    "unit stalls", "constants", LEVERS, "the key/value block, with care: larger ones rescale the accumulator less often"
-)
-def unit_stalls(seen: Observed) -> RuleCase | None:
-    """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
-    if seen.run is None:
-        return None
-    share = seen.share(seen.run.unit_stall_cycles)
-    mxu = next((unit.busy_fraction for unit in seen.report.units if unit.name == "MXU"), None)
-    larger = larger_key_block(seen)
-    if share < _MANY_STALLS or mxu is None or mxu >= _BINDING_SLOTS or larger is None:
-        return None
-    return RuleCase(
-        observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
-        f"only {percent(mxu)} of it",
-        suggestion=f"{raised(larger)}: each rescaling of the accumulator then serves more scores",
-        gain=None,
-        cost=min(share, 1 - mxu),
-        knob="key block",
-        edits=(larger,),
-    )
-
-
-@rule(
-    "cross-lane reductions", "body", LEVERS,
-    "reduce along the second-to-last axis: transposed scores need no cross-lane reduction", keeps_traffic=True,
-)  # fmt: skip
-def cross_lane(seen: Observed) -> RuleCase | None:
-    """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
-    if not seen.is_attention:
-        return None
-    waits = {name: share for name, share in seen.parts("unit stall").items() if name.startswith("XLU")}
-    share = sum(waits.values())
-    if share < _MUCH_EXP:
-        return None
-    return RuleCase(
-        observation=f"the schedule waits {percent(share)} of the cycles for the cross-lane unit (XLU), which row "
-        f"maxima and row sums go through [simulated {seen.report.chip}]",
-        suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
-        "axis: plain vector operations",
-        gain=share,
-        gain_source=SCHEDULE,
-        # Both products change with the scores: of four attempts three lost (benchmarks/RULES.md).
-        weight=0.5,
-        knob="transposed scores",
-    )
-
-
-@rule(
-    "no overlap", "body", CAUSES,
-    "gaps of the matrix unit between compute blocks: other work has to run beside it", ceiling="MXU",
-)  # fmt: skip
-def not_overlapped(seen: Observed) -> RuleCase | None:
-    """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
-    gap, util = seen.report.gap_fraction, seen.report.mxu_util
-    issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
-    if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < _DENSE_ISSUE:
-        return None
-    if (seen.step_seconds or 0) <= SHORT_STEP_SECONDS:
-        return None
-    larger = larger_key_block(seen)
-    suggestion = (
-        "walk the block of keys in two or more pieces inside the body (unrolled), so that the softmax of one piece "
-        "can run beside the matmul of the next"
-    )
-    if larger:
-        suggestion = (
-            f"{raised(larger)}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
-        )
-    return RuleCase(
-        observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
-        f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
-        suggestion=suggestion,
-        # What overlaps another schedule has is not known; without the MXU the simulator knows a bound.
-        gain=None,
-        knob="key block",
-        kind="constants" if larger else "body",
-        edits=(larger,) if larger else (),
-    )
-
-
 @rule("both low", "constants", UTILISATION, "both utilisations low: bubbles or overhead")
 def both_low(seen: Observed) -> RuleCase | None:
     """Neither the matrix unit nor HBM is used much by a kernel other than attention: bubbles or overhead."""
@@ -240,6 +240,3 @@ def _vector_operations_per_score(seen: Observed) -> float | None:
         return None
     scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1])
     return unit.executed_slots * 1024 / scores if scores else None
-
-
-RULES = (cross_lane, unit_stalls, not_overlapped, vector_bound, exp_bound, divisions, both_low)

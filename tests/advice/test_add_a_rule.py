@@ -1,0 +1,66 @@
+"""The page docs/ADD_A_RULE.md, followed with the rule and the counter that it invents: one place each."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import PROJECT
+
+PAGE = (Path(PROJECT) / "docs" / "ADD_A_RULE.md").read_text()
+COUNTERS = "harness/advice/counters.py"
+ASKED = """
+import json
+from evidence_examples import V5E, evidence
+from harness.advice.report import advise, report
+from harness.render.report_sections import counters_at_a_glance
+from harness.render.sections import screen
+judged = evidence(2.16e-3)
+found = report(judged, V5E)
+print(json.dumps({
+    "hints": [(hint.rule, hint.kind, hint.because, hint.observation) for hint in advise(judged, found)],
+    "counters": [(line.name, line.count, line.expected, line.remark) for line in found.counters],
+    "glance": screen(counters_at_a_glance(found, None), 1000),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a report says in a harness that has the rule and the counter of the page."""
+    folder = tmp_path_factory.mktemp("rule")
+    shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    (name,) = re.findall(r"^`(harness/advice/rules/\w+\.py)`:$", PAGE, re.M)
+    rule, row = re.findall(r"^```(?:python)?\n(.*?)^```", PAGE, re.S | re.M)
+    (folder / name).write_text(rule)
+    rows = (folder / COUNTERS).read_text()
+    first = '    Counter("schedule", "bundles",'
+    assert rows.count(first) == 1
+    (folder / COUNTERS).write_text(rows.replace(first, row + first))
+    path = os.pathsep.join((str(folder), str(Path(PROJECT) / "tests" / "support")))
+    said = subprocess.run(
+        (sys.executable, "-c", ASKED), cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def test_the_rule_is_found_and_advises(told: dict[str, Any]) -> None:
+    said = {rule: others for rule, *others in told["hints"]}
+    assert said["many loads"] == [
+        "body", "a value that is loaded once stays in registers", "9 loads in the kernel beside 7 stores (Mosaic)",
+    ]  # fmt: skip
+
+
+def test_the_counter_stands_at_its_place_and_at_a_glance(told: dict[str, Any]) -> None:
+    names = [name for name, *_ in told["counters"]]
+    assert names.index("loads to spare") == names.index("bundles") - 1
+    assert ["loads to spare", 2, "0", "values are loaded again"] in told["counters"]
+    assert "loads to spare 2" in told["glance"]
+    assert "loads to spare: values are loaded again" in told["glance"]

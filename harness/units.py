@@ -53,6 +53,14 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def short(value: float) -> str:
+    """Large counts in four or five characters: `1048576` -> `1.05M`."""
+    for least, scale, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / scale:.3g}{suffix}"
+    return f"{value:.0f}"
+
+
 def change(time_ratio: float, digits: int = 1) -> str:
     """A ratio new/old as the change that it is: `0.508` -> `-49.2%`, `1.0` -> `0.0%`."""
     text = f"{100 * (time_ratio - 1):+.{digits}f}"

@@ -3,18 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness.hardware import chip
 from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
 from harness.records.report_words import source_label, with_chip
+from harness.records.table import Cell
 from harness.render.layout import clean, terminal_width
 from harness.render.review import calibration_line
-from harness.render.sections import Block, Column, Grid, Line, Words, screen
+from harness.render.sections import Block, Column, Grid, Line, Words, cell, screen
 from harness.render.series import changed_fields
-from harness.units import change, count, milliseconds, percent, quantity
+from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
-_NOTHING = "-"
 _LOST = "! more time at this member than the champion of then, though less in the mean"
 _VERDICTS_TOLD = {"reject": "rejected"}
 _FAILURES_TOLD = {"timeout": "timed out"}
@@ -67,14 +68,14 @@ def _blocks(shown: Shown) -> Iterator[Block]:
 
 
 def _grid(shown: Shown, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
-    columns = [(column, text) for column, text, is_extra in _columns(shown) if shown.has_all or not is_extra]
-    rows = [[text(one) for _, text in columns] if isinstance(one, ScaledRow) else one for one in lines]
+    columns = [(column, value) for column, value, is_extra in _columns(shown) if shown.has_all or not is_extra]
+    rows = [[value(one) for _, value in columns] if isinstance(one, ScaledRow) else one for one in lines]
     # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
     return Grid([column for column, _ in columns], rows, gap=1, title_room=0, is_cut=False)
 
 
-def _columns(shown: Shown) -> Iterator[tuple[Column, Callable[[ScaledRow], str | None], bool]]:
-    """Every column, its text in a row, and whether it is one of `has_all`."""
+def _columns(shown: Shown) -> Iterator[tuple[Column, Callable[[ScaledRow], Cell], bool]]:
+    """Every column, its value in a row, and whether it is one of `has_all`."""
     every = [one.row for one in shown.rows]
     lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
@@ -83,40 +84,34 @@ def _columns(shown: Shown) -> Iterator[tuple[Column, Callable[[ScaledRow], str |
     yield Column("verdict"), _verdict, False
     wide = Column("hypothesis", least=len("hypothesis"), most=_WIDEST_HYPOTHESIS, room=_NARROWEST_HYPOTHESIS)
     yield wide, lambda one: _hypothesis(one.row), False
-    yield _figure("score", 8), lambda one: None if one.row.score is None else f"{one.row.score:.1f}", False
-    yield _figure("time ms"), lambda one: _time(one.row.seconds), False
+    yield Column("score", "score", rank=8), lambda one: one.row.score, False
+    yield Column("time ms", "ms"), lambda one: one.row.seconds, False
     for name in members:
-        yield _figure(f"{name}\nms", 9, _LOST), _of_member(name, lost), False
-    yield _figure("change"), lambda one: _moved(one, shown.has_then), False
+        yield Column(f"{name}\nms", side="r", rank=9, note=_LOST), partial(_of_member, name, lost), False
+    # Where there is no time on the scale, the change is the recorded one, unless that has a column of its own.
+    yield (
+        Column("change", "change"),
+        lambda one: None if shown.has_then and one.why_unknown else one.row.time_ratio,
+        False,
+    )
     if shown.has_then:
-        yield _figure("ms, % then", 10), _then, False
-    yield _figure("expected", 6), lambda one: _change(one.row.expected_time_ratio), False
-    yield _figure("util", 7), lambda one: _share(one.row.util), False
+        yield Column("ms, % then", side="r", rank=10), _then, False
+    yield Column("expected", "change", rank=6), lambda one: one.row.expected_time_ratio, False
+    yield Column("util", "fraction", rank=7), lambda one: one.row.util, False
     yield Column("bound", rank=5), lambda one: _REGIMES.get(one.row.regime or ""), False
-    yield _figure("gap", 3), lambda one: _share(one.row.gap_fraction), True
-    yield _figure("copies", 1), lambda one: _count(one.row.copies), True
-    yield _figure("spills", 2), lambda one: _short(one.row.spills), True
-
-
-def _figure(title: str, rank: int = 0, note: str = "") -> Column:
-    return Column(title, side="r", rank=rank, note=note)
+    yield Column("gap", "fraction", rank=3), lambda one: one.row.gap_fraction, True
+    yield Column("copies", "count", rank=1), lambda one: one.row.copies, True
+    yield Column("spills", "short", rank=2), lambda one: one.row.spills, True
 
 
 def _number(row: Row, champion: int | None) -> str:
     return f"{row.number}{'*' if row.number == champion else ''}"
 
 
-def _moved(one: ScaledRow, has_then: bool) -> str | None:
-    """The change on the scale; where there is no time on it, the recorded one unless that has a column of its own."""
-    return None if has_then and one.why_unknown else _change(one.row.time_ratio)
-
-
 def _then(one: ScaledRow) -> str | None:
     """The time as it was recorded, with its change against the champion of then."""
     row = one.then
-    if row.seconds is None:
-        return None
-    return f"{_milliseconds(row.seconds)} {_change(row.time_ratio) or _NOTHING:>6}"
+    return None if row.seconds is None else f"{cell(row.seconds, 'ms')} {cell(row.time_ratio, 'change'):>6}"
 
 
 def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
@@ -130,15 +125,11 @@ def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     return tuple(name for name, now, then in times if now is not None and then is not None and now > then)
 
 
-def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> Callable[[ScaledRow], str | None]:
-    """The times at one member of a suite; `lost` names those that an attempt lost."""
-
-    def text(one: ScaledRow) -> str | None:
-        seconds = dict(one.row.members).get(name)
-        mark = "!" if name in lost[one.row.number] else ""
-        return None if seconds is None else f"{_milliseconds(seconds)}{mark}"
-
-    return text
+def _of_member(name: str, lost: Mapping[int, Sequence[str]], one: ScaledRow) -> str | None:
+    """The time at one member of a suite; `lost` names those that an attempt lost."""
+    seconds = dict(one.row.members).get(name)
+    mark = "!" if name in lost[one.row.number] else ""
+    return None if seconds is None else f"{cell(seconds, 'ms')}{mark}"
 
 
 def _lines(shown: Shown, first: Row) -> Iterator[ScaledRow | Words | Line]:
@@ -199,7 +190,7 @@ def _recorded_times(run: Recheck) -> str:
     times = [one.then.seconds for one in run.rows if one.then.seconds is not None and one.then.outcome == "accept"]
     if run.before_seconds is not None:
         times.insert(0, run.before_seconds)
-    known = [_milliseconds(seconds) for seconds in times]
+    known = [cell(seconds, "ms") for seconds in times]
     if len(known) < 2:
         return ""
     if len(set(known)) == 1:
@@ -253,12 +244,12 @@ def gain_words(gain: Gain) -> str:
         return f"no champion here; {tried}"
     if gain.champion_seconds is None:
         return f"the champion, attempt {gain.champion}, has no time on this scale; {tried}"
-    last = _milliseconds(gain.champion_seconds)
+    last = cell(gain.champion_seconds, "ms")
     peak = f"; {peak_words(gain)}" if gain.peak_share is not None else ""
     if gain.factor is None or gain.first_seconds is None:
         alone = "" if gain.is_whole else "; the first is not timed"
         return f"{last} ms {label}, {tried}{peak}{alone}"
-    way = f"{_milliseconds(gain.first_seconds)} -> {last} ms {label}, {gain.factor:.2f} times, in {tried}{peak}"
+    way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times, in {tried}{peak}"
     if gain.is_whole:
         return way
     return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"
@@ -320,34 +311,4 @@ def _verdict(one: ScaledRow) -> str:
 
 def _hypothesis(row: Row) -> str:
     text = clean(row.hypothesis)
-    return f"{row.failure_kind}: {text}" if row.failure_kind else text or _NOTHING
-
-
-def _milliseconds(value: float) -> str:
-    return f"{1e3 * value:.{3 if value >= 1e-4 else 4}f}"
-
-
-def _change(ratio: float | None) -> str | None:
-    return None if ratio is None else change(ratio)
-
-
-def _share(fraction: float | None) -> str | None:
-    return None if fraction is None else percent(fraction)
-
-
-def _time(value: float | None) -> str | None:
-    return None if value is None else _milliseconds(value)
-
-
-def _count(value: int | None) -> str | None:
-    return None if value is None else count(value)
-
-
-def _short(value: int | None) -> str | None:
-    """Large counts in four or five characters: 1048576 -> 1.05M."""
-    if value is None:
-        return None
-    for scale, suffix in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
-        if value >= scale:
-            return f"{value / (scale if suffix != 'k' else 1000):.3g}{suffix}"
-    return str(value)
+    return f"{row.failure_kind}: {text}" if row.failure_kind else text or "-"

@@ -10,31 +10,16 @@ from rich.cells import cell_len
 
 from harness import units
 from harness.records.table import Cell
+from harness.records.table import Unit as Measure
 from harness.render.layout import UNBOUNDED, Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
 
 # Names in front of values, on a report and where one stands in a contest.
 FIELD, SHORT_FIELD = 23, 14
 # A remark beside a table needs so many columns to be read there; else it stands below its row.
 _LEAST_REMARK = 30
-# The units of records.table; times in the unit of the longest of their column, with a sign; changes new over old; sizes
-# on a chip; numbers beside a tolerance.
-Unit: TypeAlias = Literal[
-    "",
-    "s",
-    "B",
-    "FLOP",
-    "FLOP/s",
-    "B/s",
-    "FLOP/B",
-    "fraction",
-    "count",
-    "ratio",
-    "times",
-    "+times",
-    "change",
-    "KiB",
-    "error",
-]
+# Beside the units of tables: times in the unit of the longest of their column, with a sign; changes new over old; sizes
+# on a chip; numbers beside a tolerance; scores; milliseconds whose unit the title has; counts in few characters.
+Unit: TypeAlias = Measure | Literal["times", "+times", "change", "KiB", "error", "score", "ms", "short"]
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": units.seconds,
     **{unit: partial(units.decimal, unit=unit) for unit in ("B", "FLOP", "FLOP/s", "B/s")},
@@ -45,6 +30,10 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "change": units.change,
     "KiB": units.kibibytes,
     "error": lambda value: f"{value:.2e}",
+    "score": lambda value: f"{value:.1f}",
+    # A digit more below 0.1 ms.
+    "ms": lambda value: f"{1e3 * value:.{3 if value >= 1e-4 else 4}f}",
+    "short": units.short,
 }
 
 

@@ -214,7 +214,7 @@ def cell(value: Cell, unit: Unit = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value if value.isprintable() else indented(value)
+        return value.rstrip() if value.isprintable() else indented(value)
     if unit not in _FORMATS or not math.isfinite(value):
         return str(value)
     return _FORMATS[unit](value)

@@ -1,12 +1,13 @@
-"""Two kernels held against each other, as text."""
+"""Two kernels held against each other, and the change that `bisect` found, as text."""
 
 from collections.abc import Iterator, Sequence
 
+from harness.records.bisection import Bisection
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
-from harness.records.report_words import with_chip
+from harness.records.report_words import simulated, with_chip
 from harness.render.layout import clean
 from harness.render.sections import GAP, Block, Column, Diff, Grid, Line, Words, screen
-from harness.units import change, count, decimal, kibibytes, quantity, seconds
+from harness.units import change, count, decimal, kibibytes, percent, quantity, seconds
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12
@@ -16,10 +17,10 @@ _NOTABLE_SHARE = 0.001
 
 def comparison_text(found: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
     """The whole, then each member of a suite; last the diff of the texts."""
-    return screen(comparison_blocks(found, full=full), width, colour=colour)
+    return screen(_comparison(found, full=full), width, colour=colour)
 
 
-def comparison_blocks(found: Comparison, *, full: bool) -> Iterator[Block]:
+def _comparison(found: Comparison, *, full: bool) -> Iterator[Block]:
     """The same as sections."""
     yield Words(f"{found.before} -> {found.after}")
     if found.differing:
@@ -117,3 +118,33 @@ def amount(pair: Pair, value: float | None) -> str:
 def relative(pair: Pair) -> str:
     """The change of what both know, if there is something to divide by."""
     return change(pair.after / pair.before) if pair.before and pair.after is not None else ""
+
+
+_BISECTED = (
+    Column("kernel"), Column("time", "s"), Column("spills", "count"), Column(""), Column("what was changed", least=12),
+)  # fmt: skip
+_BAD = {True: "bad", False: "good", None: "unknown"}
+
+
+def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
+    """Which change it is, each kernel that was judged, and what the change does."""
+    return screen(_bisected(found, full=full), width, colour=colour)
+
+
+def _bisected(found: Bisection, *, full: bool) -> Iterator[Block]:
+    names = ", ".join(map(clean, found.suspects))
+    since = names if len(found.suspects) == 1 else f"one of {names}"
+    first = clean(found.judged[0].name)
+    what = {
+        "time": f"takes over {percent(found.threshold)} more time than {first}",
+        "spills": f"spills over {percent(found.threshold)} more than {first}",
+        "correctness": "is wrong",
+    }[found.metric]
+    judged = f"{len(found.judged)} of {found.kernels} kernels judged [{simulated(found.chip)}]"
+    yield from (Words(f"from {since} on, the kernel {what}: {judged}"), GAP)
+    yield Grid(
+        _BISECTED,
+        [(one.name, one.seconds, one.spills, _BAD[one.is_bad], one.failure or one.title) for one in found.judged],
+    )
+    if found.comparison is not None:
+        yield from (GAP, *_comparison(found.comparison, full=full))

@@ -1,22 +1,29 @@
-"""The figures of a group as PNG: progress, roofline, and where the time of the champion goes beside the baseline's."""
+"""Pictures as PNG: progress, roofline and time of a group; of several contests, how near the chip's limit they are."""
 
+import io
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from harness.records import Outcome
-from harness.render.figures import finish, legend, new_figure, png
+from harness.render.contests import ContestRow
+from harness.render.layout import cut
 from harness.render.palette import DARK, LIGHT, Palette
 from harness.render.series import Entry, Group, Piece, PieceKind, pieces
 from harness.units import decimal, percent, seconds
 
+_INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
+GALLERY = "gallery.png"
+_INCHES_A_ROW, _INCHES_BESIDE = 0.28, 1.3
+_LONGEST = 44
 # Shapes tell the verdicts apart where colours do not.
 _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "accept": ("o", "accepted", True),
@@ -58,7 +65,7 @@ def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ..
         drawn.append(("roofline.png", _roofline(group, palette)))
     if _bars(group):
         drawn.append(("time.png", _time(group, palette)))
-    return tuple((name, png(figure)) for name, figure in drawn)
+    return tuple((name, _png(figure)) for name, figure in drawn)
 
 
 def left_out(group: Group) -> tuple[str, ...]:
@@ -152,7 +159,7 @@ def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[
 
 
 def _progress(group: Group, palette: Palette) -> Figure:
-    figure = new_figure(6.2, palette)
+    figure = _new_figure(6.2, palette)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     first, last = group.entries[0].row.number, group.entries[-1].row.number
     timed = _timed(group)
@@ -195,8 +202,8 @@ def _progress(group: Group, palette: Palette) -> Figure:
             entry.row.number, 0.97, shape, transform=above.get_xaxis_transform(), ms=7, mew=1.8, fillstyle="none",
             color=palette.outcomes[entry.row.outcome], label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
         )  # fmt: skip
-    legend(above, palette)
-    finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
+    _legend(above, palette)
+    _finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
     return figure
 
 
@@ -227,7 +234,7 @@ def _scatter(
 
 
 def _roofline(group: Group, palette: Palette) -> Figure:
-    figure = new_figure(5.6, palette)
+    figure = _new_figure(5.6, palette)
     axes = figure.subplots()
     placed, roof = _placed(group), group.roof
     known = [intensity for _, intensity, _ in placed] + [roof.ridge]
@@ -255,8 +262,8 @@ def _roofline(group: Group, palette: Palette) -> Figure:
     axes.set_ylabel("useful FLOP/s")
     _ticks(axes.xaxis, left, right)
     _ticks(axes.yaxis, bottom, top)
-    legend(axes, palette)
-    finish(figure, (axes,), f"{group.title}: roofline", palette)
+    _legend(axes, palette)
+    _finish(figure, (axes,), f"{group.title}: roofline", palette)
     return figure
 
 
@@ -286,7 +293,7 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
 
 def _time(group: Group, palette: Palette) -> Figure:
     bars = _bars(group)
-    figure = new_figure(1.9 + 0.75 * len(bars), palette)
+    figure = _new_figure(1.9 + 0.75 * len(bars), palette)
     axes = figure.subplots()
     named: set[str] = set()
     looks = _looks(bars, palette)
@@ -315,7 +322,7 @@ def _time(group: Group, palette: Palette) -> Figure:
     axes.xaxis.set_major_formatter(_Units(unit="s"))
     axes.set_xlabel("time of one call, as it was judged then")
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
-    finish(figure, (axes,), f"{group.title}: where the time goes", palette)
+    _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
     return figure
 
 
@@ -338,3 +345,77 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
     axis.set_major_locator(FixedLocator(inside))
     axis.set_major_formatter(_Units(unit=unit))
     axis.set_minor_locator(NullLocator())
+
+
+def gallery(rows: Sequence[ContestRow], *, dark: bool = False) -> bytes | None:
+    """The contests whose champion has a share of the limit, the largest first; None where there is none."""
+    palette = DARK if dark else LIGHT
+    shown = sorted((row for row in rows if row.limit_share is not None), key=lambda row: row.limit_share or 0.0)
+    if not shown:
+        return None
+    figure = _new_figure(_INCHES_BESIDE + _INCHES_A_ROW * len(shown), palette)
+    axes = figure.subplots()
+    win = palette.outcomes["accept"]
+    for place, row in enumerate(shown):
+        last, first = row.limit_share, row.first_limit_share
+        assert last is not None
+        if first is not None:
+            axes.plot([first, last], [place, place], color=win, lw=2, alpha=0.5)
+            axes.plot(first, place, "o", mfc=palette.paper, mec=palette.faint, ms=6, label="first champion")
+        axes.plot(last, place, "o", color=win, ms=7, label="champion")
+        gain = f"{row.gain:.2f}x" if row.gain is not None else ""
+        for words, x in ((percent(last), 1.09), (gain, 1.18)):
+            axes.text(x, place, words, ha="right", va="center", fontsize=9, color=palette.ink)
+    axes.set_yticks(range(len(shown)), [cut(f"{row.short_name}, {row.label}", _LONGEST) for row in shown])
+    axes.set_ylim(-0.7, len(shown) - 0.3)
+    axes.set_xlim(0, 1.19)
+    axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("share of the chip's limit (least time for the useful work / time)")
+    axes.axvline(1, ls=":", lw=1.3, color=palette.floor)
+    _legend(axes, palette)
+    _finish(
+        figure, (axes,), "What the attempts made of each kernel: share of the chip's limit, and gain in time", palette
+    )
+    return _png(figure)
+
+
+def _new_figure(inches_high: float, palette: Palette) -> Figure:
+    """An empty figure on the palette's paper."""
+    figure = Figure(figsize=(_INCHES_WIDE, inches_high), dpi=_DOTS_PER_INCH, layout="constrained")
+    figure.patch.set_facecolor(palette.paper)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _legend(axes: Axes, palette: Palette) -> None:
+    """One line for each kind of point, though each point was drawn by itself."""
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes.legend(
+        unique.values(), unique.keys(), frameon=False, fontsize=9, labelcolor=palette.ink, loc="lower left",
+        bbox_to_anchor=(0, 1.0), ncols=6, borderaxespad=0.2, handletextpad=0.4,
+    )  # fmt: skip
+
+
+def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:
+    """Title, grid, spines and labels, in the palette's colours."""
+    figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
+    for axes in all_axes:
+        axes.set_facecolor(palette.paper)
+        axes.grid(color=palette.grid, lw=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(which="both", colors=palette.faint, labelsize=9)
+        for side, spine in axes.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(palette.faint)
+        axes.xaxis.label.set_color(palette.ink)
+        axes.yaxis.label.set_color(palette.ink)
+
+
+def _png(figure: Figure) -> bytes:
+    """The figure as it is stored."""
+    stream = io.BytesIO()
+    # No version or date in the file: the same ledger makes the same bytes.
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()

@@ -49,7 +49,7 @@ class Bisect(Verb):
 
     def run(self, given: Namespace) -> Outcome:
         from harness.loop import bisect as searching
-        from harness.render.bisection import bisection_text
+        from harness.render.comparison import bisection_text
         from harness.render.layout import terminal_width
         from harness.verbs.parts.given import contest_of, progress_of, settled, tidy
 

@@ -9,7 +9,8 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import table
 from harness.render import plots
-from harness.render.gallery import NAME, gallery
+from harness.render.plots import GALLERY as NAME
+from harness.render.plots import gallery
 from harness.render.series import Group, groups, opening
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import verb_examples
 from breakdown_examples import breakdown
 from evidence_examples import KEY, V5E, advised, evidence, failed, measured
 from screen_examples import CHAMPION, better, judged, line, printed, shown, story, table, taken_apart
@@ -21,7 +22,9 @@ from harness.judge.verdict.decision import decide
 from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
-from harness.render import hints, lines, review
+from harness.render import champions, gate, hints, lines, review, validation
+from harness.render.ablation import ablation_text
+from harness.render.comparison import bisection_text, comparison_text
 from harness.render.report_text import View, judge_text, report_text, show_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
@@ -169,6 +172,18 @@ SCREENS: dict[str, Callable[[], str]] = {
         Finding(kind="row-differs", where="log commit 0123456789ab", what="two rows differ", remedy="fetch the log")
     ),
     "selftest": selftested,
+    "diff": lambda: comparison_text(verb_examples.comparison(), 100, full=False),
+    "diff_full": lambda: comparison_text(verb_examples.comparison(), 100, full=True),
+    "bisect": lambda: bisection_text(verb_examples.bisection(), 100, full=False),
+    "ablate": lambda: ablation_text(verb_examples.ablation(), 140),
+    "ablate_narrow": lambda: ablation_text(verb_examples.ablation(), 80),
+    "ci": lambda: gate.gate_text(verb_examples.gate(), 100),
+    "ci_summary": lambda: gate.markdown(verb_examples.gate()),
+    "champions": lambda: champions.champions_text(verb_examples.champions()),
+    "champions_page": lambda: champions.champions_page(verb_examples.champions()),
+    "replay": lambda: review.replay_text(verb_examples.replay(), 100, False),
+    "validate": lambda: validation.validation_text(verb_examples.validation(), 100),
+    "validate_page": lambda: validation.page(verb_examples.validation()),
 }  # fmt: skip
 
 

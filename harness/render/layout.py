@@ -18,9 +18,9 @@ Style = Literal["good", "bad", "doubt", "strong", "faint"]
 _CODES: dict[Style, str] = {"good": "32", "bad": "31", "doubt": "33", "strong": "1", "faint": "2"}
 
 
-def terminal_width(without: int = UNBOUNDED) -> int:
-    """Columns of the terminal on stdout (or of `COLUMNS`); `without` in a file or a pipe, where nothing is cut."""
-    return max(NARROWEST, shutil.get_terminal_size((without, 40)).columns)
+def terminal_width() -> int:
+    """Columns of the terminal on stdout (or of `COLUMNS`); UNBOUNDED in a file or a pipe, where nothing is cut."""
+    return max(NARROWEST, shutil.get_terminal_size((UNBOUNDED, 40)).columns)
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -104,25 +104,21 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None, *, cho
 
 
 def flow(items: Iterable[str], width: int, first: str, separator: str = " · ") -> list[str]:
-    """`items` side by side, broken only between them, with `first` as a hanging indent."""
+    """`items` side by side, broken only between them, with `first` as a hanging indent; an item too wide is wrapped."""
     blanks = " " * cell_len(first)
-    lines: list[str] = []
-    line = ""
+    lines = [""]
     for item in items:
-        longer = f"{line}{separator}{item}" if line else item
-        if line and cell_len(first) + cell_len(longer) > width:
-            lines.append(line)
-            longer = item
-        line = longer
-    lines.append(line)
-    out: list[str] = []
-    for number, text in enumerate(lines):
-        out += (
-            wrap(text, width, blanks if number else first, blanks)
-            if cell_len(first + text) > width
-            else [f"{blanks if number else first}{text}".rstrip()]
-        )
-    return out
+        longer = f"{lines[-1]}{separator}{item}" if lines[-1] else item
+        if lines[-1] and cell_len(blanks) + cell_len(longer) > width:
+            lines.append(item)
+        else:
+            lines[-1] = longer
+    leads = [first, *[blanks] * (len(lines) - 1)]
+    return [
+        part
+        for lead, line in zip(leads, lines, strict=True)
+        for part in (wrap(line, width, lead, blanks) if cell_len(lead + line) > width else [f"{lead}{line}".rstrip()])
+    ]
 
 
 def joined(lines: Iterable[str]) -> str:

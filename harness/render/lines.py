@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
-
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
 from harness.records.table import Cell
@@ -105,9 +103,3 @@ def _units(lines: Sequence[LineTime]) -> str:
 
 def _code(texts: Sequence[str], number: int) -> str:
     return indented(texts[number - 1]) if number <= len(texts) else ""
-
-
-def narrowest(files: Files) -> int:
-    """Columns that show every line of kernel.py whole."""
-    before = sum(column.width + 1 for column in _COLUMNS) + 1
-    return before + max((cell_len(text.expandtabs(4)) for text in files.get(KERNEL, ())), default=0)

@@ -44,7 +44,7 @@ class Lines(Verb):
         from harness.ledger import history
         from harness.loop.suite_member import evidence_of
         from harness.render.layout import terminal_width
-        from harness.render.lines import listing, narrowest
+        from harness.render.lines import listing
         from harness.verbs.parts.given import contest_of, known_candidate, opened, with_packages
         from harness.verbs.parts.judged import judged
         from harness.verbs.parts.schedules import why_none
@@ -76,5 +76,5 @@ class Lines(Verb):
         document = LinesDocument(
             source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
         )
-        width = terminal_width(narrowest(files))
+        width = terminal_width()
         return Outcome(document=document, text=lambda: listing(run, breakdown, files, title, width, colour=colour()))

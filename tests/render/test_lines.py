@@ -18,7 +18,7 @@ from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import CycleBreakdown, Part, Verdict
-from harness.render.lines import listing, narrowest
+from harness.render.lines import listing
 from harness.shell.main import main
 
 KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
@@ -80,7 +80,6 @@ def test_colour_is_a_second_signal_only() -> None:
     plain, coloured = "\n".join(listed()), "\n".join(listed(colour=True))
     assert "\x1b[31m    3 " in coloured
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    assert narrowest(Candidate(text=KERNEL.encode()).lines) > 80
 
 
 def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:

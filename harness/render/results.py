@@ -7,12 +7,12 @@ from functools import partial
 
 from harness.hardware import chip
 from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
-from harness.records.report_words import source_label, with_chip
+from harness.records.report_words import source_label
 from harness.records.table import Cell
 from harness.render.layout import clean, terminal_width
 from harness.render.review import calibration_line
 from harness.render.sections import Block, Column, Grid, Line, Words, cell, screen
-from harness.render.series import changed_fields
+from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
@@ -58,7 +58,7 @@ def _blocks(shown: Shown) -> Iterator[Block]:
     if shown.lines:
         # The first group's origin stands above the titles.
         first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
-        yield Words(_origin(first))
+        yield Words(f"{key_words(first)}, key {first.key_digest}")
         lines = list(_lines(shown, first))
         if any(isinstance(one, ScaledRow) for one in lines):
             yield _grid(shown, lines)
@@ -138,9 +138,7 @@ def _lines(shown: Shown, first: Row) -> Iterator[ScaledRow | Words | Line]:
     for line in shown.lines:
         rows = _rows(line)
         if rows and rows[0].key_digest != before.key_digest:
-            told = _difference(before, rows[0])
-            named = told if rows[0].key_digest in told else f"{told}, key {rows[0].key_digest}"
-            yield Words(f"-- {named}: not comparable with the rows above --")
+            yield Words(f"-- {_difference(before, rows[0])}: not comparable with the rows above --")
         before = rows[-1] if rows else before
         if isinstance(line, ScaledRow):
             yield line
@@ -274,26 +272,14 @@ def peak_words(gain: Gain) -> str:
     return f"{percent(gain.peak_share)} of {'HBM bandwidth' if gain.bound_by == 'memory' else f'the {unit} peak'}"
 
 
-def _origin(row: Row) -> str:
-    """What the first group's numbers are, in words."""
-    says_nothing = f"measured cpu (says nothing about a {chip(row.chip).kind})"
-    parts = [says_nothing if row.source == "measured cpu" else with_chip(row.source, row.chip)]
-    if row.key:
-        parts.append(f"jax {row.key.jax}")
-        parts += [f"libtpu {row.key.libtpu}"] if row.key.libtpu else []
-        parts += [clean(row.key.machine)] if row.key.machine else []
-    return f"{', '.join(parts)}, key {row.key_digest}"
-
-
 def _difference(before: Row, after: Row) -> str:
-    """Which fields of the key differ, with both values where they say something to a person."""
+    """What differs between two keys, with the later one where that does not say it."""
+    key = f"key {after.key_digest}"
     if before.key is None or after.key is None:
         old, new = f"{before.source} {before.chip}", f"{after.source} {after.chip}"
-        return f"key {after.key_digest}" if old == new else f"{old} -> {new}"
-    told = []
-    for name, old, new in changed_fields(before.key, after.key):
-        told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} -> {new or 'none'}")
-    return clean(", ".join(told)) or f"key {after.key_digest}"
+        return key if old == new else f"{old} -> {new}, {key}"
+    told = changed_words(before.key, after.key, "->")
+    return told if after.key_digest in told else f"{told}, {key}" if told else key
 
 
 def _verdict(one: ScaledRow) -> str:

@@ -1,6 +1,6 @@
 """A ledger as series: comparable attempts with points, steps and roofs, for the page and the pictures alike."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -200,7 +200,7 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
                 digest=digest,
                 source=row.source,
                 chip=row.chip,
-                title=_title(row),
+                title=key_words(row),
                 difference=_difference(before, row) if before is not None else "",
                 entries=tuple(members),
                 steps=_steps(members, revoked),
@@ -310,8 +310,8 @@ def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...
     return tuple(found)
 
 
-def _title(row: Row) -> str:
-    """What the numbers of a group are, in words."""
+def key_words(row: Row) -> str:
+    """What stands behind the numbers under a row's key: source and chip, versions, the machine of measured ones."""
     parts = [source_label(row.source, row.chip)]
     if row.key is not None:
         parts.append(f"jax {row.key.jax}")
@@ -323,15 +323,16 @@ def _title(row: Row) -> str:
 def _difference(before: Row, after: Row) -> str:
     if before.key is None or after.key is None:
         return "what changed is not recorded"
+    return changed_words(before.key, after.key, "to") or "the key changed"
+
+
+def changed_words(before: Key, after: Key, to: str) -> str:
+    """Each field in which two keys differ, with both values where they say something to a person."""
     told = []
-    for name, old, new in changed_fields(before.key, after.key):
-        told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} to {new or 'none'}")
-    return clean(", ".join(told)) or "the key changed"
-
-
-def changed_fields(before: Key, after: Key) -> Iterator[tuple[str, str, str]]:
-    """Each field in which two keys differ, with both values; `judge` stands for all hashes of the judge's code."""
-    for field in fields(Key):
-        old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new and field.name not in ("timing", "checks"):
-            yield field.name, old, new
+    for name in (field.name for field in fields(Key) if field.name not in ("timing", "checks")):
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            # `judge` stands for all hashes of the judge's code.
+            is_hash = name in ("judge", "problem")
+            told.append(f"{name} changed" if is_hash else f"{name} {old or 'none'} {to} {new or 'none'}")
+    return clean(", ".join(told))

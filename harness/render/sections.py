@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -182,9 +182,10 @@ def lines_of(block: Block, width: int, colour: bool) -> list[str]:
         case Diff():
             return [diff_text(block.text, colour)]
         case Drawing():
-            if any(cell_len(_line(line, width, colour=False)) > width for line in block.lines):
+            whole = [replace(line, is_whole=True) for line in block.lines]
+            if any(cell_len(_line(line, width, colour=False)) > width for line in whole):
                 return [f"{block.name} is wider than {width} columns: --json has its figures"]
-            return [_line(line, width, colour) for line in (*block.lines, block.legend)]
+            return [_line(line, width, colour) for line in (*whole, block.legend)]
         case Grid():
             return _laid_out(block, width, colour)
 

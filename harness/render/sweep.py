@@ -102,7 +102,7 @@ def _map(sweep: Sweep) -> Drawing:
     least, most = min(known, default=None), max(known, default=None)
     lead = max(len(down), *(len(value) for value in rows))
     room = max(8, *(len(value) + 1 for value in columns))
-    lines = [Line(f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}", is_whole=True)]
+    lines = [Line(f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}")]
     for value in rows:
         cells = [_cell(by_values.get((value, other)), least, most, room) for other in columns]
         lines.append(Line([(f"{value.rjust(lead)} ", None), *cells]))

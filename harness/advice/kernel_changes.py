@@ -1,6 +1,7 @@
-"""What kinds of change lie between two texts of kernel.py, so that an experiment can be told to make one at a time."""
+"""Kinds of change between two texts of kernel.py, and words to whoever mixes them or names no observation."""
 
 import ast
+import re
 from collections import defaultdict
 from typing import Literal, TypeAlias
 
@@ -47,6 +48,17 @@ _DTYPES = {
 }  # fmt: skip
 # Positions are of this dtype, whatever is computed.
 _OF_POSITIONS = "int32"
+# A hypothesis is tied to an observation where it has a number, or a word that a report uses for what it counts, times
+# or advises. Words are matched from their beginning, so `spill` stands for spills and spilling.
+_WORDS = (
+    "accumulat", "align", "bandwidth", "bound", "bubble", "buffer", "busy", "cast", "causal", "copies", "copy",
+    "cycle", "dma", "drain", "eup", "exp", "fetch", "fill", "flop", "gap", "grid", "hbm", "idle", "intensity",
+    "issue", "lane", "latency", "launch", "layout", "limit", "mask", "matmul", "mxu", "overlap", "padd", "pipeline",
+    "prefetch", "re-read", "recomput", "reduc", "register", "reread", "rescal", "ridge", "roofline", "semantics",
+    "slot", "softmax", "spill", "stall", "step", "store", "sublane", "tile", "traffic", "transpos", "unit",
+    "unroll", "util", "valu", "vector", "vmem", "vreg", "wait", "xlu",
+)  # fmt: skip
+_NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORECASE)
 
 
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
@@ -238,3 +250,27 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     )
     return body[1:] if is_text else body
+
+
+def names_observation(hypothesis: str) -> bool:
+    """True where `hypothesis` has a number, a unit, a counter or a rule's word; "make it faster" has none."""
+    return _NAMED.search(hypothesis) is not None
+
+
+def on_hypothesis(hypothesis: str) -> str:
+    """The sentence for a hypothesis that names no observation; empty for any other."""
+    if names_observation(hypothesis):
+        return ""
+    return (
+        "the hypothesis names no observation: a figure of the last report and what should become of it make a loss "
+        'as telling as a gain, as in "BW 37%, memory-bound: BQ 128 -> 512 cuts K/V re-reads 4x"'
+    )
+
+
+def on_change(kinds: tuple[Kind, ...]) -> str:
+    """The sentence for a change of several kinds; empty for a change of one."""
+    mixed = mixed_kinds(kinds)
+    if not mixed:
+        return ""
+    named = f"{', '.join(mixed[:-1])} and {mixed[-1]}"
+    return f"one experiment, several kinds of change ({named}): if the time moves, none of them is known to be why"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
-from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
+from harness.advice.kernel_changes import kinds_of_change, mixed_kinds, names_observation, on_change, on_hypothesis
 from harness.loop import scaffold
 
 KERNEL, MATMUL = (scaffold.text(name, "kernel.py").decode() for name in ("attention", "matmul"))

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from harness.advice import hypotheses
+from harness.advice import kernel_changes as hypotheses
 from harness.advice.kernel_changes import kinds_of_change
 from harness.candidate import Candidate
 from harness.contest import Contest

@@ -33,15 +33,16 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter: what of the evidence it counts (None: not known), and what is expected there.
+    """A counter: a field of what is known at its level, or what a function counts in the evidence (None: not known).
 
-    `is_at_a_glance` shows it in the short report too, where every counter is that is off. What one with `is_of_cycles`
-    says is left out there where the cycles are taken apart, which says it better.
+    `expected` says what an honest kernel shows there. `is_at_a_glance` shows it in the short report too, where every
+    counter is that is off. What one with `is_of_cycles` says is left out there where the cycles are taken apart, which
+    says it better.
     """
 
     level: Level
     name: str
-    count: Callable[[Evidence], int | None]
+    count: str | Callable[[Evidence], int | None]
     _: KW_ONLY
     expected: Callable[[Evidence], Expectation | None] = lambda _: None
     is_at_a_glance: bool = False
@@ -49,28 +50,21 @@ class Counter:
 
     def lines(self, evidence: Evidence) -> Iterator[CounterLine]:
         """Its line in the report, if the count is known."""
-        count, expected = self.count(evidence), self.expected(evidence)
+        count, expected = self._counted(evidence), self.expected(evidence)
         if count is not None:
             remark = expected.remark(count) if expected else ""
-            yield CounterLine(
-                level=self.level, name=self.name, count=count, expected=str(expected or ""), remark=remark
-            )
+            words = str(expected or "")
+            yield CounterLine(level=self.level, name=self.name, count=count, expected=words, remark=remark)
+
+    def _counted(self, evidence: Evidence) -> int | None:
+        if not isinstance(self.count, str):
+            return self.count(evidence)
+        known = {"hlo": evidence.hlo, "mosaic": evidence.mosaic, "schedule": evidence.simulation}[self.level]
+        return None if known is None else getattr(known, self.count)
 
 
 def _none(more: str) -> Callable[[Evidence], Expectation]:
     return lambda _: Expectation(low=0, high=0, more=more)
-
-
-def _hlo(field: str) -> Callable[[Evidence], int | None]:
-    return lambda evidence: getattr(evidence.hlo, field) if evidence.hlo else None
-
-
-def _mosaic(field: str) -> Callable[[Evidence], int | None]:
-    return lambda evidence: getattr(evidence.mosaic, field) if evidence.mosaic else None
-
-
-def _schedule(field: str) -> Callable[[Evidence], int | None]:
-    return lambda evidence: getattr(evidence.simulation, field) if evidence.simulation else None
 
 
 def _executed(field: str) -> Callable[[Evidence], int | None]:
@@ -140,30 +134,30 @@ def _slots(evidence: Evidence) -> Iterator[CounterLine]:
 # In the order of the report. Around the kernel nothing should be left to XLA: the protocol expects no copies, and the
 # judge lets no dot and no exponential stand outside the Pallas call.
 COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
-    Counter("hlo", "copy", _hlo("copy"), is_at_a_glance=True, expected=_none(
+    Counter("hlo", "copy", "copy", is_at_a_glance=True, expected=_none(
         "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write")),
-    Counter("hlo", "transpose", _hlo("transpose"), expected=_none(
+    Counter("hlo", "transpose", "transpose", expected=_none(
         "whole buffers rearranged in HBM: ask for the layout in the kernel's block specs instead")),
-    Counter("hlo", "fusion", _hlo("fusion")),
-    Counter("hlo", "dot", _hlo("dot"), expected=_none("matmul work outside the kernel")),
-    Counter("hlo", "exponential", _hlo("exponential"), expected=_none("exponentials outside the kernel")),
-    Counter("hlo", "reduce", _hlo("reduce"), expected=_none(
+    Counter("hlo", "fusion", "fusion"),
+    Counter("hlo", "dot", "dot", expected=_none("matmul work outside the kernel")),
+    Counter("hlo", "exponential", "exponential", expected=_none("exponentials outside the kernel")),
+    Counter("hlo", "reduce", "reduce", expected=_none(
         "reductions outside the kernel, each one more pass over HBM")),
-    Counter("hlo", "custom call", _hlo("custom_call"), expected=_calls),
-    Counter("hlo", "text lines", _hlo("text_lines")),
-    Counter("mosaic", "matmul", _mosaic("matmul"), expected=_inside("matmul"), is_at_a_glance=True),
-    Counter("mosaic", "exp", _mosaic("exp"), expected=_inside("exp"), is_at_a_glance=True),
-    Counter("mosaic", "reduction", _mosaic("reduction"), expected=_inside("reduction"), is_at_a_glance=True),
-    Counter("mosaic", "load", _mosaic("load")),
-    Counter("mosaic", "store", _mosaic("store")),
-    Counter("mosaic", "dma", _mosaic("dma")),
-    Counter("mosaic", "operations", _mosaic("operations")),
+    Counter("hlo", "custom call", "custom_call", expected=_calls),
+    Counter("hlo", "text lines", "text_lines"),
+    Counter("mosaic", "matmul", "matmul", expected=_inside("matmul"), is_at_a_glance=True),
+    Counter("mosaic", "exp", "exp", expected=_inside("exp"), is_at_a_glance=True),
+    Counter("mosaic", "reduction", "reduction", expected=_inside("reduction"), is_at_a_glance=True),
+    Counter("mosaic", "load", "load"),
+    Counter("mosaic", "store", "store"),
+    Counter("mosaic", "dma", "dma"),
+    Counter("mosaic", "operations", "operations"),
     _score_block,
     _not_understood,
-    Counter("schedule", "bundles", _schedule("static_bundles")),
-    Counter("schedule", "empty bundles", _schedule("empty_bundles")),
-    Counter("schedule", "spills", _schedule("static_spills"), expected=_spill_in_text),
-    Counter("schedule", "fills", _schedule("static_fills"), expected=_spill_in_text),
+    Counter("schedule", "bundles", "static_bundles"),
+    Counter("schedule", "empty bundles", "empty_bundles"),
+    Counter("schedule", "spills", "static_spills", expected=_spill_in_text),
+    Counter("schedule", "fills", "static_fills", expected=_spill_in_text),
     Counter("schedule", "bundles executed", _executed("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
     Counter("schedule", "spills executed", _executed("executed_spills"), expected=_SPILL, is_at_a_glance=True,
             is_of_cycles=True),

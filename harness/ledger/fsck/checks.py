@@ -88,6 +88,9 @@ def derived(place: Place, known: HeldAttempt, notes: list[str]) -> Iterator[Find
         old, new = getattr(row, name), getattr(anew, name)
         if name in ("commit", "is_on_branch") or _equal(old, new):
             continue
+        if name == "looked_at" and old is None:
+            # Rows before schema 12 do not say.
+            continue
         if name in _OPINIONS:
             notes.append(f"{known.where}: the judge of then derived {name} differently")
             continue

@@ -256,6 +256,11 @@ def export_cpu(request: ExportRequest) -> Done:
         exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip, request.fill)
     except NotImplementedError as error:
         raise _not_interpretable(error) from error
+    except ValueError as error:
+        # JAX's interpreter knows no loops within scoped memory within scoped memory (0.10.2, 0.12.0).
+        if "pass a Ref" not in str(error):
+            raise
+        raise _not_interpretable(f"nested scoped memory ({str(error).splitlines()[0]}); use scratch_shapes") from error
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
     Path(request.artifact).write_bytes(exported.serialize())
     return Done(path=request.artifact)

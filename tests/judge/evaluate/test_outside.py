@@ -52,6 +52,27 @@ def test_two_updates_of_one_element_are_a_mark(at: list[int], is_marked: bool) -
     assert not np.isnan(np.delete(found, 3)).any()
 
 
+@pytest.mark.parametrize("values", [[1.0, 2.0, 1.0], [0.0, -0.0, 0.0]])
+def test_updates_that_read_the_same_from_both_ends_are_marks_too(values: list[float]) -> None:
+    (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3, 3]), jnp.array(values))
+    assert np.isnan(found[3])
+    same = jnp.zeros(3, jnp.int32)
+    _, ordered = marked(lambda k, v: lax.sort((k, v), is_stable=False, num_keys=1), same, jnp.array(values))
+    assert np.isnan(ordered).all()
+    (zeros,) = marked(lambda v: lax.sort((v,), is_stable=False, num_keys=1), jnp.array([1.0, 0.0, -0.0]))
+    assert np.isnan(zeros).tolist() == [True, True, False]
+
+
+def test_a_sort_of_several_rows_is_marked_row_by_row() -> None:
+    keys = jnp.array([[2, 1, 0], [5, 5, 0]])
+    _, values = marked(lambda k, v: lax.sort((k, v), is_stable=False, num_keys=1), keys, jnp.arange(6.0).reshape(2, 3))
+    assert np.isnan(values).tolist() == [[False, False, False], [False, True, True]]
+    _, turned = marked(
+        lambda k, v: lax.sort((k, v), dimension=0, is_stable=False, num_keys=1), keys.T, jnp.arange(6.0).reshape(3, 2)
+    )
+    assert np.isnan(turned).any(axis=0).tolist() == [False, True]
+
+
 def test_equal_updates_of_one_element_and_sums_are_none() -> None:
     same = jnp.full(2, 7.0)
     (found,) = marked(lambda x, i, v: x.at[i].set(v), ROWS, jnp.array([3, 3]), same)

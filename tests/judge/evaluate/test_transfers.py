@@ -165,11 +165,12 @@ def test_a_transfer_under_way_races_with_what_does_not_wait_for_it(kernel: Kerne
     assert Run(kernel, order).race is not None
 
 
-def test_a_semaphore_of_two_copies_is_wrong_in_one_order() -> None:
-    """JAX ends the last one first, in which order it is right and has no race."""
-    as_jax_does = Run(takes_the_last_one, "last")
-    assert (as_jax_does.race, as_jax_does.is_right, as_jax_does.waits.had_choice) == (None, True, True)
-    assert Run(takes_the_last_one, "first").race is not None
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_semaphore_of_two_copies_says_nothing_of_one(order: transfers.Order) -> None:
+    """JAX ends the last one first, in which order it is right."""
+    run = Run(takes_the_last_one, order)
+    assert run.race is not None
+    assert run.waits.had_choice
 
 
 @pytest.mark.parametrize("by", [0, ROWS // 2, ROWS])
@@ -192,3 +193,41 @@ def test_jax_itself_finds_no_such_race() -> None:
     """Where this fails, JAX has changed, and what `transfers` does about its clocks may go."""
     assert Run(fetches_over_a_store, None, 1).race is None
     assert Run(takes_the_last_one, None, 62).is_right
+
+
+def sizes_on_one_semaphore(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> None:
+    """A wait for a whole block may count half a block of each of two copies."""
+    half = ROWS // 2
+    whole = pltpu.make_async_copy(x.at[pl.ds(0, ROWS)], buffer.at[0], fetched.at[0])
+    part = pltpu.make_async_copy(x.at[pl.ds(0, half)], buffer.at[1, pl.ds(0, half)], fetched.at[0])
+    whole.start()
+    part.start()
+    whole.wait()
+    kept = buffer[0]
+    part.wait()
+    copies_all(x, o, buffer, fetched, stored)
+    buffer[0] = kept
+
+
+def the_middle_one_of_three(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any, *, waits: int) -> None:
+    """In neither order is the second copy the last one, so it has ended when two of three have."""
+    copies = [
+        pltpu.make_async_copy(x.at[pl.ds(0, 2)], buffer.at[0, pl.ds(2 * slot, 2)], fetched.at[0]) for slot in range(3)
+    ]
+    for one in copies:
+        one.start()
+    for one in copies[:waits]:
+        one.wait()
+    kept = buffer[0, 2:4]
+    for one in copies[waits:]:
+        one.wait()
+    copies_all(x, o, buffer, fetched, stored)
+    buffer[1, 2:4] = kept
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_wait_tells_nothing_of_one_transfer_among_several(order: transfers.Order) -> None:
+    assert Run(sizes_on_one_semaphore, order).race is not None
+    assert Run(lambda *refs: the_middle_one_of_three(*refs, waits=2), order).race is not None
+    run = Run(lambda *refs: the_middle_one_of_three(*refs, waits=3), order)
+    assert (run.race, run.is_right) == (None, True)

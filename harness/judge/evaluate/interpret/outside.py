@@ -3,9 +3,11 @@
 docs/SEMANTICS.md lists them. XLA on a CPU and on a chip may differ there, and each is right.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -36,45 +38,75 @@ Model = Callable[..., Any]
 
 
 def _sort(equation: Equation) -> Model | None:
-    """Values of equal keys come in any order, unless the sort is stable: sorted the other way round they differ."""
-    keys, axis = equation.params["num_keys"], equation.params["dimension"]
-    if equation.params["is_stable"] or keys == len(equation.invars):
+    """Values of equal keys come in any order, unless the sort is stable: all of such a run that differ are marked."""
+    params, count = equation.params, equation.params["num_keys"]
+    is_exact = all(jnp.issubdtype(var.aval.dtype, jnp.integer) for var in equation.invars[:count])
+    if params["is_stable"] or (count == len(equation.invars) and is_exact):
         return None
+    axis = params["dimension"]
 
     def model(*operands: Any) -> Any:
-        first = _bound(equation, *operands)
-        second = _bound(equation, *(lax.rev(operand, (axis,)) for operand in operands))
-        return [_agreed(one, other) for one, other in zip(first, second, strict=True)]
+        found = equation.primitive.bind(*operands, **equation.primitive.get_bind_params({**params, "is_stable": True}))
+        rows = [jnp.moveaxis(one, axis, -1).reshape(-1, one.shape[axis]) for one in found]
+        is_first = functools.reduce(lax.bitwise_or, map(_differs_from_the_one_before, rows[:count]))
+        run = jnp.cumsum(is_first, axis=1)
+        marked = []
+        for one, row in zip(found, rows, strict=True):
+            bits = _bits(row)
+            most, least = (_of_each_run(reduce, bits, run) for reduce in (jax.ops.segment_max, jax.ops.segment_min))
+            moved = jnp.moveaxis(one, axis, -1)
+            differs = jnp.moveaxis(lax.ne(most, least).reshape(moved.shape), -1, axis)
+            marked.append(lax.select(differs, marks(one), one))
+        return marked
 
     return model
+
+
+def _differs_from_the_one_before(key: Any) -> Any:
+    """`[rows, length]` True where a run of equal keys begins; a sort takes NaNs for equal, and zeros of both signs."""
+    before = jnp.roll(key, 1, axis=1)
+    is_same = lax.eq(key, before)
+    if jnp.issubdtype(key.dtype, jnp.floating):
+        is_same = lax.bitwise_or(is_same, lax.bitwise_and(lax.ne(key, key), lax.ne(before, before)))
+    return lax.bitwise_or(lax.bitwise_not(is_same), jnp.arange(key.shape[1])[None, :] == 0)
+
+
+def _of_each_run(reduce: Any, bits: Any, run: Any) -> Any:
+    """For each element what `reduce` makes of its run, row by row."""
+    length = bits.shape[1]
+    return jax.vmap(lambda row, runs: reduce(row, runs, num_segments=length + 1)[runs])(bits, run)
+
+
+def _bits(array: Any) -> Any:
+    """The bits of each element as a signed integer."""
+    if array.dtype == jnp.bool_:
+        return array.astype(jnp.int32)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        array = lax.bitcast_convert_type(array, jnp.dtype(f"int{8 * array.dtype.itemsize}"))
+    return array if array.dtype.itemsize >= 4 else array.astype(jnp.int32)
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Of several updates of one element any may be the last: written in the opposite order they differ."""
-    windows = equation.params["dimension_numbers"].update_window_dims
-    indices, updates = equation.invars[1:]
+    """Of several updates of one element any may be the last: where their bits differ it is marked."""
+    indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None
-    places = tuple(axis for axis in range(updates.aval.ndim) if axis not in windows)
 
     def model(operand: Any, indices: Any, updates: Any) -> Any:
-        first = _bound(equation, operand, indices, updates)
-        backwards = (lax.rev(indices, tuple(range(indices.ndim - 1))), lax.rev(updates, places))
-        return _agreed(first, _bound(equation, operand, *backwards))
+        bits = _bits(updates)
+        held = jnp.iinfo(bits.dtype)
+        most, least = (
+            scatter(
+                jnp.full(operand.shape, beyond, bits.dtype), indices, bits, params["dimension_numbers"],
+                mode=params["mode"],
+            )
+            for scatter, beyond in ((lax.scatter_max, held.min), (lax.scatter_min, held.max))
+        )  # fmt: skip
+        written = equation.primitive.bind(operand, indices, updates, **equation.primitive.get_bind_params(params))
+        # Where nothing was written, the most is less than the least.
+        return lax.select(lax.gt(most, least), marks(written), written)
 
     return model
-
-
-def _bound(equation: Equation, *operands: Any) -> Any:
-    return equation.primitive.bind(*operands, **equation.primitive.get_bind_params(equation.params))
-
-
-def _agreed(one: Any, other: Any) -> Any:
-    """The one where both are the same, and a mark elsewhere."""
-    is_same = lax.eq(one, other)
-    if jnp.issubdtype(one.dtype, jnp.floating):
-        is_same = lax.bitwise_or(is_same, lax.bitwise_and(lax.ne(one, one), lax.ne(other, other)))
-    return lax.select(is_same, one, marks(one))
 
 
 def _quotient(equation: Equation) -> Model | None:

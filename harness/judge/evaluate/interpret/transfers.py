@@ -3,7 +3,9 @@
 JAX's TPU interpret mode (0.10.2, 0.12.0) draws for each transfer a component of the vector clocks, of as many as there
 are cores by default: on one core all transfers share one, so that two of them seem to follow each other, and no race
 between a transfer and what nothing made wait for it is found. Here a transfer gets a component that no other under way
-has. And of the transfers that a wait may end, JAX ends the last one first, always.
+has. Of the transfers that a wait may end, JAX ends the last one first, always, and takes the wait for one of these. But
+a wait counts bytes, whichever transfer they are of: here nothing is known to have arrived until all that was started on
+the semaphore has been waited for.
 """
 
 import contextlib
@@ -56,7 +58,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     if not _is_known(memory, semaphore, dma):
         raise NotImplementedError("this JAX's TPU interpret mode is not known to the judge, so races are not found")
     look_up, draw = memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id
-    begin, read, write = semaphore.__init__, dma.execute_read, dma.execute_write
+    begin, wait, read, write = semaphore.__init__, semaphore.wait, dma.execute_read, dma.execute_write
     waits, drawn = Waits(), random.Random(order)
     starting, turn = threading.local(), threading.Lock()
 
@@ -92,6 +94,22 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         begin(self, *arguments, **named)
         self.tasks = [Tasks(one) for one in self.tasks]
 
+    def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
+        core = int(global_core_id)
+        tasks = self.tasks[core]
+        while has_tasks and self.count_by_core[core] < value and tasks:
+            tasks.pop()()
+        arrived = self.clocks[core]
+        is_all = self.count_by_core[core] <= value and all(map(_has_ended, tasks))
+        if not has_tasks or is_all or arrived is None:
+            wait(self, value, global_core_id, has_tasks=has_tasks, **options)
+            return
+        self.clocks[core] = _beginning(arrived)
+        try:
+            wait(self, value, global_core_id, has_tasks=has_tasks, **options)
+        finally:
+            self.clocks[core] = arrived
+
     def read_apart(self: Any) -> None:
         if _overlaps(self):
             raise RuntimeError(f"{OVERLAP}: a copy within one buffer reads memory that it writes")
@@ -105,12 +123,14 @@ def transfers_end(order: Order) -> Iterator[Waits]:
                 waits.unfinished -= 1
 
     memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = looked_up, component
-    semaphore.__init__, dma.execute_read, dma.execute_write = begun, read_apart, written
+    semaphore.__init__, semaphore.wait = begun, waited
+    dma.execute_read, dma.execute_write = read_apart, written
     try:
         yield waits
     finally:
         memory.get_semaphores_and_increment_clock, memory.get_random_virtual_device_id = look_up, draw
-        semaphore.__init__, dma.execute_read, dma.execute_write = begin, read, write
+        semaphore.__init__, semaphore.wait = begin, wait
+        dma.execute_read, dma.execute_write = read, write
 
 
 def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
@@ -126,7 +146,27 @@ def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
         and list(inspect.signature(function).parameters) == parameters
         for owner, name, parameters in functions
     )
-    return are_known and inspect.isfunction(getattr(semaphore, "wait", None))
+    wait = getattr(semaphore, "wait", None)
+    return are_known and inspect.isfunction(wait) and "has_tasks" in _options_of(wait)
+
+
+def _options_of(wait: Any) -> set[str]:
+    """The parameters of a function, or the options that it hands on."""
+    parameters = inspect.signature(wait).parameters
+    handed_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return {*parameters, "has_tasks"} if handed_on else {*parameters}
+
+
+def _has_ended(task: Any) -> bool:
+    """Whether what a wait would do was done before."""
+    return bool(task.__self__.state == interpret_pallas_call.DmaState.COMPLETED)
+
+
+def _beginning(clock: Any) -> Any:
+    """A clock of the same kind at which nothing has happened."""
+    new = clock.copy()
+    getattr(new, "clock", new)[:] = 0
+    return new
 
 
 def _overlaps(dma: Any) -> bool:

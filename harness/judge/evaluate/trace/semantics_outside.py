@@ -47,7 +47,8 @@ OUTSIDE = (
         "same",
         "exact",
         "exact",
-        "of equal elements XLA names the first one, on every platform",
+        "of equal elements XLA names the first one, on every platform; which of two zeros of different sign a maximum "
+        "is, nobody says",
     ),
     entry(
         "div rem",
@@ -89,7 +90,7 @@ OUTSIDE = (
         "modelled",
         "the last of equal indices",
         "any of equal indices",
-        "where two updates of one element differ, the element is a mark; promises about indices are refused",
+        "where two updates of one element differ in a bit, the element is a mark; promises about indices are refused",
     ),
     entry(
         "sort",

@@ -336,7 +336,13 @@ GUARDS = (
         _EXECUTED,
     ),
     _guard("transfers waited for", "never_waited", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE),
-    _guard("whole transfers waited for", "waits_by_halves", "judge/verdict/schedule_checks.py", _UNEXECUTED),
+    _guard(
+        "whole transfers waited for",
+        "waits_by_halves",
+        "judge/verdict/schedule_checks.py",
+        _UNEXECUTED,
+        "clocks of transfers",
+    ),
     _guard("semaphores at zero", "semaphore_left", "judge/verdict/schedule_checks.py", _UNEXECUTED),
     _guard(
         "the compiler's checks", "halts_at_full_length", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE

@@ -49,13 +49,17 @@ def _sort(equation: Equation) -> Model | None:
         found = equation.primitive.bind(*operands, **equation.primitive.get_bind_params({**params, "is_stable": True}))
         rows = [jnp.moveaxis(one, axis, -1).reshape(-1, one.shape[axis]) for one in found]
         is_first = functools.reduce(lax.bitwise_or, map(_differs_from_the_one_before, rows[:count]))
-        run = jnp.cumsum(is_first, axis=1)
+        places = jnp.broadcast_to(jnp.arange(is_first.shape[1]), is_first.shape)
+        first = lax.cummax(jnp.where(is_first, places, 0), axis=1)
+        is_last = lax.bitwise_or(jnp.roll(is_first, -1, axis=1), lax.eq(places, is_first.shape[1] - 1))
+        last = lax.cummin(jnp.where(is_last, places, is_first.shape[1]), axis=1, reverse=True)
         marked = []
         for one, row in zip(found, rows, strict=True):
             bits = _bits(row)
-            most, least = (_of_each_run(reduce, bits, run) for reduce in (jax.ops.segment_max, jax.ops.segment_min))
+            changes = jnp.cumsum(lax.ne(bits, jnp.roll(bits, 1, axis=1)), axis=1)
+            within = jnp.take_along_axis(changes, last, axis=1) - jnp.take_along_axis(changes, first, axis=1)
             moved = jnp.moveaxis(one, axis, -1)
-            differs = jnp.moveaxis(lax.ne(most, least).reshape(moved.shape), -1, axis)
+            differs = jnp.moveaxis(lax.gt(within, 0).reshape(moved.shape), -1, axis)
             marked.append(lax.select(differs, marks(one), one))
         return marked
 
@@ -71,12 +75,6 @@ def _differs_from_the_one_before(key: Any) -> Any:
     return lax.bitwise_or(lax.bitwise_not(is_same), jnp.arange(key.shape[1])[None, :] == 0)
 
 
-def _of_each_run(reduce: Any, bits: Any, run: Any) -> Any:
-    """For each element what `reduce` makes of its run, row by row."""
-    length = bits.shape[1]
-    return jax.vmap(lambda row, runs: reduce(row, runs, num_segments=length + 1)[runs])(bits, run)
-
-
 def _bits(array: Any) -> Any:
     """The bits of each element as a signed integer."""
     if array.dtype == jnp.bool_:
@@ -84,6 +82,13 @@ def _bits(array: Any) -> Any:
     if jnp.issubdtype(array.dtype, jnp.floating):
         array = lax.bitcast_convert_type(array, jnp.dtype(f"int{8 * array.dtype.itemsize}"))
     return array if array.dtype.itemsize >= 4 else array.astype(jnp.int32)
+
+
+def _from_bits(bits: Any, dtype: Any) -> Any:
+    """What `_bits` was given."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return bits.astype(dtype)
+    return lax.bitcast_convert_type(bits.astype(jnp.dtype(f"int{8 * dtype.itemsize}")), dtype)
 
 
 def _scatter(equation: Equation) -> Model | None:
@@ -94,17 +99,17 @@ def _scatter(equation: Equation) -> Model | None:
 
     def model(operand: Any, indices: Any, updates: Any) -> Any:
         bits = _bits(updates)
-        held = jnp.iinfo(bits.dtype)
-        most, least = (
-            scatter(
-                jnp.full(operand.shape, beyond, bits.dtype), indices, bits, params["dimension_numbers"],
-                mode=params["mode"],
-            )
-            for scatter, beyond in ((lax.scatter_max, held.min), (lax.scatter_min, held.max))
-        )  # fmt: skip
-        written = equation.primitive.bind(operand, indices, updates, **equation.primitive.get_bind_params(params))
-        # Where nothing was written, the most is less than the least.
-        return lax.select(lax.gt(most, least), marks(written), written)
+        beyond = jnp.full(operand.shape, jnp.iinfo(bits.dtype).min, bits.dtype)
+
+        def most(bits: Any) -> Any:
+            return lax.scatter_max(beyond, indices, bits, params["dimension_numbers"], mode=params["mode"])
+
+        # One scatter for both: XLA on a CPU (jaxlib 0.10.2) ends the process where it fuses several of rows.
+        largest, smallest = jax.vmap(most)(jnp.stack((bits, lax.bitwise_not(bits))))
+        smallest = lax.bitwise_not(smallest)
+        # Where nothing was written, the largest is less than the smallest.
+        written = lax.select(lax.ge(largest, smallest), _from_bits(largest, operand.dtype), operand)
+        return lax.select(lax.gt(largest, smallest), marks(written), written)
 
     return model
 

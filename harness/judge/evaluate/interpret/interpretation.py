@@ -41,9 +41,11 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads what JAX loads when it lowers for a GPU, which sets environment variables; kernel.py is not to blame."""
+    """Loads what JAX loads when it lowers: it sets environment variables, and rules; kernel.py is not to blame."""
+    importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
+        importlib.import_module("jax._src.pallas.triton.pallas_call_registration")
 
 
 def aiming_at(chip: Chip) -> AbstractContextManager[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax._src import dispatch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -125,7 +126,9 @@ def many_at_a_time(x: Any, o: Any, buffer: Any, fetched: Any, stored: Any) -> No
 class Run:
     """One run of a kernel in TPU interpret mode."""
 
-    def __init__(self, kernel: Kernel, order: transfers.Order | None, under_way: int = 62) -> None:
+    def __init__(
+        self, kernel: Kernel, order: transfers.Order | None, under_way: int = 62, *, is_twice: bool = False
+    ) -> None:
         x = np.random.default_rng(0).standard_normal((BLOCKS * ROWS, COLUMNS), dtype=np.float32)
         call = pl.pallas_call(
             kernel,
@@ -138,7 +141,8 @@ class Run:
             ],
         )
         parameters = interpretation.checking_parameters(chip("v5e"), 1, under_way)
-        program = jax.jit(interpretation.runnable(jax.make_jaxpr(call)(x), parameters, chip("v5e")))
+        traced = jax.make_jaxpr(lambda x: call(call(x)) if is_twice else call(x))(x)
+        program = jax.jit(interpretation.runnable(traced, parameters, chip("v5e")))
         printed, self.error = io.StringIO(), ""
         ended = transfers.transfers_end(order) if order is not None else contextlib.nullcontext(transfers.Waits())
         failure: BaseException | None = None
@@ -187,6 +191,13 @@ def test_no_two_transfers_under_way_share_a_component() -> None:
     """With a component less than there are transfers the run ends; with as many it does not (see above)."""
     run = Run(many_at_a_time, "last", 63)
     assert f"{transfers.TOO_MANY}: more than 63 under way" in run.error
+
+
+def test_after_too_many_the_same_program_runs_with_larger_clocks() -> None:
+    assert transfers.TOO_MANY in Run(many_at_a_time, "last", 62, is_twice=True).error
+    assert not dispatch.runtime_tokens.current_tokens, "the next run would raise what this one did"
+    run = Run(many_at_a_time, "last", 4096, is_twice=True)
+    assert (run.error, run.race, run.is_right) == ("", None, True)
 
 
 def test_jax_itself_finds_no_such_race() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax._src import dispatch
 from jax._src.pallas import hlo_interpreter, primitives
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
@@ -85,8 +86,9 @@ def race_of(error: BaseException | None, printed: str) -> str | None:
 
 
 def reset() -> None:
-    """Forgets the state of the last interpreted run; needed after one that raised."""
+    """Forgets the state of the last interpreted run; needed after one that raised, or the next one raises the same."""
     pltpu.reset_tpu_interpret_mode_state()
+    dispatch.runtime_tokens.clear()
 
 
 @contextlib.contextmanager

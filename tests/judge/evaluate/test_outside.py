@@ -157,3 +157,10 @@ def test_a_changed_rule_is_found(place: str) -> None:
         else:
             target[key] = kept
     integrity.require_untouched(before)
+
+
+def test_a_class_is_of_jax_only_as_the_object_that_jax_has() -> None:
+    own = type("Primitive", (core.Primitive,), {"__module__": "jax._src.core"})
+    assert semantics._is_of_jax(type(lax.neg_p))
+    assert not semantics._is_of_jax(own)
+    assert not semantics._is_of_jax(type("Mine", (), {}))

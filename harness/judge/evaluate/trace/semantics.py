@@ -1,6 +1,7 @@
 """Which operations a kernel may use: each is looked up in the table, and refused by name where nothing checks it."""
 
 import math
+import sys
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,6 +40,8 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
                 "on a chip, and not on a CPU; leave them out",
             )  # fmt: skip
         _refuse_listed(equation, OUTSIDE_ENTRIES)
+        if equation.primitive.name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
+            raise _refused(equation, "call_hi_primitive of a class that is not JAX's: write it with operations of JAX")
     for call in pallas_calls(jaxpr):
         if is_triton(call):
             continue
@@ -47,6 +50,12 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
         for body in (call.params["jaxpr"], *maps):
             for equation in equations(body):
                 _refuse(equation)
+
+
+def _is_of_jax(owner: type) -> bool:
+    """Whether it is the very class that a module of JAX has under its name."""
+    module = sys.modules.get(owner.__module__)
+    return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 
 
 def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:

@@ -107,6 +107,13 @@ OUTSIDE = (
         "all other sections of this page",
     ),
     entry(
+        "call_hi_primitive",
+        "guarded",
+        "calls",
+        "calls",
+        "only of JAX's own classes (jnp.searchsorted in jax 0.12)",
+    ),
+    entry(
         "cond while scan",
         "same",
         "the same",

@@ -1,7 +1,8 @@
 """JAX's TPU interpret mode with less bookkeeping: what it computes, what it finds and what it says are its own.
 
 Two things took ten times as long as all else at 1,024 grid steps. To look for races, JAX compares every access of a
-buffer with all that went before; nearly all of them are ordered, which their largest clock shows at once, and here JAX
+buffer with all that went before; nearly all of them are ordered, which the largest clock of many shows at once, or are of
+other memory, and here JAX
 is shown the others alone. And it makes arrays of its own of whatever a callback is given, which all of its callbacks
 turn into numbers or numpy arrays again.
 """
@@ -16,46 +17,60 @@ from typing import Any
 
 import numpy as np
 from jax._src import callback
-from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state
 from numpy.typing import NDArray
 
 Clock = NDArray[np.int32]
+
+
+# Accesses whose latest clock is kept: what is before that is passed over together.
+_BLOCK = 256
+
+
+@dataclass(slots=True)
+class _Block:
+    """Some accesses that follow each other: what JAX notes of each, and the latest of their clocks by component."""
+
+    entries: list[Any] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
+    latest: Clock | None = None
+    # The clocks in rows, as many as were needed together so far.
+    rows: Clock | None = None
+
+    def matrix(self) -> Clock:
+        if self.rows is None or len(self.rows) < len(self.clocks):
+            self.rows = np.stack(self.clocks)
+        return self.rows
 
 
 @dataclass(slots=True)
 class Accesses:
     """The reads, or the writes, of one buffer: what JAX notes of each, and its vector clock."""
 
-    entries: list[Any] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
-    _latest: Clock | None = None
-    # As many of `clocks` as were needed together so far, in rows.
-    _matrix: Clock | None = None
+    blocks: list[_Block] = field(default_factory=list)
 
     def add(self, entry: Any, clock: Clock) -> None:
         """Notes one access."""
-        self.entries.append(entry)
-        self.clocks.append(clock)
-        self._latest = clock.copy() if self._latest is None else np.maximum(self._latest, clock)
+        if not self.blocks or len(self.blocks[-1].entries) == _BLOCK:
+            self.blocks.append(_Block())
+        block = self.blocks[-1]
+        block.entries.append(entry)
+        block.clocks.append(clock)
+        block.latest = clock.copy() if block.latest is None else np.maximum(block.latest, clock)
 
     def unordered(self, clock: Clock) -> list[Any]:
         """What is noted of those that neither happened before `clock` nor after it, in their order."""
-        # Later than the latest of each component is later than every one of them.
-        if self._latest is None or _is_before(self._latest, clock):
-            return []
-        rows = self._rows()
-        not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
-        # Either way there has to be a component that differs: equal clocks are those of two that nothing orders.
-        is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
-        return [self.entries[place] for place in np.flatnonzero(~is_ordered)]
-
-    def _rows(self) -> Clock:
-        have = 0 if self._matrix is None else len(self._matrix)
-        if have < len(self.clocks):
-            new = np.stack(self.clocks[have:])
-            self._matrix = new if self._matrix is None else np.concatenate((self._matrix, new))
-        assert self._matrix is not None
-        return self._matrix
+        found: list[Any] = []
+        for block in self.blocks:
+            # Later than the latest of each component is later than every one of them.
+            if block.latest is None or _is_before(block.latest, clock):
+                continue
+            rows = block.matrix()
+            not_later, not_earlier = (rows <= clock).all(axis=1), (rows >= clock).all(axis=1)
+            # Either way there has to be a component that differs: equal clocks are those of two that nothing orders.
+            is_ordered = (not_later | not_earlier) & (rows != clock).any(axis=1)
+            found += [block.entries[place] for place in np.flatnonzero(~is_ordered)]
+        return found
 
 
 def _is_before(one: Clock, other: Clock) -> bool:
@@ -95,7 +110,7 @@ def is_known(state: Any) -> bool:
     """Whether JAX's class has what is used of it here."""
     checks = [getattr(state, name, None) for name in ("check_read", "check_write")]
     return inspect.isclass(state) and all(
-        inspect.isfunction(check) and {"clock", "buffer_key"} <= set(inspect.signature(check).parameters)
+        inspect.isfunction(check) and {"clock", "buffer_key", "rnge"} <= set(inspect.signature(check).parameters)
         for check in checks
     )
 
@@ -114,9 +129,9 @@ def quick(state: Any) -> Any:
             self._writes: dict[Any, Accesses] = defaultdict(Accesses)
 
         def check_read(self, *arguments: Any, **named: Any) -> None:
-            clock, key = _clock_and_key(places["check_read"], arguments, named)
+            clock, key, where = _what_is_checked(places["check_read"], arguments, named)
             with self._turn:
-                self.writes[key] = self._writes[key].unordered(clock)
+                self.writes[key] = _overlapping(self._writes[key].unordered(clock), where)
                 self.reads[key] = []
                 try:
                     super().check_read(*arguments, **named)
@@ -124,10 +139,10 @@ def quick(state: Any) -> Any:
                     self._reads[key].add(self.reads[key].pop(), clock)
 
         def check_write(self, *arguments: Any, **named: Any) -> None:
-            clock, key = _clock_and_key(places["check_write"], arguments, named)
+            clock, key, where = _what_is_checked(places["check_write"], arguments, named)
             with self._turn:
-                self.writes[key] = self._writes[key].unordered(clock)
-                self.reads[key] = self._reads[key].unordered(clock)
+                self.writes[key] = _overlapping(self._writes[key].unordered(clock), where)
+                self.reads[key] = _overlapping(self._reads[key].unordered(clock), where)
                 try:
                     super().check_write(*arguments, **named)
                 finally:
@@ -141,7 +156,16 @@ def _places(check: Any) -> dict[str, int]:
     return {name: place for place, name in enumerate(list(inspect.signature(check).parameters)[1:])}
 
 
-def _clock_and_key(places: dict[str, int], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Clock, Any]:
-    clock, key = (named[name] if name in named else arguments[places[name]] for name in ("clock", "buffer_key"))
+def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
+    """Those of memory within these ranges; the range of an access is noted last but one."""
+    return [one for one in accesses if race_detection_state._ranges_overlap(where, one[-2])]
+
+
+def _what_is_checked(
+    places: dict[str, int], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Clock, Any, Any]:
+    """The clock, the buffer and the ranges of an access."""
+    names = ("clock", "buffer_key", "rnge")
+    clock, key, where = (named[name] if name in named else arguments[places[name]] for name in names)
     # jax 0.12 has a class of clocks, jax 0.10 the arrays themselves.
-    return getattr(clock, "clock", clock), key
+    return getattr(clock, "clock", clock), key, where

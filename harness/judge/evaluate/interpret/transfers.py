@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call, race_detection_state, shared_memory
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 
@@ -23,7 +24,7 @@ OVERLAP = "OVERLAPPING COPY"
 TOO_MANY = "TOO MANY TRANSFERS"
 # Transfers that may be under way at a time: the first is enough for nearly every kernel, and clocks of the second cost
 # 16 KiB for each access of memory.
-MOST_UNDER_WAY = (62, 4096)
+MOST_UNDER_WAY = (62, 510, 4096)
 # By so much a transfer advances its component: before and after its read, before and after its write.
 _ADVANCE = 4
 
@@ -71,13 +72,14 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     def component(self: Any) -> int:
         clock = getattr(starting.clock, "clock", starting.clock)
         with turn:
-            ends: dict[int, int] = self.__dict__.setdefault("_ends_of_transfers", {})
-            for place in range(self.num_cores, self.vector_clock_size):
-                # Who starts this transfer knows that the last one of that component has ended: it waited for it.
-                if clock[place] == ends.get(place, 0):
-                    ends[place] = int(clock[place]) + _ADVANCE
-                    waits.unfinished += 1
-                    return place
+            ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
+            # Who starts this transfer knows that the last one of such a component has ended: it waited for it.
+            free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
+            if len(free):
+                place = self.num_cores + int(free[0])
+                ends[place] = clock[place] + _ADVANCE
+                waits.unfinished += 1
+                return place
         raise TooManyTransfersError(f"{TOO_MANY}: more than {self.vector_clock_size - self.num_cores:,} under way")
 
     class Tasks(list[Any]):

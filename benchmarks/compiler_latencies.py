@@ -61,12 +61,12 @@ def compile_kernels(chip_name: str) -> None:
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas as pl
-    from jax.experimental import topologies
     from jax.experimental.pallas import tpu as pltpu
     from jax.sharding import SingleDeviceSharding
 
-    topology = chip(chip_name).topology
-    sharding = SingleDeviceSharding(topologies.get_topology_desc(topology_name=topology, platform="tpu").devices[0])
+    from harness.judge.evaluate.compile.topology import described_device
+
+    sharding = SingleDeviceSharding(described_device(chip(chip_name)))
     bfloat16, float32 = jnp.bfloat16, jnp.float32
 
     def compiled(name: str, body: Any, shapes: list[tuple[int, int]], dtype: Any, out: Any) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, SingleDeviceSharding
 from known_cases import Program
 
 from harness.hardware import chip
+from harness.judge.evaluate.compile.topology import described_device
 
 
 def program(origin: str, name: str) -> Program:
@@ -27,7 +27,7 @@ def program(origin: str, name: str) -> Program:
 def main(origin: str, case_name: str, chip_name: str, directory: str) -> None:
     """Compiles; the environment says where dumps go. What operands hold that a schedule reads is left there too."""
     target = chip(chip_name)
-    device = topologies.get_topology_desc(topology_name=target.topology, platform="tpu").devices[0]
+    device = described_device(target)
     # What an operation asks about the chip while it is traced.
     kind = AbstractDevice(device_kind=device.device_kind, num_cores=target.cores, platform="tpu")
 

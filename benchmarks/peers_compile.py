@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from fidelity_compile import write_for_older_compilers
-from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 
 from harness.dumps.hlo import kernel_bodies
 from harness.hardware import chip
+from harness.judge.evaluate.compile.topology import described_device
 
 HEAD_DIM = 128
 # The exit code of a child whose contender or compiler refused the configuration; its words are in REFUSED.
@@ -130,7 +130,7 @@ CONTENDERS = {"flash": flash, "splash": splash, "tokamax": tokamax, "ours": ours
 
 def compile_contender(chip_name: str, contender: str, options: Options) -> list[dict[str, object]]:
     """Compiles ahead of time, operands in their default layouts; name and VMEM bytes of each Pallas kernel in it."""
-    device = topologies.get_topology_desc(topology_name=chip(chip_name).topology, platform="tpu").devices[0]
+    device = described_device(chip(chip_name))
 
     def operand(heads: str) -> jax.ShapeDtypeStruct:
         shape = (int(options[heads]), int(options["sequence"]), HEAD_DIM)

@@ -32,7 +32,6 @@ import jax.numpy as jnp
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
 from jax import lax
-from jax.experimental import topologies
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
@@ -46,6 +45,7 @@ from harness import contest as contests
 from harness import units
 from harness.advice.dump_directory import read
 from harness.errors import RatchetError
+from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.simulate.module import run_module
 from harness.operators import Suite
 from harness.operators.timing import timing_inputs
@@ -248,7 +248,7 @@ class Trial:
 def compile_trial(trial: Trial) -> None:
     """Compiles for the contest's chip; the environment says where the schedules go."""
     contest = contests.load(ROOT / trial.folder, None)
-    device = topologies.get_topology_desc(topology_name=contest.chip.topology, platform="tpu").devices[0]
+    device = described_device(contest.chip)
     given = trial.peer.operands(contest.problem).statement().inputs
     shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from harness.advice.dump_directory import read
 from harness.candidate import Candidate
 from harness.hardware import chip as chip_named
+from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.simulate.module import run_module
 
 # What takes longer has no time.
@@ -39,7 +39,7 @@ def main(chip_name: str) -> None:
     job = json.load(sys.stdin)
     chip = chip_named(chip_name)
     dumps = Path(os.environ["LIBTPU_INIT_ARGS"].partition("--xla_jf_dump_to=")[2].partition(" ")[0])
-    device = topologies.get_topology_desc(topology_name=chip.topology, platform="tpu").devices[0]
+    device = described_device(chip)
     place = SingleDeviceSharding(device)
     inputs = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for _, shape, dtype in job["inputs"]]
     tables = {name: np.asarray(values, dtype) for name, dtype, values in job["tables"]}

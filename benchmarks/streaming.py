@@ -33,8 +33,9 @@ def compile_one(name: str, chip_name: str) -> None:
     """Compiles the program for the chip; the environment says where the dumps go."""
     import jax
     import jax.numpy as jnp
-    from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
+
+    from harness.judge.evaluate.compile.topology import described_device
 
     def rmsnorm(x: jax.Array) -> jax.Array:
         wide = x.astype(jnp.float32)
@@ -45,7 +46,7 @@ def compile_one(name: str, chip_name: str) -> None:
         "reduction": lambda x: jnp.sum(x, axis=1, dtype=jnp.float32),
         "rmsnorm": rmsnorm,
     }
-    device = topologies.get_topology_desc(topology_name=chip(chip_name).topology, platform="tpu").devices[0]
+    device = described_device(chip(chip_name))
     operand = jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.bfloat16, sharding=SingleDeviceSharding(device))
     jax.jit(programs[name]).lower(operand).compile()
 

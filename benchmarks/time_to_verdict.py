@@ -43,12 +43,12 @@ _LIBTPU_ALONE = """
 import pickle, sys, time
 from pathlib import Path
 import jax
-from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
+from harness.hardware import chip
+from harness.judge.evaluate.compile.topology import described_device
 from harness.sandbox import arrays
-artifact, problem, topology = sys.argv[1:]
-devices = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices
-sharding = SingleDeviceSharding(devices[0])
+artifact, problem, chip_name = sys.argv[1:]
+sharding = SingleDeviceSharding(described_device(chip(chip_name)))
 inputs = pickle.loads(Path(problem).read_bytes()).inputs
 shapes = [jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in inputs]
 exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
@@ -159,7 +159,7 @@ def libtpu_alone(contest: contests.Contest, work: str) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         statement = Path(folder) / "statement.pickle"
         statement.write_bytes(pickle.dumps(contest.problem.statement()))
-        arguments = [sys.executable, "-P", "-c", _LIBTPU_ALONE, str(artifact), str(statement), contest.chip.topology]
+        arguments = [sys.executable, "-P", "-c", _LIBTPU_ALONE, str(artifact), str(statement), contest.chip.name]
         done = subprocess.run(arguments, env=given, cwd=folder, capture_output=True, text=True, check=False)
     return float(done.stdout) if done.returncode == 0 else None
 

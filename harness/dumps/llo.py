@@ -33,7 +33,8 @@ class Op(NamedTuple):
     compiler says which line it comes from, else "". `note` is what only
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
     memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
-    `shalt.err` is about (`BoundsCheck 3`), where a transfer goes (`hbm-to-vmem`), else "".
+    `shalt.err` is about (`BoundsCheck 3`), where a transfer goes (`hbm-to-vmem`), a `vwait` for the other core
+    (`barrier-megacore`), else "".
     """
 
     destination: str
@@ -188,13 +189,18 @@ _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # Where a transfer whose name does not tell moves data from and to.
 _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+) \*/")
+# A wait for the other core of the chip, which signals this one at the same place.
+_MEETING = re.compile(r"/\* (barrier-megacore)-wait \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
-_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION}
+_NOTES = {
+    "inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION,
+    "vwait": _MEETING,
+}  # fmt: skip
 # The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
-# at most, behind it. Groups are the fields of Op; what has another form is read by `_op`. The slash is that of a
-# transpose, whose operands begin with `[1/8]`.
+# at most, behind it, that is no note. Groups are the fields of Op; what has another form is read by `_op`. The slash is
+# that of a transpose, whose operands begin with `[1/8]`.
 _PLAIN = re.compile(
-    r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
+    r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v(?!wait)[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
     r"([^/(){};]*+(?:/\d[^/(){};]*+)?)"
     r'(?:/\* (?:loc\("([\w.+\-]*:\d+)[^*;]*+|[^*;(]*+)\*/)?()[\s}]*+(?=;;|\Z)'
 )

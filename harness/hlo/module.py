@@ -135,7 +135,7 @@ class Module:
 
     `devices` is how many it is split over (num_partitions times replica_count), `mesh` how they are laid out, where
     that is known. `in_place` are the parameters whose memory the caller hands over for results, by the results' places
-    among several. `not_understood` are sentences on what could not be read, each with its line.
+    (0 where there is one). `not_understood` are sentences on what could not be read, each with its line.
     """
 
     name: str

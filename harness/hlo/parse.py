@@ -14,7 +14,8 @@ from harness.hlo.tokens import DEVICES, Misunderstood, Tokens
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r"(\d{1,18}) (.*)")
 # `{1}: (0, {}, may-alias)`: result 1 lies in the memory of parameter 0.
-_ALIAS = re.compile(r"\{(\d{1,9})\}: \((\d{1,9}), \{\}")
+# The place of a result among several; empty where there is one result and no tuple.
+_ALIAS = re.compile(r"\{(\d{0,9})\}: \((\d{1,9}), \{\}")
 # So many places that are not understood are told one by one.
 _MOST_SENTENCES = 200
 _FIELD = re.compile(r"(\w+)=(\d{1,18})")
@@ -140,7 +141,7 @@ class _Reader:
                 DEVICES.check(self._devices, "the module")
             elif key == "input_output_alias":
                 found = _ALIAS.findall(tokens.group())
-                self._in_place = tuple((int(result), int(parameter)) for result, parameter in found)
+                self._in_place = tuple((int(result or 0), int(parameter)) for result, parameter in found)
             else:
                 _value(tokens)
 

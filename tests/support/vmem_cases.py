@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import SingleDeviceSharding
 
 from harness.hardware import chip
+from harness.judge.evaluate.compile.topology import described_device
 
 MIB = 1 << 20
 LIMIT = 2 * MIB
@@ -105,7 +105,7 @@ def default_rows(scoped_vmem_bytes: int) -> int:
 
 def _main(name: str) -> None:
     on = chip(name)
-    device = topologies.get_topology_desc(topology_name=on.topology, platform="tpu").devices[0]
+    device = described_device(on)
 
     def said(program: Call, shape: jax.ShapeDtypeStruct) -> str:
         given = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))

@@ -145,11 +145,11 @@ class ArtifactCheckRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """Compile `artifact` for the topology, write the HLO text to `hlo_texts` and the kernels' Mosaic."""
+    """Compile `artifact` for the chip, write the HLO text to `hlo_texts` and the kernels' Mosaic."""
 
     artifact: str
     problem: str
-    topology: str
+    chip: Chip
     hlo_texts: tuple[str, ...]
     mosaic_directory: str
 

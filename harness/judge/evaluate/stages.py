@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.draws import (
     mode_of,
@@ -106,7 +107,7 @@ def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
         return state.failing(answer.rank, failure), ()
     state = replace(state, trace=reply, program_keys=plan.program_keys())
     state = state.adding(trace=reply.trace, claims=reply.claims).warning(*reply.warnings)
-    products = (Product("chip program", plan.chip.topology),) if plan.chip.topology is not None else ()
+    products = (Product("chip program", plan.chip),) if plan.chip.topology is not None else ()
     return state, (*products, Product("trace", reply)) if plan.request.checked else products
 
 
@@ -119,14 +120,14 @@ def _shaped(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     return replace(state, shapes=reply).warning(*reply.warnings), (Product("shapes", reply),)
 
 
-def _compile(plan: Plan, state: State, topology: str) -> Iterator[CompileRequest | KnownAnswer]:
+def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | KnownAnswer]:
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.request.checked:
         # Several may be screened at a time, and the last one judged is what a person looks for there.
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
-        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
+        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), chip=chip,
         hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
     )  # fmt: skip
     exceeds_vmem = _trace_of(state).exceeds_vmem

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
+from harness.hlo.module import Computation
+from harness.hlo.shapes import Array
 from harness.judge.simulate.compiled import Program
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.program import compile_program
-from harness.judge.simulate.structure import prefetched_words
+from harness.judge.simulate.structure import prefetched_words, result_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,8 @@ class CompiledModule:
     `top` is the name of the program that calls the others, None where a single op is run. `parameters` are the names
     of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
     results' places among several. `unfit` is why the module cannot be executed at all, else "". `prefetched` are the
-    words of scalar memory that say whether an operand has been fetched already, of operands that have not.
+    words of scalar memory that say whether an operand has been fetched already, of operands that have not,
+    `result_words` those that hold the address of the only result.
     """
 
     programs: dict[str, Program]
@@ -26,6 +29,7 @@ class CompiledModule:
     parameters: tuple[str, ...] = ()
     in_place: dict[int, int] = field(default_factory=dict)
     prefetched: frozenset[str] = frozenset()
+    result_words: frozenset[str] = frozenset()
 
 
 def compile_module(
@@ -46,7 +50,13 @@ def compile_module(
         parameters=tuple(parameter.name for parameter in entry.parameters.values()) if entry is not None else (),
         in_place=dict(dump.module.in_place),
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
+        result_words=result_words(dump.top) if _has_one_result(entry) else frozenset(),
     )
+
+
+def _has_one_result(entry: Computation | None) -> bool:
+    """Whether what the entry computation returns is no tuple."""
+    return entry is not None and entry.root is not None and isinstance(entry.root.shape, Array)
 
 
 def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:

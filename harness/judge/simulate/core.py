@@ -181,6 +181,11 @@ class _Core:
         account = Account(module.schedules[name])
         if self.trace is not None:
             self.trace.enter(module.schedules[name], program.stretches, account, clock)
+        results_at = {
+            result: program.operands[parameter][1]
+            for result, parameter in module.in_place.items()
+            if runtime and parameter in program.operands
+        }
         memory = Memory(
             self.channel,
             program.names,
@@ -192,12 +197,11 @@ class _Core:
             trace=self.trace,
             runtime=runtime,
             alone=program.for_first_core,
-            prefetched=module.prefetched if runtime else frozenset(),
-            results_at={
-                result: program.operands[parameter][1]
-                for result, parameter in module.in_place.items()
-                if runtime and parameter in program.operands
+            runtime_words={
+                **dict.fromkeys(module.prefetched, 0),
+                **(dict.fromkeys(module.result_words, results_at[0]) if 0 in results_at else {}),
             },
+            results_at=results_at,
         )
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:

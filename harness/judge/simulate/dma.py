@@ -33,10 +33,9 @@ class Memory:
     `operands` are where it finds what it is handed, `account` is where its waits
     are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
-    whose scalar memory the runtime has written before it starts; `prefetched` are those words of
-    it that say whether an operand is there already (see structure.py). `alone` is true where no other core runs this
-    op. `results_at` says of results that are to lie in a parameter's memory where that is: the program asks whether it
-    has to copy.
+    whose scalar memory the runtime has written before it starts: 1, or what `runtime_words` says of a
+    word by its name. `alone` is true where no other core runs this op. `results_at` says of results that are
+    to lie in a parameter's memory where that is: the program asks whether it has to copy.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Memory:
         trace: SpanRecorder | None = None,
         runtime: bool = False,
         alone: bool = False,
-        prefetched: frozenset[str] = frozenset(),
+        runtime_words: Mapping[str, int] | None = None,
         results_at: Mapping[int, int] | None = None,
     ) -> None:
         self.channel = channel
@@ -68,7 +67,7 @@ class Memory:
         self.operands = operands
         self.runtime = runtime
         self.alone = alone
-        self.prefetched = prefetched
+        self.runtime_words = runtime_words or {}
         self.results_at = results_at or {}
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
@@ -99,9 +98,8 @@ class Memory:
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
-                # The word the top-level program compares with 1 asks it to run. Nothing has been fetched for it: what
-                # it reads counts as its own. No other word decides anything.
-                return 0 if name.removesuffix(" + 0") in self.prefetched else 1
+                # The word the top-level program compares with 1 asks it to run. No other word decides anything.
+                return self.runtime_words.get(name.removesuffix(" + 0"), 1)
             # An operand's words were the caller's to write, and a store to an unknown place may have written any.
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)

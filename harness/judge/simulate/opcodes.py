@@ -13,7 +13,7 @@ _VECTOR_WORDS = """
     vnor vnot vor vpack vperm vpop vpow vpow2 vprng vpush vrcp vrng vround vrot vrsqrt vsel vset vsetiar vsetrngseed
     vshll vshrl vshra vsin vcos vsqrt vst vstmsk vstv vsub vtanh vtrunc vunpack vweird vxor vxpose
     vmatmul vmatpush vmatpush1 vmatpush2 vmatpush3 vmatprep vtrace vsettm vsfence vsyncpa vsyncadd vsyncset vsyncmov
-    vllmr vphi vsigshft vc vcosq vsinq vmac
+    vllmr vphi vsigshft vc vcosq vsinq vmac vmaxabs vmovacc vclamps vsmask
     vwait vdelay verf vfma vmpackc vnez vmmov vbitcast vselect vsign vsigmoid vscale vmsk vmask
 """
 _OTHER_WORDS = """

@@ -20,6 +20,7 @@ from harness.judge.simulate.structure import (
     is_branch,
     is_for_first_core,
     is_timed,
+    meetings,
     memory_space,
     pushed_loads,
     scalar_program,
@@ -94,6 +95,7 @@ class _Writer:
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
+        self.meetings = meetings(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
@@ -236,10 +238,12 @@ class _Writer:
             self.calls.append(op)
             arguments = "".join(f"{value}, " for value in values)
             return [*condition, f"{indent}clock = yield from call({number}, ({arguments}), clock); state = 0"]
-        if op.opcode == "vpop.ccrf":
+        if op.opcode == "vpop.ccrf" or id(op) in self.meetings:
+            # The other core has signalled this one's flag when both have met.
+            signalled = f"; memory.add_flag({values[0]}, 1)" if values else ""
             return [
                 *condition,
-                f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock)",
+                f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock){signalled}",
                 f"{indent}state = later(state, clock - since)",
             ]
         if op.opcode.startswith("dma.") and len(values) >= 4:
@@ -351,6 +355,8 @@ class _Writer:
             return [f"b{index} = {self._condition(op)}"]
         if name == UNREADABLE:
             return [_raise(f"`{op.arguments}` is no operation that can be read")]
+        if id(op) in self.meetings.values():
+            return []
         if "sync" in name and name.endswith(".remote"):
             return [f"memory.signalled({name!r}, sparse_core={self.has_sparse_core})"]
         if "sync" in name:

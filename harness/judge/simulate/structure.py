@@ -24,6 +24,7 @@ _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
+_SIGNAL = "vsyncadd.remote"
 _REGION = re.compile(r"region(\d+)")
 
 
@@ -85,6 +86,22 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
     return pops
 
 
+def meetings(schedule: Schedule) -> dict[int, int]:
+    """By the identity of each wait for the other core that of the signal to it, which stands right before."""
+    signal: Op | None = None
+    pairs: dict[int, int] = {}
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if op.opcode == _SIGNAL and not op.predicate and op.operands[1:] == ("1",):
+                signal = op
+            elif op.opcode.startswith("vwait") and op.note and signal is not None and op.operands[1:] == ("1",):
+                pairs[id(op)] = id(signal)
+                signal = None
+            elif is_timed(op) or is_branch(op):
+                signal = None
+    return pairs
+
+
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
     """By the identity of each `vpush` the load that fills its register; None where something computes what it pushes.
 
@@ -121,6 +138,22 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
                 loaded[op.destination] = word[1]
             else:
                 loaded.pop(op.destination, None)
+    return frozenset(words)
+
+
+def result_words(schedule: Schedule) -> frozenset[str]:
+    """The words of scalar memory that hold the address of the only result of a program, or of a table of several.
+
+    A result may lie in a parameter's memory: the program compares that address with the parameter's, and copies the
+    parameter if they differ.
+    """
+    words = set()
+    for bundle in schedule.bundles:
+        loaded = {op.destination: _WORD.fullmatch(op.arguments) for op in bundle.ops if op.opcode == "sld"}
+        for op in bundle.ops:
+            word = loaded.get(op.arguments.rpartition(" ")[2]) if op.opcode == "int_to_ptr.hbm" else None
+            if word is not None:
+                words.add(word[1])
     return frozenset(words)
 
 

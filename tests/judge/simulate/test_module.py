@@ -271,6 +271,20 @@ def test_cores_wait_for_each_other_at_barriers() -> None:
                                     "@ /* Start region 9 */", chip_name="v5p")[2]  # fmt: skip
 
 
+def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4() -> None:
+    late = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1")
+    delay = "%1 = vdelay (%p1_p0), 100"
+    signal, taken = "%2 = vsyncadd.remote %s1_s3, 1", "%4 = vsyncadd [#allocation9], 4294967295"
+    wait = "%3 = vwait.ge.trace [#allocation9], 1 /* barrier-megacore-wait */"
+    alone, _, _ = module(*late, delay, CALL.format("a"), chip_name="v4")
+    cycles, _, reason = module(*late, delay, signal, wait, taken, CALL.format("a"), chip_name="v4")
+    assert reason == ""
+    assert cycles == alone + 3 + 100, "core 0 waits for core 1"
+    # Without the wait it tells somebody else to go on, and the wait alone is for a signal that nobody gives.
+    assert "another chip" in module(*late, delay, signal, taken, CALL.format("a"), chip_name="v4")[2]
+    assert "can never be satisfied" in module(*late, delay, wait, taken, CALL.format("a"), chip_name="v4")[2]
+
+
 # --- what cannot be, and what a profile shows --------------------------------------------------
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
+from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.evaluate.messages import ArtifactCheckRequest, CompileReply, CompileRequest
 from harness.sandbox import arrays
 from harness.sandbox.messages import Rejected
@@ -30,8 +30,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     `no-kernel`, `no-schedule`, or what the counters do not understand.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
-    topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
-    sharding = SingleDeviceSharding(topology.devices[0])
+    sharding = SingleDeviceSharding(described_device(request.chip))
     shapes = [
         jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in problem.statement().inputs
     ]

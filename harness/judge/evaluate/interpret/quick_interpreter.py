@@ -1,10 +1,9 @@
 """JAX's TPU interpret mode with less bookkeeping: what it computes, what it finds and what it says are its own.
 
 Two things took ten times as long as all else at 1,024 grid steps. To look for races, JAX compares every access of a
-buffer with all that went before; nearly all of them are ordered, which the largest clock of many shows at once, or are of
-other memory, and here JAX
-is shown the others alone. And it makes arrays of its own of whatever a callback is given, which all of its callbacks
-turn into numbers or numpy arrays again.
+buffer with all that went before; nearly all of them are ordered, which the largest clock of many shows at once, or
+are of other memory, and here JAX is shown the others alone. And it makes arrays of its own of whatever a callback is
+given, which all of its callbacks turn into numbers or numpy arrays again.
 """
 
 import contextlib

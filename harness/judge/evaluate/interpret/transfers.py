@@ -70,13 +70,13 @@ def transfers_end(order: Order) -> Iterator[Waits]:
         return semaphores, clock
 
     def component(self: Any) -> int:
-        clock = getattr(starting.clock, "clock", starting.clock)
+        clock: Any = getattr(starting.clock, "clock", starting.clock)
         with turn:
             ends = self.__dict__.setdefault("_ends_of_transfers", np.zeros_like(clock))
             # Who starts this transfer knows that the last one of such a component has ended: it waited for it.
             free = np.flatnonzero(clock[self.num_cores :] == ends[self.num_cores :])
             if len(free):
-                place = self.num_cores + int(free[0])
+                place: int = self.num_cores + int(free[0])
                 ends[place] = clock[place] + _ADVANCE
                 waits.unfinished += 1
                 return place

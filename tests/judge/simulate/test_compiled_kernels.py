@@ -1,0 +1,68 @@
+"""Small kernels that the real compiler compiles for every chip, and what the simulator makes of them."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.chips.row import Chip
+from harness.dumps.llo import read_module
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.judge.evaluate.compile.topology import described_device
+from harness.judge.simulate.module import run_module
+from harness.records import Simulation
+from harness.sandbox import environment
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+SUPPORT = Path(__file__).parents[2] / "support"
+CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
+
+
+def simulated(kernel: str, name: str, folder: Path) -> Simulation:
+    """What the simulator says of a kernel of compiled_kernels.py, compiled now for the chip of that name."""
+    work = folder / kernel / "work" / "compiler"
+    work.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, str(SUPPORT / "compiled_kernels.py"), kernel, name],
+        cwd=work, env=environment.compiling(chip(name)), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return run_module(read_module(folder / kernel / "dumps"), chip(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_cores_of_a_chip_share_the_steps_of_a_parallel_axis(name: str, tmp_path: Path) -> None:
+    result = simulated("doubled", name, tmp_path)
+    assert result.unknown == ()
+    assert result.executed_steps == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_only_result_lies_in_memory_that_was_handed_over(name: str, tmp_path: Path) -> None:
+    copied, in_place = (simulated(kernel, name, tmp_path) for kernel in ("updated", "updated in place"))
+    assert copied.hbm_written_bytes is not None
+    assert in_place.hbm_written_bytes is not None
+    cache, rows = 2048 * 512 * 4, 256 * 512 * 4
+    assert copied.hbm_written_bytes - in_place.hbm_written_bytes == pytest.approx(cache, rel=0.01)
+    assert in_place.hbm_written_bytes < 2.1 * rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v5e", "v5p", "v6e", "v7x"])
+def test_the_operations_of_a_row_maximum_are_known(name: str, tmp_path: Path) -> None:
+    assert simulated("scaled", name, tmp_path).unknown == ()
+
+
+def test_a_device_of_other_cores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    single: Chip = dataclasses.replace(chip("v5p"), cores=1)
+    for variable, value in environment.compiling(chip("v5p")).items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(RatchetError, match="expected a device of 1 core") as refused:
+        described_device(single)
+    assert refused.value.kind == "wrong-topology"

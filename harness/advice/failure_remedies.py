@@ -49,6 +49,33 @@ _BY_KIND = {
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
     "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
+    "dtype-not-on-chip": "state, or convert to, bfloat16 or float32 for floats and int32 for integers before the "
+    "kernel's line above; int8 is computed with after .astype(jnp.int32)",
+    "dynamic-grid": "give the grid whole numbers of Python; a length known at run time goes into a table that is "
+    "prefetched (PrefetchScalarGridSpec), and pl.when skips the steps behind it",
+    "forbidden-import": "remove what the sentence above names: a kernel needs no module of that kind",
+    "forged-result": "remove what writes files or answers for the judge, and leave kernel_fn the kernel alone",
+    "helper-name": "rename that module: its name is taken by a package",
+    "interpret-mode": "remove interpret=...: the judge interprets the kernel by itself",
+    "judge-patched": "remove the assignment to what belongs to another module",
+    "known-jax-bug": "write it as the sentence above says, or judge it with the other version of JAX",
+    "left-behind": "end every thread and process before kernel.py's last line, or start none",
+    "no-kernel": "look whether the compiler removed the kernel: its result may be unused, or a constant",
+    "no-schedule": "run again; if it stays, this version of libtpu writes no schedules: install that of "
+    "requirements.lock",
+    "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
+    "nothing-compared": "let the problem's probes compare at least one element",
+    "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py instead",
+    "program-differs": "remove what depends on when or how often kernel_fn is called: clocks, counters, state of a "
+    "module, and functions with a lowering of their own",
+    "refused-option": "leave that option of CompilerParams out",
+    "refused-primitive": "write that operation as docs/SEMANTICS.md says of it",
+    "settings-changed": "leave settings, environment variables and hooks alone; what a package sets when it is "
+    "imported can be set back by kernel.py right behind the import",
+    "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
+    "unknown-primitive": "write that operation with others of docs/SEMANTICS.md",
+    "unusual-constant": "make arrays outside of kernel_fn with jnp.asarray of plain numbers, or inside of it",
+    "work-not-done": "look for steps or copies that are skipped at run time: the schedule does less than the trace",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
     "count beside the buffers in the table",
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
@@ -69,7 +96,7 @@ _OF_ATTENTION = {
 
 _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
-    "static": "keep the floating-point work inside the Pallas call and the claims equal to what the judge counts",
+    "static": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "correctness": "if nearly all elements are wrong, look for a factor, a dtype or a missing operand; if few are, "
     "compare the wrong rows and columns with the block borders (a first or last block, one that is partly masked or "
     "out of bounds); `ratchet.sh judge` checks again without recording",

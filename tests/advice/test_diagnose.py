@@ -1,7 +1,9 @@
 """Hints appear where the evidence supports them and nowhere else."""
 
+import ast
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +15,8 @@ from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
 from harness.advice.report import advise, report
 from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
+
+ROOT = Path(__file__).parents[2]
 
 
 def found(given: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
@@ -190,6 +194,28 @@ def test_a_failure_gets_its_next_step_only() -> None:
     (hint,) = found(failed("compile", "vmem-exceeded"))
     assert hint.observation == "compile failed: vmem-exceeded"
     assert "make blocks smaller" in hint.suggestion
+
+
+def kinds_of(stage: str) -> set[str]:
+    """The kinds of failure that the judge's own files name for a stage."""
+    kinds = set()
+    for path in (ROOT / "harness" / "judge").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rejected":
+                words = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
+                kinds |= {str(words[1])} if len(words) == 2 and words[0] == stage else set()
+    return kinds
+
+
+@pytest.mark.parametrize("stage", ["contract", "static", "compile"])
+def test_each_kind_of_failure_has_a_remedy_of_its_own(stage: Stage) -> None:
+    kinds = kinds_of(stage)
+    assert len(kinds) > 2
+    by_stage = next_step(Failure(stage=stage, kind="never heard of", message=""))
+    # One remedy of a stage for all its kinds told whoever used an option to move arithmetic into the Pallas call.
+    assert {kind for kind in kinds if next_step(Failure(stage=stage, kind=kind, message="")) == by_stage} <= {
+        "no-module"
+    }
 
 
 def test_every_stage_has_a_next_step() -> None:

@@ -9,6 +9,7 @@ from harness.advice.observed import Observed
 from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
 from harness.advice.source_names import named_lines
+from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 
@@ -30,7 +31,8 @@ def hints(
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
-        suggestion = next_step(evidence.failure, evidence.problem.operation)
+        has_all_vmem = report.vmem_limit_bytes >= chip(report.chip).vmem_bytes
+        suggestion = next_step(evidence.failure, evidence.problem.operation, has_all_vmem=has_all_vmem)
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()

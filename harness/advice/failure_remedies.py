@@ -86,6 +86,10 @@ _BY_KIND = {
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
+_BEYOND_THE_CHIP = (
+    "make blocks smaller: the kernel's limit is all the VMEM that the chip has, and a larger one changes nothing"
+)
+
 # What attention adds to the sentence of a kind, or says in its place.
 _OF_ATTENTION = {
     "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
@@ -107,8 +111,13 @@ _BY_STAGE: dict[Stage, str] = {
 }
 
 
-def next_step(failure: Failure, operation: str = "") -> str:
-    """One thing to do about `failure` of a kernel for the problem's `operation`."""
+def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = False) -> str:
+    """One thing to do about `failure` of a kernel for the problem's `operation`.
+
+    `has_all_vmem`: the kernel asks for all the VMEM of the chip already.
+    """
+    if failure.kind == "vmem-exceeded" and has_all_vmem:
+        return _BEYOND_THE_CHIP
     if operation == "attention" and failure.kind in _OF_ATTENTION:
         return _OF_ATTENTION[failure.kind]
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])

@@ -166,7 +166,7 @@ def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
 
 
 def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
-    return (call.vmem_limit_bytes if call else None) or chip.scoped_vmem_bytes
+    return chip.vmem_limit(call.vmem_limit_bytes if call else None)
 
 
 def _source(evidence: Evidence) -> Source:

@@ -105,6 +105,10 @@ class Chip(Figures):
         """What kind of accelerator it is."""
         return "TPU" if self.platform == "tpu" else "GPU"
 
+    def vmem_limit(self, asked: int | None) -> int:
+        """Bytes of VMEM that a kernel may use which asks for so many (`vmem_limit_bytes`), or for none."""
+        return min(asked or self.scoped_vmem_bytes, self.vmem_bytes)
+
     def lacks(self, dtype: str) -> bool:
         """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
         return self.platform == "tpu" and dtype in _NOT_ON_A_TPU

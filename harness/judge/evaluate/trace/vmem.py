@@ -32,14 +32,15 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
     """Why the compiler for `chip` is bound to refuse this call, in a sentence; "" where it is not bound to."""
     if chip.platform != "tpu":
         return ""
-    limit = call.vmem_limit_bytes or chip.scoped_vmem_bytes
+    limit = chip.vmem_limit(call.vmem_limit_bytes)
     blocks = sum(map(_block_bytes, call.windows))
     carried = _carried_bytes(equation)
     if blocks + carried <= limit:
         return ""
+    whole = f", all that a {chip.name} has" if limit == chip.vmem_bytes else ""
     return (
         f"{call.name} needs {(blocks + carried) / _MIB:.2f} MiB of VMEM at least ({blocks / _MIB:.2f} for its blocks, "
-        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most {limit / _MIB:.2f}: known "
+        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most {limit / _MIB:.2f}{whole}: known "
         "from the block shapes, so the compiler was not asked"
     )
 

@@ -83,6 +83,15 @@ add_extra() {
     cksum <"$here/requirements-$extra.lock" >"$venv/.ratchet-$extra"
 }
 
+# The project itself runs from this folder: one .pth file instead of a build. Its path is relative, so that a copy of
+# the folder runs its own harness.
+link() {
+    local packages=("$venv"/lib/python3.*/site-packages) root=$here
+    [[ $venv == "$here/.venv" ]] && root=../../../..
+    [[ -f ${packages[0]}/kernel_ratchet.pth && $(<"${packages[0]}/kernel_ratchet.pth") == "$root" ]] ||
+        printf '%s\n' "$root" >"${packages[0]}/kernel_ratchet.pth"
+}
+
 set_up() {
     local python uv
     python=$(find_python) || exit 4
@@ -109,8 +118,7 @@ set_up() {
             no_packages "could not install uv"
     fi
     install requirements.lock
-    # The project itself runs from this folder: one .pth file instead of a build.
-    printf '%s\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kernel_ratchet.pth"
+    link
     printf '%s\n%s\n' "$lock" "$wanted" >"$stamp"
     say "ratchet: ready"
 }
@@ -121,6 +129,7 @@ if [[ -n ${_ARGCOMPLETE-} ]]; then
     extra=
 fi
 
+if ready; then link; fi
 if ! ready || ! has_extra; then
     (
         exec 9>"$here/.venv.lock"

@@ -77,3 +77,22 @@ def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
     done = first_use(clone, programs(tmp_path / "bin", *TOOLS), "--python", str(python), "--version")
     assert done.returncode == 4
     assert "cannot make virtual environments (on Debian: apt install python3-venv)" in done.stderr
+
+
+def test_a_copied_folder_runs_its_own_harness(clone: Path) -> None:
+    """Also where an environment of the form before names the folder that it was made in."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", clone / ".venv"], check=True)
+    lock = subprocess.run(
+        ["cksum"], stdin=(clone / "requirements.lock").open("rb"), capture_output=True, text=True, check=True
+    ).stdout
+    (clone / ".venv" / ".ratchet-stamp").write_text(f"{lock}\n", encoding="utf-8")
+    (packages,) = (clone / ".venv" / "lib").glob("python3.*/site-packages")
+    (packages / "kernel_ratchet.pth").write_text(f"{PROJECT}\n", encoding="utf-8")
+    (clone / "harness").mkdir()
+    (clone / "harness" / "__main__.py").write_text("print(__file__)", encoding="utf-8")
+    done = subprocess.run([clone / "ratchet.sh"], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == (f"{clone}/harness/__main__.py\n", "")
+    copy = clone.with_name(f"{clone.name} copied")
+    shutil.copytree(clone, copy, symlinks=True)
+    asked = [copy / ".venv" / "bin" / "python", "-P", "-c", "import harness; print(*harness.__path__)"]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == f"{copy}/harness\n"

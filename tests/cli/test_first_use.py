@@ -82,9 +82,8 @@ def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
 def test_a_copied_folder_runs_its_own_harness(clone: Path) -> None:
     """Also where an environment of the form before names the folder that it was made in."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", clone / ".venv"], check=True)
-    lock = subprocess.run(
-        ["cksum"], stdin=(clone / "requirements.lock").open("rb"), capture_output=True, text=True, check=True
-    ).stdout
+    given = (clone / "requirements.lock").read_bytes()
+    lock = subprocess.run(["cksum"], input=given, capture_output=True, check=True).stdout.decode()
     (clone / ".venv" / ".ratchet-stamp").write_text(f"{lock}\n", encoding="utf-8")
     (packages,) = (clone / ".venv" / "lib").glob("python3.*/site-packages")
     (packages / "kernel_ratchet.pth").write_text(f"{PROJECT}\n", encoding="utf-8")

@@ -17,6 +17,7 @@ class Setting:
 
     `value` None: written without one. `word` is how it was written, `place` where, in words.
     `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment throws it away.
+    `too_late` says what has read the variable before it is set, "" where nothing is known to have.
     """
 
     variable: str
@@ -26,6 +27,7 @@ class Setting:
     place: str
     is_certain: bool = True
     is_final: bool = True
+    too_late: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,5 +93,10 @@ def test_a_copied_folder_runs_its_own_harness(clone: Path) -> None:
     assert (done.stdout, done.stderr) == (f"{clone}/harness/__main__.py\n", "")
     copy = clone.with_name(f"{clone.name} copied")
     shutil.copytree(clone, copy, symlinks=True)
-    asked = [copy / ".venv" / "bin" / "python", "-P", "-c", "import harness; print(*harness.__path__)"]
+    asked: list[str | Path] = [
+        copy / ".venv" / "bin" / "python",
+        "-P",
+        "-c",
+        "import harness; print(*harness.__path__)",
+    ]
     assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == f"{copy}/harness\n"

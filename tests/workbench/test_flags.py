@@ -38,7 +38,9 @@ def read(text: str) -> Settings:
 
 def rules(text: str, **given: Any) -> list[str]:
     """The rules that find something, in a script that says where it runs."""
-    subject = RuleSubject(read(f"export JAX_PLATFORMS=tpu\n{text}"), given.pop("known", ALL_KNOWN), **given)
+    # Python says so in its own words, and where a platform is set there is nothing more to say.
+    head = "import os\nos.environ['JAX_PLATFORMS'] = 'tpu'\n" if "import jax" in text else "export JAX_PLATFORMS=tpu\n"
+    subject = RuleSubject(read(f"{head}{text}"), given.pop("known", ALL_KNOWN), **given)
     return [finding.rule for rule in RULES for finding in rule(subject)]
 
 
@@ -117,6 +119,20 @@ def test_the_environment_is_read_and_other_variables_are_not() -> None:
     ]  # fmt: skip
 
 
+def test_a_word_without_dashes_is_told_what_it_is() -> None:
+    libtpu = Answers(library="libtpu", unknown={"xla_no": ""}, refused={}, similar={})
+    known = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
+    text = 'export LIBTPU_INIT_ARGS="TPU_MEGACORE=DENSE xla_no=1 xla_yes=1 words"'
+    (listed, *_), fails = audited(RuleSubject(read(text), known, None, (), is_capture=False))
+    remedies = json.dumps([list(map(str, row)) for row in listed.rows]) + " ".join(listed.notes)
+    assert "export TPU_MEGACORE=DENSE" in remedies
+    assert "--TPU_MEGACORE" not in remedies
+    assert "libtpu has no such flag" in remedies
+    assert "Write --xla_yes=1" in remedies
+    assert "it is no flag" in remedies
+    assert not fails
+
+
 # --- rules that ask nobody ----------------------------------------------------------------------
 
 
@@ -147,6 +163,21 @@ def tpu(*flags: str) -> str:
             "if x; then\nXLA_FLAGS=--xla_a=1\nelse\nXLA_FLAGS=--xla_b=1\nfi",
         ),
         ("no-dashes", 'LIBTPU_INIT_ARGS="xla_a=1"', 'LIBTPU_INIT_ARGS="--xla_a 1"'),
+        (
+            "too-late",
+            "import jax\nimport os\nskip = jax.devices()\nos.environ['XLA_FLAGS'] = '--xla_a=1'",
+            "import os\nos.environ['XLA_FLAGS'] = '--xla_a=1'\nimport jax\nskip = jax.devices()",
+        ),
+        (
+            "too-late",
+            "import jax.numpy as jnp\nimport os\nx = [jnp.ones(3)]\nos.environ['LIBTPU_INIT_ARGS'] = '--xla_a=1'",
+            "import jax.numpy as jnp\nimport os\ndef f(): jnp.ones(3)\nos.environ['LIBTPU_INIT_ARGS'] = '--xla_a=1'",
+        ),
+        (
+            "too-late",
+            "import jax\nimport os\nos.environ['JAX_PLATFORMS'] = 'tpu'",
+            "import jax\nimport os\njax.config.update('jax_platforms', 'tpu')",
+        ),
         (
             "cache-and-dumps",
             "JAX_COMPILATION_CACHE_DIR=/c XLA_FLAGS=--xla_dump_to=/d python x.py",

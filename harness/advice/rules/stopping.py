@@ -60,7 +60,11 @@ def small_gap(seen: Observed) -> RuleCase | None:
         return None
     memory = report.memory_only_seconds or 0
     is_memory_bound = memory > report.compute_only_seconds
-    if is_memory_bound and report.hbm_bytes is not None and report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes:
+    if (
+        is_memory_bound
+        and report.hbm_bytes is not None
+        and report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes
+    ):
         # The gap is above the traffic that the kernel has, and blocks decide how much that is.
         return None
     floor = max(report.compute_only_seconds, memory)

@@ -7,6 +7,7 @@ from harness import chips
 from harness.hardware import Chip
 from harness.records.doctor import Answers, Known, Setting, Settings, Severity
 from harness.workbench.doctor.findings import DoctorFinding
+from harness.workbench.doctor.settings import is_watched
 
 _SECTION_7 = "protocol, section 7"
 _SECTION_8 = "protocol, section 8"
@@ -162,6 +163,9 @@ def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:
             continue
+        if not setting.word.startswith("-"):
+            # The library passes over it, and no_dashes says so.
+            continue
         source = f"asked {answers.library}"
         if setting.name in subject.known.elsewhere:
             other = "LIBTPU_INIT_ARGS" if setting.variable == "XLA_FLAGS" else "XLA_FLAGS"
@@ -275,11 +279,40 @@ def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
         if setting.variable == "LIBTPU_INIT_ARGS" and setting.is_final:
             is_value = before is not None and before.word.startswith("-") and before.value is None
             if not setting.word.startswith("-") and not is_value:
+                remedy, source = _without_dashes(subject, setting)
                 yield _finding(
                     "no effect", "no-dashes", setting, f"libtpu passes over {setting.word}: it begins with no dashes",
-                    f"Write --{setting.word}", "tried with libtpu 0.0.42.1",
+                    remedy, source,
                 )  # fmt: skip
             before = setting
+
+
+def _without_dashes(subject: RuleSubject, setting: Setting) -> tuple[str, str]:
+    """What to write in the place of such a word, and how that is known."""
+    answers = subject.known.libtpu
+    if is_watched(setting.name):
+        return f"It is a variable of the environment: export {setting.word}", "the names of variables"
+    if setting.value is None and not setting.name.startswith("xla"):
+        return "Leave it out: it is no flag", "its form"
+    if answers.library is None:
+        return f"Write --{setting.word}, if libtpu knows that flag", answers.why_not
+    if setting.name not in answers.unknown:
+        return f"Write --{setting.word}", f"asked {answers.library}"
+    near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
+    return (
+        f"Write --{near}, if that is meant; else leave it out" if near else "Leave it out: libtpu has no such flag",
+        (f"asked {answers.library}"),
+    )
+
+
+def too_late(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Variables that are set after whatever reads them has read them."""
+    for setting in subject.found.settings:
+        if setting.too_late:
+            yield _finding(
+                "no effect", "too-late", setting, f"{setting.word} is set too late: {setting.too_late}",
+                "Set it before JAX is imported, or in the shell that starts the program", _JAX,
+            )  # fmt: skip
 
 
 def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -364,6 +397,6 @@ def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
-    unknown, refused, twice, exclusive, based, other_chip, lost, no_dashes, unread, cached, symptomatic, harmful,
-    platform,
+    unknown, refused, twice, exclusive, based, other_chip, lost, no_dashes, too_late, unread, cached, symptomatic,
+    harmful, platform,
 )  # fmt: skip

@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from harness.hardware import DEFAULT_CHIP, chip
-from harness.records.doctor import Answers, Known, Settings
+from harness.records.doctor import Answers, Known, Setting, Settings
 from harness.sandbox import confinement, environment
+from harness.workbench.doctor.settings import is_watched
 
 _SECONDS = 120.0
 # One start for every value that jaxlib refuses: it stops at the first.
@@ -50,7 +51,9 @@ _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; 
 def known(found: Settings) -> Known:
     """What the installed libraries say to the flags of `found`. Starts a few processes, a few seconds each."""
     xla = _words(found, "XLA_FLAGS")
-    tpu = _words(found, "LIBTPU_INIT_ARGS")
+    # What has no dashes is asked about as if it had: libtpu passes over it, and the user may have meant a flag.
+    bare = [f"--{s.word}" for s in found.settings if s.variable == "LIBTPU_INIT_ARGS" and _lacks_dashes(s)]
+    tpu = [*_words(found, "LIBTPU_INIT_ARGS"), *dict.fromkeys(bare)]
     to_xla = _ask_xla(xla)
     # A flag that jaxlib does not know may be libtpu's, and the other way round: then the variable is wrong.
     to_tpu = _ask_libtpu([*tpu, *(word for word in xla if _name(word) in to_xla.unknown)])
@@ -74,6 +77,10 @@ def _words(found: Settings, variable: str) -> list[str]:
     return list(
         dict.fromkeys(s.word for s in found.settings if s.variable == variable and s.name and s.word.startswith("-"))
     )
+
+
+def _lacks_dashes(setting: Setting) -> bool:
+    return setting.value is not None and not setting.word.startswith("-") and not is_watched(setting.name)
 
 
 def _name(word: str) -> str:

@@ -2,18 +2,31 @@
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood."""
+    """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood.
+
+    `too_late` says what has read the variable before, "" where nothing has.
+    """
 
     line: int
     name: str = ""
     value: str = ""
     is_certain: bool = True
     problem: str = ""
+    too_late: str = ""
+
+
+# What starts JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of jax.numpy and
+# jax.random do so too.
+_STARTS = frozenset((
+    "jax.devices", "jax.local_devices", "jax.device_count", "jax.local_device_count", "jax.default_backend",
+    "jax.process_index", "jax.process_count", "jax.device_put", "jax.make_mesh", "jax.block_until_ready",
+))  # fmt: skip
+_START_BY_PREFIX = ("jax.numpy.", "jax.random.")
 
 
 class _Unread(Exception):
@@ -31,9 +44,16 @@ class _Walk:
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
         self.environment: dict[str, str] = {}
+        # What each name of the module stands for: `jnp` for `jax.numpy`.
+        self.modules: dict[str, str] = {}
+        self.imported_in: int | None = None
+        self.started_in: int | None = None
+        self.started_by = ""
 
     def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Assignment]:
         for statement in statements:
+            if is_certain:
+                self._note_start(statement)
             if isinstance(statement, ast.Assign):
                 for target in statement.targets:
                     yield from self._assign(target, statement.value, is_certain, add=False)
@@ -47,6 +67,43 @@ class _Walk:
                 inner = getattr(statement, name, None)
                 if isinstance(inner, list) and not isinstance(statement, ast.ClassDef):
                     yield from self.body(inner, is_certain=is_certain and isinstance(statement, ast.With))
+
+    def _note_start(self, statement: ast.stmt) -> None:
+        """Notes the line in which JAX is imported, and the one in which it starts a backend."""
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                self.modules[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                self.modules[alias.asname or alias.name] = f"{statement.module}.{alias.name}"
+        if self.imported_in is None and any(name.partition(".")[0] == "jax" for name in self.modules.values()):
+            self.imported_in = statement.lineno
+        if self.started_in is not None or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return
+        own = [node for name, node in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody")]
+        parts = [part for node in own for part in (node if isinstance(node, list) else [node])]
+        for part in parts:
+            for node in _executed(part) if isinstance(part, ast.AST) else ():
+                name = self._called(node)
+                if name in _STARTS or name.startswith(_START_BY_PREFIX):
+                    self.started_in, self.started_by = node.lineno, name
+                    return
+
+    def _called(self, call: ast.Call) -> str:
+        """The full name of what is called: `jax.numpy.ones` for `jnp.ones(...)`."""
+        root, _, rest = ast.unparse(call.func).partition(".")
+        module = self.modules.get(root, root)
+        return f"{module}.{rest}" if rest else module
+
+    def _too_late(self, name: str) -> str:
+        """What has read that variable of the environment in a line before, in words."""
+        if name.startswith("JAX_") and self.imported_in is not None:
+            return f"JAX has already read it when it was imported, in line {self.imported_in}"
+        if not name.startswith("JAX_") and self.started_in is not None:
+            return f"JAX has already started its backend in line {self.started_in} ({self.started_by})"
+        return ""
 
     def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Assignment]:
         if isinstance(target, ast.Name):
@@ -76,7 +133,10 @@ class _Walk:
             option = call.args[0]
             if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
                 # An option of JAX and its variable are one setting.
-                yield self._set(ast.Constant(option.value.upper()), call.args[1], call.lineno, is_certain, add=False)
+                option_set = self._set(
+                    ast.Constant(option.value.upper()), call.args[1], call.lineno, is_certain, add=False
+                )
+                yield replace(option_set, too_late="")
 
     def _pairs(self, call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
         for given in call.args:
@@ -98,7 +158,9 @@ class _Walk:
         except _Unread as unread:
             return Assignment(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
         self.environment[name] = self.environment.get(name, "") + text if add else text
-        return Assignment(line=line, name=name, value=self.environment[name], is_certain=is_certain)
+        return Assignment(
+            line=line, name=name, value=self.environment[name], is_certain=is_certain, too_late=self._too_late(name)
+        )
 
     def _text(self, node: ast.expr) -> str:
         """The text that an expression gives. Raises _Unread."""
@@ -132,6 +194,16 @@ class _Walk:
             case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *rest]):
                 return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
         raise _Unread(ast.unparse(node))
+
+
+def _executed(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls in an expression, but for those in the bodies of its lambdas."""
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _executed(child)
 
 
 def _is_environment(node: ast.expr) -> bool:

@@ -46,7 +46,9 @@ def of_script(text: str, subject: str) -> Settings:
             if step.problem:
                 reader.not_understood.append(f"line {step.line}: {step.problem}")
             elif is_watched(step.name):
-                reader.assign(step.name, step.value, f"line {step.line}", is_certain=step.is_certain)
+                reader.assign(
+                    step.name, step.value, f"line {step.line}", is_certain=step.is_certain, too_late=step.too_late
+                )
     else:
         _read_shell(text, reader)
     return reader.settings()
@@ -88,7 +90,7 @@ class Reader:
     not_understood: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def assign(self, name: str, value: str, place: str, *, is_certain: bool = True) -> None:
+    def assign(self, name: str, value: str, place: str, *, is_certain: bool = True, too_late: str = "") -> None:
         """`name` holds `value` from here on; flags that it held and `value` does not are thrown away."""
         if name in FLAG_VARIABLES:
             new = value.split()
@@ -98,12 +100,21 @@ class Reader:
             if not kept and at is None and is_certain:
                 self._throw_away(name, new)
             added = new[len(old) :] if kept else new if at is None else new[:at] + new[at + len(old) :]
-            self.assigned += [_flag(name, word, place, is_certain) for word in added]
+            flags = [_flag(name, word, place, is_certain) for word in added]
+            self.assigned += [replace(flag, too_late=too_late) for flag in flags]
         elif is_watched(name) or name == "PYTHON_TRACER":
             if is_certain:
                 self._throw_away(name, [])
             self.assigned.append(
-                Setting(variable=name, name="", value=value, word=f"{name}={value}", place=place, is_certain=is_certain)
+                Setting(
+                    variable=name,
+                    name="",
+                    value=value,
+                    word=f"{name}={value}",
+                    place=place,
+                    is_certain=is_certain,
+                    too_late=too_late,
+                )
             )
         self.values[name] = value
 

@@ -40,8 +40,8 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
     whole = f", all that a {chip.name} has" if limit == chip.vmem_bytes else ""
     return (
         f"{call.name} needs {(blocks + carried) / _MIB:.2f} MiB of VMEM at least ({blocks / _MIB:.2f} for its blocks, "
-        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most {limit / _MIB:.2f}{whole}: known "
-        "from the block shapes, so the compiler was not asked"
+        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most "
+        f"{limit / _MIB:.2f}{whole}: known from the block shapes, so the compiler was not asked"
     )
 
 

@@ -135,8 +135,8 @@ class AttentionBackward(Operator):
 
         far-gradients: do N(c, 1) with c near 100, another in every column, so that sums grow evenly, and dp - delta is
         small beside both.
-        light-keys: all queries hardly see the first quarter to three quarters of the keys, whose dk and dv are as small
-        as their weights and no less exact.
+        light-keys: all queries hardly see the first half to three quarters of the keys, whose dk and dv are as small as
+        their weights and no less exact. A block of half the keys of the shortest sequence is always among them.
         """
         shape = attention_inputs.InputSizes(
             batch=1, heads=self.heads, kv_heads=self.heads, sequence=self.sequence, kv_sequence=self.sequence,
@@ -145,7 +145,7 @@ class AttentionBackward(Operator):
         dtype = DTYPES[self.dtype]
         if family == _LIGHT_KEYS:
             drawn = generator(family, seed)
-            raised = Field(course="step", logit=_RAISED, place=drawn.uniform(0.25, 0.75), spread=0.2)
+            raised = Field(course="step", logit=_RAISED, place=drawn.uniform(0.5, 0.75), spread=0.2)
             arrays = attention_space.build(shape, Recipe(fields=(raised,)), drawn)
         else:
             arrays = attention_inputs.make(shape, "normal" if family == _FAR_GRADIENTS else family, seed)

@@ -13,9 +13,10 @@ _TURNED = -1.0
 # a chance of 2^-30; its square, 2^84 or so and 2^112 where inputs are large, is far from float32's end.
 _LOUD = 2.0**40
 # Rows that one probe changes at most: each costs about 50 us.
-_MOST_PROBED = 2048
-# Elements that all calls of a full probe may have together, a few seconds: every column of up to 8192.
-_PROBED = 1 << 26
+_MOST_PROBED = 8192
+# Elements that all calls of a full probe may have together, a few seconds: every column of up to 8192, also where an
+# eighth of the rows is zero.
+_PROBED = 1 << 27
 _MOST_CALLS = 64
 
 

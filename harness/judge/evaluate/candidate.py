@@ -25,6 +25,7 @@ from harness.judge.evaluate.messages import (
     TraceRequest,
 )
 from harness.judge.evaluate.trace import (
+    asked_device,
     contract,
     integrity,
     jaxprs,
@@ -73,13 +74,15 @@ def trace(request: TraceRequest) -> TraceReply:
     _reduced = _second_shape = None
     before, modules = integrity.snapshot(), packages.loaded()
     try:
-        module, flags = contract.load(_sources)
+        with asked_device.asked_for(request.chip):
+            module, flags = contract.load(_sources)
+        flags += integrity.put_back(before)
         known_bugs.refuse(_sources.values(), jax.__version__)
         one_core.refuse_counting(_sources.values())
         function = contract.bound(module, statement, request.function)
         claims = contract.claims(module, statement, request.function)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {request.function}")
-        with tracing, interpretation.aiming_at(request.chip):
+        with tracing, asked_device.asked_for(request.chip), interpretation.aiming_at(request.chip):
             _full = traced_program(function, problem, request.chip)
     except Rejected as rejected:
         explained = one_core.explained(rejected, _sources.values())
@@ -120,8 +123,8 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     assert _full is not None
     assert _loaded is not None
     name, function, before, program = _loaded
-    _refuse_another(_full, name)
-    with interpretation.aiming_at(_full.chip):
+    _refuse_another(_full, name, before)
+    with asked_device.asked_for(_full.chip), interpretation.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
     for smaller in filter(None, (_reduced, _second_shape)):
@@ -159,16 +162,19 @@ def _exceeds_vmem(traced: TracedKernel) -> str:
     return next(filter(None, found), "")
 
 
-def _refuse_another(traced: TracedKernel, name: str) -> None:
+def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot) -> None:
     """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
     """
     ballast = [object() for _ in range(_BALLAST)]
-    function = contract.bound(contract.load(_sources)[0], traced.problem.statement(), name)
-    with contract.CandidateCode("contract", "trace-error", f"tracing {name}"), interpretation.aiming_at(traced.chip):
-        again = traced_program(function, traced.problem, traced.chip)
+    with asked_device.asked_for(traced.chip):
+        function = contract.bound(contract.load(_sources)[0], traced.problem.statement(), name)
+        integrity.put_back(before)
+        tracing = contract.CandidateCode("contract", "trace-error", f"tracing {name}")
+        with tracing, interpretation.aiming_at(traced.chip):
+            again = traced_program(function, traced.problem, traced.chip)
     del ballast
     if jaxprs.text(again.closed) != jaxprs.text(traced.closed):
         raise Rejected(

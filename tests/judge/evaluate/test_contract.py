@@ -330,13 +330,37 @@ PATCHES = {
     "numpy.allclose": ("judge-patched", "import numpy as np\nnp.allclose = lambda *a, **k: True"),
     "builtins.sum": ("judge-patched", "real = sum\nsys.modules['builtins'].sum = lambda *a, **k: real(*a, **k)"),
     "jax_default_matmul": ("settings-changed", "jax.config.update('jax_default_matmul_precision', 'highest')"),
-    "XLA_FLAGS": ("settings-changed", "import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'"),
     "signal handler": ("settings-changed", "sys.modules['signal'].signal(14, lambda *a: None)"),
     "Thread": (
         "left-behind",
         "t = sys.modules['threading']\nt.Thread(target=t.Event().wait, daemon=True, name='Thread').start()",
     ),
 }  # fmt: skip
+
+
+SETTINGS = {
+    "the environment variable XLA_FLAGS": "import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'",
+    "the environment variable HOME": "import os\ndel os.environ['HOME']",
+    "JAX's setting jax_compilation_cache_dir": "jax.config.update('jax_compilation_cache_dir', '/nowhere')",
+}
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_what_an_import_sets_is_put_back_and_said(tmp_path: Path, what: str) -> None:
+    patch = f"import math\nimport jax\n{SETTINGS[what]}\n"
+    with tracer(tmp_path) as one:
+        reply = one.traced(naive(("import math\n", patch)))
+        again = one.traced(naive())
+    assert [warning for warning in reply.warnings if f"importing kernel.py sets {what}, which is put back" in warning]
+    assert not [warning for warning in again.warnings if "put back" in warning]
+    assert reply.trace.fingerprint == again.trace.fingerprint
+
+
+def test_a_variable_that_is_set_while_it_is_traced_is_refused(tmp_path: Path) -> None:
+    setting = "os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'"
+    with tracer(tmp_path) as one:
+        failure = one.failure(with_wrapper(f"    import os\n    {setting}\n    return honest(q, k, v)\n"))
+    assert (failure.kind, "XLA_FLAGS" in failure.message) == ("settings-changed", True)
 
 
 @pytest.mark.parametrize("name", PATCHES)
@@ -349,3 +373,24 @@ def test_a_kernel_that_changes_the_process_that_traces_it_is_refused(tmp_path: P
         failure = one.failure(naive(("import math\n", f"{patch}{code}\n")))
     assert (failure.stage, failure.kind) == ("static", kind)
     assert name in failure.message
+
+
+# --- the device that a candidate asks for -------------------------------------------------------
+
+ASKS = """import jax
+
+KINDS = {"TPU v5 lite": 0, "TPU v6 lite": 1}
+KIND = KINDS[jax.devices()[0].device_kind]
+assert jax.default_backend() == jax.local_devices()[0].platform == "tpu"
+assert jax.devices()[0].num_cores == 1
+assert jax.devices("cpu")[0].platform == "cpu"
+"""
+
+
+def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
+    with tracer(tmp_path) as one:
+        on_chip = one.traced(naive(("import math\n", f"import math\n{ASKS}")))
+        plain = one.traced(naive())
+        strange = one.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
+    assert on_chip.trace.fingerprint == plain.trace.fingerprint
+    assert "asks a device for 'client', which the judge does not know of a v5e" in strange.message

@@ -1,5 +1,6 @@
 """What a kernel.py did to the process that traces it: what it replaced, set or left running; which files it used."""
 
+import contextlib
 import gc
 import logging
 import os
@@ -26,6 +27,11 @@ from harness.sandbox.messages import Rejected
 # What JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing that traces,
 # compiles or runs a program for a TPU or a CPU reads it.
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
+# Settings of JAX that say how programs are kept and what is printed: none of them changes a program.
+_ABOUT_NO_PROGRAM = (
+    "jax_compilation_cache_", "jax_enable_compilation_cache", "jax_explain_cache_misses", "jax_log_compiles",
+    "jax_logging_level", "jax_persistent_cache_", "jax_raise_persistent_cache_errors", "jax_traceback_filtering",
+)  # fmt: skip
 _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
 
 
@@ -58,6 +64,48 @@ def snapshot() -> Snapshot:
         primitives={id(one): (one, dict(vars(one))) for one in _primitives(rules)},
         rules=rules,
     )
+
+
+def put_back(before: Snapshot) -> tuple[str, ...]:
+    """Puts back what importing the candidate set that is about no program of this process; a sentence on what it was.
+
+    Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX only where
+    none of them changes a program; of others `require_untouched` refuses the candidate.
+    """
+    now = dict(os.environ)
+    variables = sorted(
+        name for name in {*now, *before.variables} - _SET_BY_JAX if now.get(name) != before.variables.get(name)
+    )
+    for name in variables:
+        if name in before.variables:
+            os.environ[name] = before.variables[name]
+        else:
+            del os.environ[name]
+    settings = sorted(
+        name
+        for name, value in jax.config.values.items()
+        if name.startswith(_ABOUT_NO_PROGRAM) and value != before.configuration.get(name)
+    )
+    for name in settings:
+        jax.config.update(name, before.configuration[name])
+    return tuple(
+        f"importing kernel.py sets {what} {name}{_set_in(name)}, which is put back: the kernel is checked, compiled "
+        "and timed without it"
+        for what, names in (("the environment variable", variables), ("JAX's setting", settings))
+        for name in names
+    )
+
+
+def _set_in(name: str) -> str:
+    """Where a module of a package names the variable, in words, "" where none is found."""
+    for module, loaded in sorted(sys.modules.items()):
+        path = getattr(loaded, "__file__", None) or ""
+        if module.partition(".")[0] in _GUARDED or not path.endswith(".py") or "site-packages" not in path:
+            continue
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if name in Path(path).read_text(encoding="utf-8"):
+                return f" (in {path.rpartition('site-packages/')[2]})"
+    return ""
 
 
 def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:

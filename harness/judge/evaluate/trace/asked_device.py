@@ -1,0 +1,92 @@
+"""The device that a candidate sees where it asks JAX for one: the contest's chip, though the trace runs on a CPU.
+
+Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the chip they
+would get other answers than on the machine that judges, so another program would be checked than is meant.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from harness.hardware import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedDevice:
+    """A device of `chip` that is not there: it can be asked what it is, and nothing can be put on it."""
+
+    chip: Chip
+
+    id = 0
+    process_index = 0
+    host_id = 0
+    local_hardware_id = 0
+    slice_index = 0
+    coords = (0, 0, 0)
+    core_on_chip = 0
+
+    @property
+    def platform(self) -> str:
+        """The backend's name, as JAX gives it."""
+        return backend_of(self.chip)
+
+    @property
+    def device_kind(self) -> str:
+        """The chip's name, as its runtime gives it."""
+        return self.chip.device_kinds[0]
+
+    @property
+    def num_cores(self) -> int:
+        """TensorCores of one device."""
+        return self.chip.cores
+
+    @property
+    def core_count(self) -> int:
+        """The same, or the streaming multiprocessors of a GPU."""
+        return self.chip.cores
+
+    def memory_stats(self) -> dict[str, int]:
+        """What the chip's memory holds, nothing of it in use, in bytes."""
+        return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
+
+    def __getattr__(self, name: str) -> Any:
+        """Says what is asked for and not known."""
+        raise AttributeError(
+            f"kernel.py asks a device for {name!r}, which the judge does not know of a {self.chip.name}: it knows "
+            "platform, device_kind, num_cores and memory_stats()"
+        )
+
+    def __repr__(self) -> str:
+        return f"DescribedDevice({self.device_kind!r})"
+
+
+def backend_of(chip: Chip) -> str:
+    """What JAX calls the backend of such a chip."""
+    return "tpu" if chip.platform == "tpu" else "gpu"
+
+
+@contextlib.contextmanager
+def asked_for(chip: Chip) -> Iterator[None]:
+    """Within this context whoever asks JAX which device it has is told of one of `chip`."""
+    device = DescribedDevice(chip)
+    real = {name: getattr(jax, name) for name in ("devices", "local_devices", "default_backend")}
+
+    def devices(backend: str | None = None) -> list[Any]:
+        return [device] if backend in (None, backend_of(chip)) else real["devices"](backend)
+
+    def local_devices(
+        process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+    ) -> list[Any]:
+        return devices(backend)
+
+    described = {"devices": devices, "local_devices": local_devices, "default_backend": lambda: backend_of(chip)}
+    for name, answer in described.items():
+        setattr(jax, name, answer)
+    try:
+        yield
+    finally:
+        for name, answer in real.items():
+            setattr(jax, name, answer)

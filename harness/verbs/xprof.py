@@ -108,6 +108,19 @@ def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     return operations.framework_ops(capture, wanted, given.top)
 
 
+def _memory(function: str) -> Answering:
+    """An analysis of memory; of a message or a snapshot that is no capture what that says."""
+    analyse = _analysis(function, "top", "module")
+
+    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+        from harness.workbench import memory_reports
+
+        path = found[0].paths[0] if found[0].paths else None
+        return (memory_reports.read(path) if isinstance(path, Path) else None) or analyse(given, found)
+
+    return answer
+
+
 def _overlap(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import overlap
 
@@ -256,10 +269,10 @@ COMMANDS = (
     Command("overview", "devices and steps, the program against the roofline, what took longest", "./profile_data",
             _analysis("overview:overview")),
     Command("memory", "peak and capacity, what it is made of, what is alive then, the heap over time", "./profile_data",
-            _analysis("memory:memory", "top", "module"), _add_memory),
+            _memory("memory:memory"), _add_memory),
     Command("memory diagnose",
             "what is wrong with the memory: padding, growth, buffers kept long or as large as a vocabulary",
-            "./profile_data", _analysis("memory_diagnosis:diagnose", "top", "module"), _add_memory),
+            "./profile_data", _memory("memory_diagnosis:diagnose"), _add_memory),
     Command("graph", "what an operation takes and who takes what it makes",
             "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
     Command("url", "the addresses of a capture in XProf's pages", "./profile_data --url http://tpu-vm:8791",

@@ -1,0 +1,117 @@
+"""Why a program did not fit, and what a snapshot of memory holds, read from the compiler's message and JAX's file."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from harness.dumps import memory_report
+from harness.errors import RatchetError
+from harness.shell.main import main
+from harness.workbench import memory_reports
+
+GIB = 1 << 30
+# In the form of libtpu 0.0.42.1, with names of our own.
+HBM = """RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 20.50G of \
+15.75G hbm. Exceeded hbm capacity by 4.75G.
+
+Total hbm usage >= 21.00G:
+    reserved        512.00M
+    program          20.50G
+    arguments            0B
+
+Program hbm requirement 20.50G:
+    HLO temp         20.49G (100.0% utilization: Unpadded (16.00G) Padded (20.49G), 0.0% fragmentation (0B))
+
+  Largest program allocations in hbm:
+
+  1. Size: 8.00G
+     Operator: op_name="jit(step)/jvp(net)/attention/bhqk/dot_general[precision=None]" source_file="n.py" source_line=7
+     Shape: f32[64,8192,4096]{2,1,0:T(8,128)}
+     Unpadded size: 8.00G
+     XLA label: fusion.1 = fusion(a, b), kind=kOutput, calls=fused_computation
+     Allocation type: HLO temp
+     ==========================
+
+  2. Size: 4.00G
+     Operator: op_name="jit(step)/states" source_file="net.py" source_line=9
+     Shape: f32[8388608,3]{1,0:T(8,128)}
+     Unpadded size: 96.00M
+     Allocation type: HLO temp
+     ==========================
+
+  3. Size: 2.00G
+     Operator: op_name="jit(step)/logits"
+     Shape: bf16[8192,131072]{1,0:T(8,128)(2,1)}
+     Unpadded size: 2.00G
+     Allocation type: HLO temp
+     ==========================
+"""
+VMEM = (
+    "Ran out of memory in memory space vmem. Used 75.08M of 64.00M vmem. Exceeded vmem capacity by 11.08M.\n\n"
+    "  Largest program allocations in vmem:\n\n"
+    "  1. Size: 32.00M\n     Shape: bf16[2,2048,4096]{2,1,0:T(8,128)(2,1)}\n     Unpadded size: 32.00M\n"
+    "     Tag: input window allocation for operator input 0. The window shape is bf16[2048,4096].\n"
+    "     Allocation type: scoped\n     ==========================\n"
+)
+
+
+def test_the_compilers_message_is_read_entry_by_entry() -> None:
+    full = memory_report.out_of_memory(HBM)
+    assert full is not None
+    assert (full.space, full.used_bytes, full.capacity_bytes) == ("hbm", int(20.5 * GIB), int(15.75 * GIB))
+    assert ("reserved", GIB // 2) in full.parts
+    scores, states, _ = full.largest
+    assert (scores.bytes, scores.source, scores.op_name.partition("[")[0]) == (
+        8 * GIB, "n.py:7", "jit(step)/jvp(net)/attention/bhqk/dot_general",
+    )  # fmt: skip
+    assert (states.bytes, states.needed_bytes) == (4 * GIB, 96 << 20)
+    assert memory_report.out_of_memory("no such message") is None
+
+
+def test_each_allocation_is_told_what_makes_it_smaller() -> None:
+    full, window = memory_report.out_of_memory(HBM), memory_report.out_of_memory(VMEM)
+    assert full is not None
+    assert window is not None
+    words = ["fused kernel", "multiples of 8 and 128", "chunks of tokens", "smaller blocks"]
+    for allocation, word in zip((*full.largest, *window.largest), words, strict=True):
+        assert word in memory_reports.remedy(allocation), allocation
+
+
+def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
+    kept = jnp.ones((512, 1024), jnp.float32).block_until_ready()
+    path = tmp_path / "device.prof"
+    path.write_bytes(jax.profiler.device_memory_profile())
+    tables = memory_reports.read(path)
+    assert tables is not None
+    (held,) = tables
+    assert any(row[0] == kept.nbytes and "test_memory_reports.py" in str(row[4]) for row in held.rows)
+    # Compressed, but something else; and cut off.
+    for data in (gzip.compress(b"something else" * 20), path.read_bytes()[:-40]):
+        path.write_bytes(data)
+        with pytest.raises(RatchetError, match="no whole snapshot of memory") as refused:
+            memory_reports.read(path)
+        assert refused.value.kind == "bad-profile"
+
+
+def test_xprof_memory_takes_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(HBM, encoding="utf-8")
+    for words in (["memory"], ["memory", "diagnose"]):
+        assert main(["xprof", *words, str(path), "--json"]) == 0
+        (table,) = json.loads(capsys.readouterr().out)["tables"]
+        assert [row["shape"] for row in table["rows"]][:1] == ["f32[64,8192,4096]"]
+
+
+def test_a_snapshot_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_MAX_UNPACKED_BYTES", "1000")
+    packed = io.BytesIO()
+    with gzip.open(packed, "wb") as stream:
+        stream.write(b"\0" * 10_000)
+    (tmp_path / "device.prof").write_bytes(packed.getvalue())
+    with pytest.raises(RatchetError, match="bytes unpacked"):
+        memory_reports.read(tmp_path / "device.prof")

@@ -30,6 +30,8 @@ _TEMPLATES = {
     "sor.u32": "{0} | {1}",
     "sxor.u32": "{0} ^ {1}",
     "sshll.u32": _SIGNED.format("{0} << ({1} & 31)"),
+    # Ones come in from below: where v6e computes (1 << n) - 1 for a mask of n rows, v7x has this with 0 and n.
+    "sshllo.u32": _SIGNED.format("{0} << ({1} & 31) | (1 << ({1} & 31)) - 1"),
     "sshrl.u32": _SIGNED.format("({0} & 4294967295) >> ({1} & 31)"),
     "sshra.s32": "{0} >> ({1} & 31)",
     "smin.s32": "smaller({0}, {1})",
@@ -50,7 +52,7 @@ _TEMPLATES = {
     "reloc": "{0}",
 }
 # Further than a word is wide: XLA says what comes out, and nothing says that a core does the same.
-_SHIFTS = ("sshll.u32", "sshrl.u32", "sshra.s32")
+_SHIFTS = ("sshll.u32", "sshllo.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
 _COMPARISON = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.(s32|u32)(\.\w+)?")
@@ -190,6 +192,8 @@ def write_of(op: Op, names: Names) -> Write | None:
         if float_operation[1]:
             return Write(register, f"floats_compared({float_operation[1]!r}, {words})")
         return Write(register, f"floats_computed({float_operation[2]!r}, {words})")
+    if name == "scvt.s32.f32" and len(values) == 1:
+        return Write(register, f"float_of({values[0]})")
     if name.startswith("scalar_lea.") and len(values) >= 2:
         return Write(register, _SIGNED.format(f"{values[0]} + {values[1]}"))
     if (match := _COMPARISON.fullmatch(name)) and len(values) == 2:

@@ -131,6 +131,11 @@ def float_word(value: float) -> int:
     return word
 
 
+def float_of(number: "int | Unknown") -> "int | Unknown":
+    """The word that holds a whole number as a floating-point number."""
+    return number if isinstance(number, Unknown) else float_word(number)
+
+
 def _numbers(one: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
     """Two words as floating-point numbers; unknown where machines do not treat them alike."""
     numbers = []

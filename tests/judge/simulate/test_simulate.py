@@ -474,6 +474,18 @@ def test_predicates_and_conditional_moves() -> None:
     assert result.offences, "9 << 8 | (7 + 7) and 8 are what the registers hold"
 
 
+def test_a_mask_is_ones_shifted_in_and_a_whole_number_becomes_a_float() -> None:
+    result = execute(
+        "%s1_s0 = smov 0  ;;  %s1_s1 = smov 5  ;;  %s1_s2 = smov 2",
+        "%s1_s3 = sshllo.u32 %s1_s0, %s1_s1  ;;  %s1_s4 = sshllo.u32 %s1_s2, 3  ;;  %s1_s5 = scvt.s32.f32 %s1_s1",
+        "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 31  ;;  %p1_p1 = scmp.eq.s32.totalorder %s1_s4, 23",
+        "%p1_p2 = pand %p1_p0, %p1_p1  ;;  %p1_p3 = scmp.eq.f32.partialorder %s1_s5, 5.0",
+        "%p1_p4 = pand %p1_p2, %p1_p3",
+        "%1 = shalt.err (%p1_p4)",
+    )
+    assert result.offences
+
+
 def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> None:
     start = "dma.hbm_to_vmem [thread:$0]  %s1_s0, /*size_in_granules=*/{}, %s1_s1, [#allocation1]"
     wait = "%9 = dma.done.wait [#allocation1], {}"

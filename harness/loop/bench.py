@@ -14,7 +14,7 @@ from harness.errors import RatchetError
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
-from harness.judge.evaluate.request import Listener, Progress, Request, named
+from harness.judge.evaluate.request import Listener, Progress, Request, any_trace, named, silent
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
@@ -31,14 +31,6 @@ ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu":
 _HERE = "judge"
 
 
-def _silent(stage: str, state: str, seconds: float) -> None:
-    return None
-
-
-def _any_trace(trace: Trace) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """Judges candidates of `contest`, all in the same way; `progress` hears of each stage.
@@ -48,7 +40,7 @@ class Bench:
     """
 
     contest: Contest
-    progress: Progress = _silent
+    progress: Progress = silent
     policy: Policy = field(default_factory=Policy)
     on: str | None = None
     deep: bool = False
@@ -68,7 +60,7 @@ class Bench:
         work: str,
         name: str = "",
         *,
-        after_trace: Callable[[Trace], None] = _any_trace,
+        after_trace: Callable[[Trace], None] = any_trace,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
         """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.

@@ -20,12 +20,12 @@ def named(name: str, progress: Progress) -> Progress:
     return lambda stage, state, seconds: progress(f"{name} {stage}", state, seconds)
 
 
-def _silent(stage: str, state: str, seconds: float) -> None:
-    return None
+def silent(stage: str, state: str, seconds: float) -> None:
+    """Says nothing about the progress of a stage."""
 
 
-def _any_trace(trace: Trace) -> None:
-    return None
+def any_trace(trace: Trace) -> None:
+    """Goes on whatever the trace shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ class Listener:
     names the checks that were left out (`unchecked`). Of a suite both hear about the whole.
     """
 
-    progress: Progress = _silent
-    after_trace: Callable[[Trace], None] = _any_trace
+    progress: Progress = silent
+    after_trace: Callable[[Trace], None] = any_trace
     is_slower: Callable[[Evidence], bool] | None = None
 
 

@@ -33,6 +33,7 @@ def hints(
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
         has_all_vmem = report.vmem_limit_bytes >= chip(report.chip).vmem_bytes
         suggestion = next_step(evidence.failure, evidence.problem.operation, has_all_vmem=has_all_vmem)
+        suggestion = _on_precision(evidence) or suggestion
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
@@ -50,6 +51,18 @@ def hints(
     for finding, said in notable:
         by_knob.setdefault(finding.knob or said.rule, said)
     return tuple(by_knob.values())
+
+
+def _on_precision(evidence: Evidence) -> str:
+    """What to do about a wrong result of a kernel that multiplies float32 numbers in one pass, "" of any other."""
+    lines = evidence.trace.one_pass_lines if evidence.trace is not None else ()
+    outputs = {output.dtype for output in evidence.problem.outputs}
+    if evidence.failure is None or evidence.failure.kind != "wrong-result" or not lines or outputs != {"float32"}:
+        return ""
+    return (
+        f"pass precision='highest' to the product in {', '.join(lines[:3])}: at the default precision the chip rounds "
+        "its float32 operands to bfloat16, and so it is checked"
+    )
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:

@@ -143,7 +143,8 @@ class Trace:
     `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` beside
     JAX's own tools: equal fingerprints are identical candidates. `sources` are their files that have operations.
     `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
-    shapes, grid steps included), and so are `exponentials` in Pallas calls.
+    shapes, grid steps included), and so are `exponentials` in Pallas calls. `one_pass_lines` multiply float32 numbers
+    in one pass of bfloat16.
     """
 
     fingerprint: str
@@ -152,5 +153,6 @@ class Trace:
     outside_flops: int
     seconds: float
     exponentials: int = 0
+    one_pass_lines: tuple[str, ...] = ()
     imported: tuple[Imported, ...] = ()
     sources: tuple[SourceFile, ...] = ()

@@ -218,6 +218,16 @@ def test_each_kind_of_failure_has_a_remedy_of_its_own(stage: Stage) -> None:
     }
 
 
+def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
+    wrong = failed("correctness", "wrong-result")
+    wrong = traced(replace(wrong, trace=GOOD.trace), one_pass_lines=("kernel.py line 10",))
+    outputs = tuple(replace(output, dtype="float32") for output in wrong.problem.outputs)
+    (hint,) = found(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
+    assert "precision='highest' to the product in kernel.py line 10" in hint.suggestion
+    # Where the outputs are bfloat16, one pass is as exact as they are.
+    assert "precision" not in found(wrong)[0].suggestion
+
+
 def test_every_stage_has_a_next_step() -> None:
     for stage in get_args(Stage):
         assert next_step(Failure(stage=stage, kind="never heard of", message=""))

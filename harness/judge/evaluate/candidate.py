@@ -103,6 +103,7 @@ def trace(request: TraceRequest) -> TraceReply:
         pallas_flops=work.pallas,
         outside_flops=work.outside,
         exponentials=work.exponentials,
+        one_pass_lines=jaxprs.one_pass_lines(_full.closed.jaxpr),
         imported=imported,
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,

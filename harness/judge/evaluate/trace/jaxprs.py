@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.extend import core
 
@@ -163,6 +164,23 @@ def _frames(traceback: Any) -> list[Any]:
     # The candidate's files see themselves by their bare names.
     own = (frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name)
     return [frame for frame in own if frame.file_name.endswith(".py")]
+
+
+def one_pass_lines(jaxpr: Jaxpr) -> tuple[str, ...]:
+    """The lines whose products round float32 operands to bfloat16, as a TPU does at the default precision."""
+    lines = (
+        line_of(equation).removesuffix(": ")
+        for equation in equations(jaxpr)
+        if equation.primitive.name == "dot_general"
+        and any(var.aval.dtype == jnp.float32 for var in equation.invars)
+        and not {lax.Precision.HIGH, lax.Precision.HIGHEST} & {*_precisions(equation)}
+    )
+    return tuple(dict.fromkeys(filter(None, lines)))
+
+
+def _precisions(equation: Equation) -> tuple[Any, ...]:
+    given = equation.params["precision"]
+    return given if isinstance(given, tuple) else (given,)
 
 
 def refuse_foreign_work(jaxpr: Jaxpr) -> None:

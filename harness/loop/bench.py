@@ -112,6 +112,7 @@ class _Kept:
     kernel_sha256: str
     key: Key
     evidence: Evidence
+    is_checked: bool = True
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
@@ -128,21 +129,31 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
             files.remove(path)
         candidate = bench.contest.candidate().set(settings)
         evidence = bench.judge(candidate, _HERE)
-        kept = _Kept(kernel_sha256=candidate.sha256, key=_simulated_key(bench.contest), evidence=evidence)
+        kept = _Kept(
+            kernel_sha256=candidate.sha256,
+            key=_simulated_key(bench.contest),
+            evidence=evidence,
+            is_checked=bench.checked,
+        )
         files.write_atomically(path, msgspec.json.encode(kept))
         return evidence
 
 
 def evidence_here(bench: Bench) -> Evidence:
     """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
-    return kept(bench.contest) or judge_here(bench)
+    return kept(bench.contest, checked=bench.checked) or judge_here(bench)
 
 
-def kept(contest: Contest) -> Evidence | None:
-    """What was found last about kernel.py as it stands, None where it was not judged so."""
+def kept(contest: Contest, *, checked: bool = True) -> Evidence | None:
+    """What was found last about kernel.py as it stands, None where it was not judged so.
+
+    Only if its correctness was looked at, too, unless `checked` is False.
+    """
     try:
         found = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError):
+        return None
+    if checked and not found.is_checked:
         return None
     is_same = found.kernel_sha256 == contest.candidate().sha256 and found.key.counts_for(_simulated_key(contest))
     return found.evidence if is_same else None

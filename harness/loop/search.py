@@ -225,7 +225,9 @@ def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribu
 def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     if importlib.util.find_spec("optuna") is None:
         raise RatchetError(
-            "no-optuna", "expected Optuna, found none: ./ratchet.sh tune installs it (else: pip install optuna)"
+            "no-optuna",
+            "expected Optuna, found none. In a clone `./ratchet.sh tune` installs it; in another environment install "
+            "the extra `tune` of this package, or optuna",
         )
     import optuna
     from optuna.storages import JournalStorage

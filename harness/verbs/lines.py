@@ -55,7 +55,7 @@ class Lines(Verb):
             contest = contest_of(given, given.chip)
             contest.member(given.member)
             title, candidate = "kernel.py as it stands", contest.candidate()
-            evidence, again = judged(contest, given), ""
+            evidence, again = judged(contest, given, checked=False), ""
         else:
             ledger = opened(directory(given.directory))
             title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)
@@ -72,6 +72,8 @@ class Lines(Verb):
             raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
         if evidence.failure is not None:
             title += f" (failed: {evidence.failure.kind})"
+        elif given.number is None and not evidence.all_checks:
+            title += " (timed only: whether it is right was not looked at)"
         breakdown, files = run.breakdown, with_packages(candidate, evidence)
         document = LinesDocument(
             source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown

@@ -9,10 +9,13 @@ from harness.records import Evidence
 from harness.verbs.parts.given import progress_of
 
 
-def judged(contest: Contest, given: Namespace) -> Evidence:
-    """Judged now, unless it was before. Raises RatchetError `not-judged` where that would be needed and may not be."""
+def judged(contest: Contest, given: Namespace, *, checked: bool = True) -> Evidence:
+    """Judged now, unless it was before; without `checked` it is compiled and simulated only, in a fifth of the time.
+
+    Raises RatchetError `not-judged` where it would have to be judged and may not be.
+    """
     if given.only_reads:
-        found = bench.kept(contest)
+        found = bench.kept(contest, checked=checked)
         if found is None:
             raise RatchetError(
                 "not-judged",
@@ -21,4 +24,4 @@ def judged(contest: Contest, given: Namespace) -> Evidence:
             )
         return found
     with progress_of(given) as progress:
-        return bench.evidence_here(bench.Bench(contest=contest, progress=progress))
+        return bench.evidence_here(bench.Bench(contest=contest, progress=progress, checked=checked))

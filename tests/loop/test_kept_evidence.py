@@ -1,0 +1,25 @@
+"""What is kept of kernel.py as it stands: a run without checks serves those who look at times, and nobody else."""
+
+from pathlib import Path
+
+import pytest
+from loop_fixtures import committed_contest
+
+from harness import contest as contests
+from harness.loop import bench
+from harness.loop.bench import Bench
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+
+def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
+    contest = contests.load(committed_contest(tmp_path / "contest", 256), None)
+    timed = bench.evidence_here(Bench(contest=contest, checked=False))
+    assert timed.simulation is not None
+    assert timed.all_checks == ()
+    assert bench.kept(contest, checked=False) == timed
+    assert bench.kept(contest) is None
+    checked = bench.evidence_here(Bench(contest=contest))
+    assert len(checked.all_checks) > 5
+    # What was checked serves both.
+    assert bench.kept(contest) == bench.kept(contest, checked=False) == checked

@@ -63,11 +63,13 @@ _BY_KIND = {
     "no-kernel": "look whether the compiler removed the kernel: its result may be unused, or a constant",
     "no-schedule": "run again; if it stays, this version of libtpu writes no schedules: install that of "
     "requirements.lock",
+    "not-portable": "make every constant and operation with jax, jax.numpy, numpy and Pallas; objects of classes of "
+    "your own stay outside of the traced program",
     "not-triton": "pass compiler_params=plgpu.CompilerParams(...) of jax.experimental.pallas.triton",
     "nothing-compared": "let the problem's probes compare at least one element",
     "platform-dependent": "write one program for all platforms; choose by a constant of kernel.py instead",
-    "program-differs": "remove what depends on when or how often kernel_fn is called: clocks, counters, state of a "
-    "module, and functions with a lowering of their own",
+    "program-differs": "leave JAX's rules and exports alone; remove what depends on when or how often kernel_fn is "
+    "called: clocks, counters, state of a module, and functions with a lowering of their own",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as docs/SEMANTICS.md says of it",
     "settings-changed": "leave settings, environment variables and hooks alone; what a package sets when it is "

@@ -156,6 +156,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         members=tuple((one.name, None if failed else one.report.seconds) for one in report.members),
         looked_at=attempt.sweep.looked_at if attempt.sweep else 0,
         schedule=evidence.schedule,
+        certificate=evidence.certified,
     )
 
 

@@ -46,7 +46,7 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
     """
     names: Counter[str] = Counter()
     for body in bodies:
-        with _parsed(body) as module:
+        with parsed(body) as module:
             # The module operation itself is the container, not content.
             names.update(_names(module.operation))
     named = {field: sum(names[name] for name in alternatives) for field, alternatives in _NAMES.items()}
@@ -59,12 +59,13 @@ def fingerprint_text(body: bytes) -> str:
 
     Raises RatchetError `bad-mosaic` if the body does not parse.
     """
-    with _parsed(body) as module:
+    with parsed(body) as module:
         return str(module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True))
 
 
 @contextmanager
-def _parsed(body: bytes) -> Iterator[ir.Module]:
+def parsed(body: bytes) -> Iterator[ir.Module]:
+    """The kernel's module, in a context of its own. Raises RatchetError `bad-mosaic` if the body does not parse."""
     with ir.Context() as context, ir.Location.unknown():
         _tpu_ext.register_dialect(context)
         # The frozen dialect is known to the pass only.

@@ -47,7 +47,7 @@ _OF_MEASURING = (
 )
 _OF_CHECKS = (
     "harness.judge.evaluate.candidate",
-    "harness.judge.evaluate.compile.artifact_check",
+    "harness.judge.evaluate.compile.certificate",
     "harness.judge.evaluate.correctness",
     "harness.judge.evaluate.evaluation",
     "harness.judge.verdict.schedule_checks",

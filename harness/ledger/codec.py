@@ -20,6 +20,7 @@ Schema history
 11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
 12  A row says of how many programs it is the best (`looked_at`) and what it compiles to (`schedule`, as does a
     simulation), a failure whether it is an error of the program.
+13  Evidence may have a `certificate`, and a row what stands for it.
 """
 
 import dataclasses

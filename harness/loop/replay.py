@@ -167,6 +167,7 @@ def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgem
         checks=len(evidence.all_checks),
         tightest=max(used, key=lambda pair: pair[1], default=None),
         fingerprint=evidence.trace.fingerprint if evidence.trace else "",
+        certificate=evidence.certified,
     )
 
 

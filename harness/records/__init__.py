@@ -16,6 +16,7 @@ from harness.records.candidate import (
 from harness.records.capture import Capture, Device, Execution, Operation, Period
 from harness.records.cycle_breakdown import CycleBreakdown, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.evidence import (
+    Certificate,
     Check,
     Draw,
     Environment,

@@ -44,6 +44,19 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The program that is checked and the one that is compiled for `platform`, shown to be one.
+
+    `sha256` is of its normal form: the traced program and the program for the chip, without names and places.
+    `primitives` are its operations by where JAX has them (`module:name`), and how many of each.
+    """
+
+    sha256: str
+    platform: str
+    primitives: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One correctness check: errors relative to what an honest computation in the problem's dtype costs.
 
@@ -324,7 +337,7 @@ class Evidence:
     `unchecked` names the checks that were not run because its simulated time is too slow: such evidence can be
     rejected for its time and serves nothing else. Of a suite `members` are the evidence of its members in the order of
     `problem.members`, up to the one that failed; then what is of one program is theirs alone, and latency, trace
-    (its fingerprint is of all of them) and failure are of the whole.
+    (its fingerprint is of all of them) and failure are of the whole. `certificate` is None in older records.
     """
 
     problem: Statement
@@ -345,6 +358,7 @@ class Evidence:
     isolation: Isolation | None = None
     unchecked: tuple[str, ...] = ()
     members: "tuple[Evidence, ...]" = ()
+    certificate: Certificate | None = None
 
     @property
     def named_members(self) -> "tuple[tuple[SuiteMember, Evidence], ...]":
@@ -361,6 +375,12 @@ class Evidence:
         """A digest of the executed bundles of all programs; "" where one of them was not simulated."""
         found = [one.simulation.schedule if one.simulation else "" for _, one in self.programs]
         return "" if "" in found else "+".join(digest[:16] for digest in found)
+
+    @property
+    def certified(self) -> str:
+        """What stands for the certificates of all programs; "" where one of them has none."""
+        found = [one.certificate.sha256[:16] if one.certificate else "" for _, one in self.programs]
+        return "" if "" in found else "+".join(found)
 
     @property
     def all_checks(self) -> tuple[Check, ...]:

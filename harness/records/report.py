@@ -172,7 +172,7 @@ class Row:
     `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
     `members` are the names of its members and their times. `looked_at` is how many programs the sweep looked at whose
     best this is, 0 where it came of none; None: an older record, which does not say. `schedule` is the digest of what
-    it compiles to, "" where that is not known.
+    it compiles to, `certificate` the beginning of that of its certificate, "" where they are not known.
     """
 
     number: int
@@ -202,6 +202,7 @@ class Row:
     members: tuple[tuple[str, float | None], ...] = ()
     looked_at: int | None = None
     schedule: str = ""
+    certificate: str = ""
 
     @property
     def is_title(self) -> bool:

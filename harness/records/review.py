@@ -38,6 +38,7 @@ class Judgement:
     """What judging a kernel came to: once when it was attempted, once in a replay.
 
     `tightest` is the check whose error came nearest to its tolerance, and the fraction of the tolerance it used.
+    `certificate` stands for those of its programs, "" where it has none.
     """
 
     outcome: Outcome
@@ -52,6 +53,7 @@ class Judgement:
     checks: int
     tightest: tuple[str, float] | None
     fingerprint: str
+    certificate: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

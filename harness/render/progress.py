@@ -17,7 +17,7 @@ _BEGINS = ("start", "started", "begin", "running")
 _STAGES = {
     "trace": "kernel.py becomes a program",
     "compile": "by the chip's compiler",
-    "artifact check": "the programs do what the trace says",
+    "certificate": "the program checked is the one compiled",
     "simulate": "executes the compiled schedule",
     "correctness": "full shape on the CPU, against float64",
     "reduced shapes": "on the CPU, against float64",

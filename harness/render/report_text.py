@@ -10,7 +10,7 @@ from harness.render.hints import hints
 from harness.render.layout import NO_FILES, Files, Style, terminal_width
 from harness.render.review import revocation
 from harness.render.sections import GAP, Block, Diff, Items, Line, Words, apart, named, named_items, screen
-from harness.units import decimal, percent
+from harness.units import decimal, percent, quantity
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {
     "accept": ("ACCEPTED", "good"),
@@ -133,11 +133,24 @@ def _recorded(
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     yield named_items("Versions", versions)
     yield named_items("Machine", [where.machine, where.platform])
+    yield from (named("Certificate", words) for words in _certificates(attempt.evidence))
     yield named_items("Key", [f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"])
     if attempt.settings:
         yield named_items("Settings", [f"--set {name}={value}" for name, value in attempt.settings])
     yield GAP
     yield Diff(diff) if diff else Line("kernel.py: no change against the champion's", is_whole=True)
+
+
+def _certificates(evidence: Evidence) -> Iterator[str]:
+    """Of each program that has one: that what was checked is what was compiled, and what it is made of."""
+    for name, found in evidence.programs:
+        if (one := found.certificate) is not None:
+            operations = quantity(sum(count for _, count in one.primitives), "operation")
+            of_member = f"{name}: " if name else ""
+            yield (
+                f"{of_member}the program checked is the one compiled for {one.platform}, {one.sha256[:16]}: "
+                f"{operations} of {quantity(len(one.primitives), 'primitive')} of JAX"
+            )
 
 
 def _judged_against(attempt: Attempt) -> str:

@@ -57,6 +57,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
     yield from _pair("correctness", _checks(then), _checks(now))
     yield from _draws(replay)
     yield from _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced")
+    yield from _certificates(then.certificate, now.certificate)
     yield from (
         GAP,
         Words("what differs since:" if replay.differences else "key, policy and problem are those of then"),
@@ -66,6 +67,16 @@ def _replayed(replay: Replay) -> Iterator[Block]:
         yield from (GAP, Line("counters that moved:"))
         yield from (Words(_moved(moved), lead="  ", rest="    ") for moved in replay.changes)
     yield from (GAP, Words(f"nothing was recorded; files are in {replay.scratch}"))
+
+
+def _certificates(then: str, now: str) -> Iterator[Block]:
+    """What stands for the certificates, and whether they are of the same program."""
+    if not (then or now):
+        return
+    yield from _pair("certificate", then or "none recorded", now or "none")
+    if then and now:
+        words = "the same program, checked and compiled" if then == now else "another program"
+        yield Line([(_INDENT, None), (words, "good" if then == now else "bad")])
 
 
 def calibration_line(found: Calibration) -> str:

@@ -28,6 +28,7 @@ from harness.sandbox.confinement import Confinement, offered
 PRELOADED = (
     "harness.judge.evaluate.candidate",
     "harness.judge.evaluate.correctness",
+    "harness.judge.evaluate.compile.certificate",
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.simulation",
     "harness.judge.simulate",

@@ -16,7 +16,7 @@ class Replay(Verb):
         "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
         "for an attempt that is rejected again."
     )
-    document = Document(3, Record)
+    document = Document(4, Record)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:

@@ -39,7 +39,7 @@ class Results(Verb):
     )
     examples = "ratchet.sh results --accepted; ratchet.sh results --since 12 --grep 'VMEM'; ratchet.sh results --csv"
     is_watched = True
-    document = Document(7, ResultsDocument)
+    document = Document(8, ResultsDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

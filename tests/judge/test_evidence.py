@@ -106,6 +106,7 @@ def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
     assert {path.name for path in work.iterdir()} == {
         "candidate.cpu",
         "candidate.tpu",
+        "candidate.traced",
         "dumps",
         "kernel.hlo.txt",
         "kernel.sha256",
@@ -124,7 +125,7 @@ def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -
 
 
 def test_every_stage_has_its_time(good: Evidence) -> None:
-    stages = {"trace", "compile", "artifact check", "simulate", "correctness", "reduced shapes", "interpret"}
+    stages = {"trace", "compile", "certificate", "simulate", "correctness", "reduced shapes", "interpret"}
     assert {stage.stage for stage in good.stages} == stages
     assert all(stage.seconds > 0 for stage in good.stages)
 

@@ -20,13 +20,12 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import GPUS, chip, chip_of_device
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.compile.artifact_check import check_artifacts
+from harness.judge.evaluate.compile.certificate import certify
 from harness.judge.evaluate.interpret import interpretation
-from harness.judge.evaluate.messages import ArtifactCheckRequest
+from harness.judge.evaluate.messages import CertifyRequest
 from harness.judge.evaluate.request import Request
 from harness.judge.evaluate.timing import device
-from harness.judge.evaluate.trace import kernels
-from harness.judge.evaluate.trace.fingerprint import fingerprint
+from harness.judge.evaluate.trace import kernels, normal_form
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
 from harness.records import Evidence
@@ -127,6 +126,20 @@ def exported(source: str) -> str:
     return str(program.mlir_module())
 
 
+def request(contest: Path, good: Evidence, for_chip: str = "0001") -> CertifyRequest:
+    """The certificate that the first attempt asked for; with the program for the chip of another folder."""
+    work = contest / "profile_data"
+    assert good.trace is not None
+    return CertifyRequest(
+        program=str(work / "0001" / "candidate.traced"),
+        for_chip=str(work / for_chip / "candidate.cuda"),
+        chip=H100,
+        trace=good.trace,
+        artifact=str(work / "again.cpu"),
+        fill=None,
+    )
+
+
 def test_published_numbers_agree_with_each_other() -> None:
     for gpu in GPUS:
         # A multiprocessor of this generation does 4096 FLOP per cycle.
@@ -154,7 +167,7 @@ def test_what_is_known_before_the_device(good: Evidence) -> None:
         "correctness",
         "reduced shapes",
         "interpret",
-        "artifact check",
+        "certificate",
         "measure",
     }
     assert good.trace is not None
@@ -175,36 +188,30 @@ def test_the_program_is_triton_for_cuda() -> None:
 
 @pytest.mark.slow
 def test_a_fingerprint_is_of_what_is_computed() -> None:
-    own = fingerprint(exported(KERNEL))
+    own = normal_form.of_exported(exported(KERNEL)).digest
     renamed = kernel(('KERNEL_NAME = "attention_gpu"', '# Said at length.\nKERNEL_NAME = "another"'))
-    assert fingerprint(exported(renamed)) == own
-    assert fingerprint(exported(kernel(("WARPS = 8", "WARPS = 4")))) != own
-    assert fingerprint(exported(kernel(("BKV = 64", "BKV = 128")))) != own
+    assert normal_form.of_exported(exported(renamed)).digest == own
+    assert normal_form.of_exported(exported(kernel(("WARPS = 8", "WARPS = 4")))).digest != own
+    assert normal_form.of_exported(exported(kernel(("BKV = 64", "BKV = 128")))).digest != own
 
 
 def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) -> None:
     found = evaluated(contest, kernel(*NOT_RESCALED), "wrong")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")
-    # Its CPU reference program beside the right kernel's program: each is one exponential of its own.
-    work = contest / "profile_data"
-    assert good.trace is not None
-    mixed = ArtifactCheckRequest(
-        chip=str(work / "0001" / "candidate.cuda"), cpu=str(work / "wrong" / "candidate.cpu"), trace=good.trace
-    )
-    with pytest.raises(Rejected, match="differ in their exponentials"):
-        check_artifacts(mixed)
+    # Its program beside the right kernel's: each is one exponential of its own.
+    mixed = request(contest, good, for_chip="wrong")
+    forged = normal_form.of_exported(jax.export.deserialize(bytearray(Path(mixed.for_chip).read_bytes())).mlir_module())
+    with pytest.raises(Rejected, match="to be the one that was traced, but they differ: "):
+        certify(replace(mixed, trace=replace(mixed.trace, fingerprint=forged.digest)))
 
 
 def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence) -> None:
-    work = contest / "profile_data" / "0001"
     assert good.trace is not None
     (call,) = good.trace.pallas_calls
     lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 4)),))
     with pytest.raises(Rejected, match=r"kernels of \[4\] grid steps as reported, got \[8\]"):
-        check_artifacts(
-            ArtifactCheckRequest(chip=str(work / "candidate.cuda"), cpu=str(work / "candidate.cpu"), trace=lied)
-        )
+        certify(replace(request(contest, good), trace=lied))
 
 
 @pytest.mark.slow

@@ -30,12 +30,13 @@ from harness.judge.evaluate.trace import (
     integrity,
     jaxprs,
     known_bugs,
+    normal_form,
     one_core,
     packages,
+    program_codec,
     smaller_shapes,
     vmem,
 )
-from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
 from harness.operators import Problem
 from harness.operators.wrong_parts import at_smaller_shape
@@ -57,7 +58,7 @@ _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
-# The name of the function that was traced, the function, this process as it must leave it, and the chip's program.
+# The name of the function that was traced, the function, this process as it must leave it, and the traced program.
 _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
@@ -91,11 +92,13 @@ def trace(request: TraceRequest) -> TraceReply:
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
     exported = _exported(_full)
-    program = fingerprint(exported.mlir_module())
-    _loaded = request.function, function, before, program
+    program = normal_form.of_exported(exported.mlir_module()).digest
+    _loaded = request.function, function, before, normal_form.digest(normal_form.of_traced(_full.closed))
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
+    if request.program:
+        Path(request.program).write_bytes(program_codec.encode(_full.closed))
     imported = packages.imported(modules)
     found = Trace(
         fingerprint=packages.digested(program, imported),
@@ -124,13 +127,13 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     assert _full is not None
     assert _loaded is not None
     name, function, before, program = _loaded
-    _refuse_another(_full, name, before)
+    _refuse_another(_full, name, before, program)
     with asked_device.asked_for(_full.chip), interpretation.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
     for smaller in filter(None, (_reduced, _second_shape)):
         integrity.require_known_primitives(before, smaller.closed.jaxpr)
-    if fingerprint(_exported(_full).mlir_module()) != program:
+    if normal_form.digest(normal_form.of_traced(_full.closed)) != program:
         raise Rejected(
             "static", "not-deterministic",
             "expected the program to stay what it was while kernel.py is traced for smaller shapes, got another: does "
@@ -163,8 +166,8 @@ def _exceeds_vmem(traced: TracedKernel) -> str:
     return next(filter(None, found), "")
 
 
-def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot) -> None:
-    """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
+def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
+    """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another than `program`, by its digest.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
@@ -177,7 +180,7 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot)
         with tracing, interpretation.aiming_at(traced.chip):
             again = traced_program(function, traced.problem, traced.chip)
     del ballast
-    if jaxprs.text(again.closed) != jaxprs.text(traced.closed):
+    if normal_form.digest(normal_form.of_traced(again.closed)) != program:
         raise Rejected(
             "static", "not-deterministic",
             "expected kernel.py to be the same program whenever it is loaded, got two: does a constant come from a "
@@ -259,17 +262,9 @@ def _traced(shape: TracedShape) -> TracedKernel:
 def export_cpu(request: ExportRequest) -> Done:
     """Writes the CPU reference program of the program traced for that shape."""
     traced = _traced(request.shape)
-    try:
-        exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip, request.fill)
-    except NotImplementedError as error:
-        raise _not_interpretable(error) from error
-    except ValueError as error:
-        # JAX's interpreter knows no loops within scoped memory within scoped memory (0.10.2, 0.12.0).
-        if "pass a Ref" not in str(error):
-            raise
-        raise _not_interpretable(f"nested scoped memory ({str(error).splitlines()[0]}); use scratch_shapes") from error
+    program = interpretation.reference_program(traced.closed, traced.shapes, traced.chip, request.fill)
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
-    Path(request.artifact).write_bytes(exported.serialize())
+    Path(request.artifact).write_bytes(program)
     return Done(path=request.artifact)
 
 
@@ -308,7 +303,9 @@ def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[lis
             return _interpreted_once(request, order, most_under_way)
         except transfers.TooManyTransfersError:
             continue
-    raise _not_interpretable(f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time")
+    raise interpretation.not_interpretable(
+        f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
+    )
 
 
 def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_under_way: int) -> tuple[list[Any], bool]:
@@ -345,7 +342,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
     if race is not None:
         raise Rejected("correctness", "race", f"{where}data race: {_short(race)}", race)
     if isinstance(failure, NotImplementedError):
-        raise _not_interpretable(failure)
+        raise interpretation.not_interpretable(failure)
     if failure is not None:
         raise _rejection(failure, where)
     if ended.unfinished:
@@ -378,13 +375,6 @@ def _rejection(failure: BaseException, where: str) -> BaseException:
     if "IndexError" in text or isinstance(failure, IndexError):
         return Rejected("correctness", "out-of-bounds", f"{where}{text.splitlines()[0].strip()}", text[-8000:])
     return failure
-
-
-def _not_interpretable(error: object) -> Rejected:
-    return Rejected(
-        "correctness", "not-interpretable",
-        f"the CPU interpreter of Pallas cannot run this kernel, so it cannot be checked: {error}",
-    )  # fmt: skip
 
 
 def _short(race: str) -> str:

@@ -9,12 +9,16 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`."""
+    """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
+
+    The traced program itself is written to `program` where that is named.
+    """
 
     problem: str
     chip: Chip
     artifact: str
     function: str = KERNEL
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +139,18 @@ class ProbeReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactCheckRequest:
-    """Compare the programs in `chip` and `cpu` with each other and with the `trace` that was reported."""
+class CertifyRequest:
+    """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    chip: str
-    cpu: str
+    There, memory that nothing wrote holds `fill`. `trace` is what was reported of the two.
+    """
+
+    program: str
+    for_chip: str
+    chip: Chip
     trace: Trace
+    artifact: str
+    fill: Fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from harness.judge.evaluate.draws import (
     unforeseen_number,
 )
 from harness.judge.evaluate.messages import (
-    ArtifactCheckRequest,
+    CertifyRequest,
     CheckReply,
     CheckRequest,
     CompileRequest,
@@ -56,6 +56,8 @@ from harness.sandbox import handover
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
+# The traced program itself, among the programs that were exported.
+_TRACED = "traced"
 # How many times the limit of other checks an interpretation of the contest's own shape may take.
 _FULL_INTERPRETATION = 4
 
@@ -85,26 +87,24 @@ class ScheduleDump:
     simulation: Simulation | None
 
 
-def _nothing(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    return state, ()
-
-
 # --- The trace, and the chip's program ---------------------------------------------------------
 
 
 def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
     artifact = str(plan.written(plan.chip.platform))
     yield TraceRequest(
-        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.member.function
-    )
+        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.member.function,
+        program=str(plan.written(_TRACED)),
+    )  # fmt: skip
 
 
 def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: TraceReply = answer.reply
     platform = plan.chip.platform
-    failure = handover.take_over(plan.written(platform), plan.artifact(platform), "static")
-    if failure is not None:
-        return state.failing(answer.rank, failure), ()
+    for name in (platform, _TRACED):
+        failure = handover.take_over(plan.written(name), plan.artifact(name), "static")
+        if failure is not None:
+            return state.failing(answer.rank, failure), ()
     state = replace(state, trace=reply, program_keys=plan.program_keys())
     state = state.adding(trace=reply.trace, claims=reply.claims).warning(*reply.warnings)
     products = (Product("chip program", plan.chip),) if plan.chip.topology is not None else ()
@@ -192,29 +192,34 @@ def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
 # again: a drawn family's recipe follows from its seed.
 
 
-def _export_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
-    yield ExportRequest(artifact=str(plan.written("cpu")), fill=unforeseen_fill("full"))
-
-
 def _export_reduced(plan: Plan, state: State, reply: ShapesReply) -> Iterator[ExportRequest]:
     artifact = str(plan.written("reduced"))
     yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
 
 def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    asked: ExportRequest = answer.request
-    is_full = asked.shape == "full"
-    kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
-    failure = handover.take_over(plan.written("cpu" if is_full else asked.shape), kept, "correctness")
+    kept = plan.scratch / "reduced.cpu"
+    failure = handover.take_over(plan.written("reduced"), kept, "correctness")
     if failure is not None:
         return state.failing(answer.rank, failure), ()
-    program = ReferenceProgram(path=kept, shape=asked.shape)
-    return state, (Product("full program" if is_full else "reduced program", program),)
+    return state, (Product("reduced program", ReferenceProgram(path=kept, shape="reduced")),)
 
 
-def _check_artifacts(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[ArtifactCheckRequest]:
-    trace = _trace_of(state).trace
-    yield ArtifactCheckRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=str(program.path), trace=trace)
+def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRequest]:
+    yield CertifyRequest(
+        program=str(plan.artifact(_TRACED)), for_chip=str(plan.artifact(plan.chip.platform)), chip=plan.chip,
+        trace=_trace_of(state).trace, artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
+        fill=unforeseen_fill("full"),
+    )  # fmt: skip
+
+
+def _certified(plan: Plan, state: State, answer: StageAnswer) -> Taken:
+    kept = plan.artifact("cpu")
+    failure = handover.take_over(Path(answer.request.artifact), kept, "correctness")
+    if failure is not None:
+        return state.failing(answer.rank, failure), ()
+    products = (Product("full program", ReferenceProgram(path=kept, shape="full")),)
+    return state.adding(certificate=answer.reply), products
 
 
 def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
@@ -391,16 +396,14 @@ STAGES = (
           fail=_without_simulation),
     Stage("reduced shapes", rank=(REDUCED, 1), needs="shapes", child="candidate", failing="correctness",
           requests=_export_reduced, take=_exported, seconds=_of_checks),
-    Stage("correctness", rank=(REDUCED, 2), needs="shapes", child="candidate", failing="correctness",
-          requests=_export_full, take=_exported, seconds=_of_checks),
+    # In a process that runs neither kernel.py nor a program that came of it.
+    Stage("certificate", rank=(REDUCED, 2), needs="shapes", child="certifier", failing="correctness",
+          requests=_certify, take=_certified, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 0), needs="shapes", child="candidate", failing="correctness", requests=_interpret,
           take=_interpreted, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 0), needs="shapes", child="candidate", failing="correctness",
           requests=_interpret_full, take=_interpreted,
           seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds, fail=_without_interpretation),
-    # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
-    Stage("artifact check", rank=(REDUCED, 5), needs="full program", child="compiler", failing="correctness",
-          requests=_check_artifacts, take=_nothing, seconds=_of_checks),
     Stage("reduced shapes", rank=(REDUCED, 3), needs="reduced program", child="checker", failing="correctness",
           requests=_check_reduced, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 4), needs="outputs", child="checker", failing="correctness",

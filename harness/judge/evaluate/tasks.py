@@ -3,7 +3,7 @@
 from typing import Literal
 
 from harness.judge.evaluate.messages import (
-    ArtifactCheckRequest,
+    CertifyRequest,
     CheckReply,
     CheckRequest,
     CompileReply,
@@ -20,12 +20,13 @@ from harness.judge.evaluate.messages import (
     TraceReply,
     TraceRequest,
 )
-from harness.records import Simulation
+from harness.records import Certificate, Simulation
 from harness.sandbox.messages import Done
 
-ChildName = Literal["candidate", "checker", "compiler", "simulator", "timer"]
+ChildName = Literal["candidate", "certifier", "checker", "compiler", "simulator", "timer"]
 MODULES: dict[ChildName, str] = {
     "candidate": "harness.judge.evaluate.candidate",
+    "certifier": "harness.judge.evaluate.compile.certificate",
     "checker": "harness.judge.evaluate.correctness",
     "compiler": "harness.judge.evaluate.compile.compilation",
     "simulator": "harness.judge.evaluate.timing.simulation",
@@ -39,7 +40,7 @@ TASKS: dict[type, tuple[str, type]] = {
     SimulateRequest: ("simulate", Simulation),
     ExportRequest: ("export_cpu", Done),
     InterpretRequest: ("interpret", Done),
-    ArtifactCheckRequest: ("check_artifacts", Done),
+    CertifyRequest: ("certify", Certificate),
     CheckRequest: ("check", CheckReply),
     ProbeRequest: ("probe", ProbeReply),
     MeasureRequest: ("measure", MeasureReply),

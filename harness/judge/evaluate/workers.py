@@ -133,7 +133,7 @@ class Workers:
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():
             is_late = child.name == "checker" and is_reduced_open and self._is_late(child)
-            yields = is_late or (is_compiling and child.name in ("candidate", "checker"))
+            yields = is_late or (is_compiling and child.name in ("candidate", "certifier", "checker"))
             if yields != (name in self._yielding):
                 self._children.yield_to_others(child, _NICENESS if yields else 0)
                 self._yielding ^= {name}

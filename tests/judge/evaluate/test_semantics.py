@@ -38,7 +38,8 @@ def shape(*sizes: int, dtype: Any = BF16) -> jax.ShapeDtypeStruct:
 
 
 def test_the_table_knows_what_mosaic_can_lower() -> None:
-    known = {primitive.name for rules in lowering.lowering_rules.values() for primitive in rules}
+    # Those of a SparseCore, for which kernels are refused, are loaded with the first lowering for any chip.
+    known = {primitive.name for primitive in lowering.lowering_rules[pltpu.CoreType.TC]}
     assert len(known) > 100
     missing = sorted(known - set(semantics.ENTRIES))
     assert not missing, f"{jax.__version__}: classify {missing} in semantics_table.py"

@@ -10,9 +10,8 @@ from jax.sharding import SingleDeviceSharding
 
 from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
-from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.evaluate.compile.topology import described_device
-from harness.judge.evaluate.messages import ArtifactCheckRequest, CompileReply, CompileRequest
+from harness.judge.evaluate.messages import CompileReply, CompileRequest
 from harness.sandbox import arrays
 from harness.sandbox.messages import Rejected
 
@@ -97,7 +96,4 @@ def _sentence(text: str) -> str:
     return "the compiler failed without a word"
 
 
-TASKS = {
-    "compile": (CompileRequest, compile_for_chip),
-    "check_artifacts": (ArtifactCheckRequest, check_artifacts),
-}
+TASKS = {"compile": (CompileRequest, compile_for_chip)}

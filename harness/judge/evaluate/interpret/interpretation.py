@@ -22,6 +22,7 @@ from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu,
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import kernels
+from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
 # A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
@@ -197,3 +198,24 @@ def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str,
     with quick_grid_loop(), copies_of_any_size(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
         return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)
+
+
+def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
+    """The CPU reference program of a traced one, exported. Raises Rejected `not-interpretable`."""
+    try:
+        return bytes(export(closed, shapes, "cpu", chip, fill).serialize())
+    except NotImplementedError as error:
+        raise not_interpretable(error) from error
+    except ValueError as error:
+        # JAX's interpreter knows no loops within scoped memory within scoped memory (0.10.2, 0.12.0).
+        if "pass a Ref" not in str(error):
+            raise
+        raise not_interpretable(f"nested scoped memory ({str(error).splitlines()[0]}); use scratch_shapes") from error
+
+
+def not_interpretable(error: object) -> Rejected:
+    """The failure of a kernel that JAX's interpreter does not know how to run."""
+    return Rejected(
+        "correctness", "not-interpretable",
+        f"the CPU interpreter of Pallas cannot run this kernel, so it cannot be checked: {error}",
+    )  # fmt: skip

@@ -1,7 +1,6 @@
 """The constants of a traced program: JAX keeps the very arrays of kernel.py, which may change them later."""
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -69,40 +68,6 @@ def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
     return given.replace(eqns=equations, outvars=[*map(operand, given.outvars)], **closed)
 
 
-def digests(closed: Any) -> Iterator[str]:
-    """A hash of each constant, in order. The text of a program shows numbers only, and leaves out arrays."""
-    for constants, numbers in _parts(closed):
-        for value in (*constants, *(literal.val for literal in numbers)):
-            if not isinstance(value, jax.core.Tracer):
-                yield hashlib.sha256(_bytes(value)).hexdigest()
-
-
-def _parts(closed: Any) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The constants and the literals of the program and of every program within it, each of them once."""
-    seen: set[int] = set()
-    todo = [closed]
-    while todo:
-        program = todo.pop()
-        if id(program) in seen:
-            continue
-        seen.add(id(program))
-        # In jax 0.12 a closed program is the one that it closes.
-        jaxpr = getattr(program, "jaxpr", program)
-        used = (*(var for equation in jaxpr.eqns for var in equation.invars), *jaxpr.outvars)
-        yield getattr(program, "consts", []), [var for var in used if isinstance(var, core.Literal)]
-        todo += [part for equation in jaxpr.eqns for value in equation.params.values() for part in _programs(value)]
-
-
-def _programs(value: Any) -> Iterator[Any]:
-    if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _programs(part)
-    for block in getattr(value, "block_mappings", ()):
-        yield block.index_map_jaxpr
-
-
 def _copied(value: Any) -> Any:
     """What it holds now. By its exact type, since a method of a class of kernel.py may give what it likes."""
     kind = type(value)
@@ -122,9 +87,3 @@ def _copied(value: Any) -> Any:
         f"expected constants that are arrays or numbers of numpy or JAX, got one of type {kind.__name__}: make it with "
         "jnp.asarray",
     )  # fmt: skip
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
-        value = jax.random.key_data(value)
-    return np.asarray(value).tobytes()

@@ -113,7 +113,7 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 
     Its name may be that of another; what it is lowered to, for each platform, nobody has looked at.
     """
-    for equation in jaxprs.equations(jaxpr):
+    for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:
             raise Rejected(
                 "static", "foreign-primitive",

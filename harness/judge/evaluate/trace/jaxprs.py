@@ -1,7 +1,6 @@
 """Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +11,7 @@ from jax import lax
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.extend import core
 
-from harness.judge.evaluate.trace import constants, grids
+from harness.judge.evaluate.trace import grids
 from harness.sandbox.messages import Rejected
 
 Jaxpr = Any
@@ -33,7 +32,6 @@ REDUCTIONS = frozenset((
     "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
 ))  # fmt: skip
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
-_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _PLATFORM = ("platform_index", "platform_dependent")
 
 
@@ -80,6 +78,23 @@ def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
         if into_pallas or not is_pallas_call(equation):
             for part in inner(equation):
                 yield from equations(part, into_pallas=into_pallas)
+
+
+def every_program(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """The program, and every program inside its equations; of kernels the index maps too."""
+    yield jaxpr
+    for equation in jaxpr.eqns:
+        parts = inner(equation)
+        if is_pallas_call(equation):
+            parts += [block.index_map_jaxpr.jaxpr for block in equation.params["grid_mapping"].block_mappings]
+        for part in parts:
+            yield from every_program(part)
+
+
+def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
+    """Every equation, of programs inside equations and of the index maps of kernels too."""
+    for program in every_program(jaxpr):
+        yield from program.eqns
 
 
 def is_pallas_call(equation: Equation) -> bool:
@@ -146,11 +161,6 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
         )
         for one in body.eqns
     ]
-
-
-def text(closed: Any) -> str:
-    """The program in words that are equal for equal programs: addresses left out, constants by their hashes."""
-    return "\n".join((_ADDRESS.sub("", str(closed.jaxpr)), *constants.digests(closed)))
 
 
 def line_of(equation: Equation) -> str:

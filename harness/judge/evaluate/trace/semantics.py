@@ -4,12 +4,21 @@ import math
 import sys
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import tree_util
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
+from harness.judge.evaluate.trace.jaxprs import (
+    Equation,
+    Jaxpr,
+    equations,
+    every_equation,
+    is_triton,
+    line_of,
+    pallas_calls,
+)
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
 from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 from harness.sandbox.messages import Rejected
@@ -30,6 +39,8 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
     `refused-option` (of the compiler).
     """
+    for equation in every_equation(jaxpr):
+        _refuse_context(equation)
     for equation in equations(jaxpr, into_pallas=False):
         if equation.primitive.name in _OVER_A_MESH:
             raise _refused(equation, f"{equation.primitive.name}: one core or device is judged, use pl.pallas_call")
@@ -50,6 +61,24 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
         for body in (call.params["jaxpr"], *maps):
             for equation in equations(body):
                 _refuse(equation)
+
+
+def _refuse_context(equation: Equation) -> None:
+    """Raises Rejected where an operation is done elsewhere, or with words to XLA, of which a CPU says nothing.
+
+    Kinds: `refused-option`, `refused-primitive`.
+    """
+    if any(getattr(var.aval, "memory_space", None) == jax.memory.Space.Host for var in equation.outvars):
+        raise _refused(
+            equation, f"{equation.primitive.name} to the host's memory: on a CPU that is the device's own; leave it out"
+        )
+    for words, name in ((equation.ctx.compute_type, "compute_on"), (equation.ctx.xla_metadata, "set_xla_metadata")):
+        if words:
+            raise Rejected(
+                "static", "refused-option",
+                f"{line_of(equation)}{equation.primitive.name} within {name} of {words}: which processor runs an "
+                "operation, and what XLA is told of it, cannot be checked on a CPU; leave it out",
+            )  # fmt: skip
 
 
 def _is_of_jax(owner: type) -> bool:

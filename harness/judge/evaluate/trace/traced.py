@@ -34,6 +34,19 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
     closed = constants.taken_over(closed)
     _refuse_outputs(out, statement)
+    refuse_unfit(closed, chip)
+    equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
+    within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
+    grids = known_tables.grids(closed, _first_tables(problem))
+    calls = tuple(
+        traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
+    )
+    steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
+    return TracedKernel(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
+
+
+def refuse_unfit(closed: Any, chip: Chip) -> None:
+    """Raises Rejected where the program does what no kernel may do on that chip."""
     one_core.refuse_sharded(closed.jaxpr)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
@@ -41,7 +54,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     semantics.refuse_unclassified(closed.jaxpr)
     jaxprs.refuse_changed_tables(closed.jaxpr)
     jaxprs.refuse_written_inputs(closed.jaxpr)
-    equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
+    equations = jaxprs.pallas_calls(closed.jaxpr)
     if any(equation.params["interpret"] for equation in equations):
         raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
     if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
@@ -50,13 +63,6 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
             "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
             "that can be checked on a CPU",
         )  # fmt: skip
-    within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
-    grids = known_tables.grids(closed, _first_tables(problem))
-    calls = tuple(
-        traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
-    )
-    steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
-    return TracedKernel(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:

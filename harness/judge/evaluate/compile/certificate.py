@@ -1,0 +1,151 @@
+"""The program that is checked, made of the traced one where kernel.py never ran, and shown to be what is compiled.
+
+The process that traces kernel.py is the candidate's own: it can hand over any two programs, and change how JAX lowers
+one. So the traced program is handed over as data. The program that is checked on the CPU is made of that here, by JAX's
+own rules. The program for the chip, which knows the lines of kernel.py, was made there, and has to be what the traced
+one is lowered to here, operation by operation, kernels included. Around its kernels it has to be the same for both
+platforms.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import core as jax_core
+from jax._src.interpreters import mlir
+from jax.extend import core
+
+from harness.hardware import Chip
+from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.messages import CertifyRequest
+from harness.judge.evaluate.trace import jaxprs, kernels, normal_form, program_codec, traced
+from harness.judge.evaluate.trace.packages import digested
+from harness.records import Certificate
+from harness.sandbox.messages import Rejected
+
+# Parts of an exported program that are names, or that say how it was written down.
+_NOT_COMPARED = ("fun_name", "mlir_module_serialized", "disabled_safety_checks", "_get_vjp")
+
+# Stands for a kernel where programs are compared around kernels.
+_OPAQUE = "opaque"
+_opaque_p: Any = core.Primitive(_OPAQUE)
+_opaque_p.multiple_results = True
+_opaque_p.def_abstract_eval(lambda *_, avals, number: avals)
+
+
+def _opaque_lowering(ctx: Any, *operands: Any, avals: Any, number: int) -> Any:
+    types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in avals]
+    return mlir.custom_call(_OPAQUE, result_types=types, operands=operands, backend_config=str(number)).results
+
+
+mlir.register_lowering(_opaque_p, _opaque_lowering)
+
+
+def certify(request: CertifyRequest) -> Certificate:
+    """The certificate that the program for the chip is the traced program; writes the one that is checked on the CPU.
+
+    Raises Rejected `forged-result` where the report is not true, `program-differs` where the program for the chip is
+    not the traced one, `not-interpretable`, and what a trace is refused for.
+    """
+    chip = request.chip
+    for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))
+    form = normal_form.of_exported(for_chip.mlir_module())
+    found = digested(form.digest, request.trace.imported)
+    if found != request.trace.fingerprint:
+        said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
+        raise Rejected("static", "forged-result", said)
+    _require_steps(kernels.of_program(for_chip.mlir_module()), {call.steps for call in request.trace.pallas_calls})
+    with interpretation.aiming_at(chip):
+        closed = program_codec.decode(Path(request.program).read_bytes())
+        _require_sound(closed)
+        traced.refuse_unfit(closed, chip)
+        shapes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals)
+        compiled = interpretation.export(closed, shapes, chip.platform, chip)
+        _require_same(for_chip, form, compiled, chip)
+        _require_same_around(closed, shapes, chip)
+    Path(request.artifact).write_bytes(interpretation.reference_program(closed, shapes, chip, request.fill))
+    return Certificate(
+        sha256=normal_form.digest((*normal_form.of_traced(closed), form.digest)),
+        platform=chip.platform,
+        primitives=normal_form.primitives(closed),
+    )
+
+
+def _require_sound(closed: Any) -> None:
+    """Raises Rejected `foreign-primitive`, or `forged-result` where the types in a program are not those of its values.
+
+    No trace makes such a program; a compiler that believes one type and an interpreter that believes another would make
+    two of it.
+    """
+    unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)
+    if unknown is not None:
+        raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got one of another's: {unknown}")
+    for program in jaxprs.every_program(closed.jaxpr):
+        try:
+            jax_core.check_jaxpr(program)
+        except Exception as error:
+            said = f"expected a program with the types of its values: {type(error).__name__}: {error}"
+            raise Rejected("static", "forged-result", said.splitlines()[0]) from error
+
+
+def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, chip: Chip) -> None:
+    """Raises Rejected `program-differs` where the program for the chip is another than the judge makes of the trace.
+
+    `form` is that of the former.
+    """
+    found, wanted = None, expected.mlir_module()
+    if form.digest != normal_form.of_exported(wanted).digest:
+        found = normal_form.difference(exported.mlir_module(), wanted)
+    if found is None:
+        names = (field.name for field in fields(expected) if field.name not in _NOT_COMPARED)
+        pairs = ((name, str(getattr(exported, name)), str(getattr(expected, name))) for name in names)
+        found = next((f"{name}: {one} instead of {other}" for name, one, other in pairs if one != other), None)
+    if found is not None:
+        raise _differs(
+            f"expected the program that is compiled for the {chip.name} to be the one that was traced, but they "
+            f"differ: {found}"
+        )
+
+
+def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> None:
+    """Raises Rejected `program-differs` where the program around its kernels is another for each platform."""
+    function = jax.jit(core.jaxpr_as_fun(closed.replace(jaxpr=_with_opaque_kernels(closed.jaxpr))))
+    for_chip, for_cpu = (
+        function.trace(*shapes).lower(lowering_platforms=(platform,)).as_text(debug_info=True)
+        for platform in (chip.platform, "cpu")
+    )
+    found = normal_form.difference(for_chip, for_cpu)
+    if found is not None:
+        raise _differs(
+            f"expected the same operations around kernels on the {chip.name} and on the CPU, where they are checked, "
+            f"but they differ: {found}",
+        )
+
+
+def _differs(message: str) -> Rejected:
+    return Rejected("static", "program-differs", message)
+
+
+def _with_opaque_kernels(jaxpr: Any) -> Any:
+    """The same program with one and the same call for every platform in place of each kernel."""
+    changed = []
+    for number, equation in enumerate(jaxpr.eqns):
+        if jaxprs.is_pallas_call(equation):
+            params = {"avals": tuple(out.aval for out in equation.outvars), "number": number}
+            equation = core.new_jaxpr_eqn(
+                equation.invars, equation.outvars, _opaque_p, params, core.no_effects, equation.source_info
+            )
+        changed.append(jaxprs.with_inner(equation, _with_opaque_kernels))
+    return jaxpr.replace(eqns=changed)
+
+
+def _require_steps(found: tuple[kernels.MosaicKernel, ...], reported: set[int]) -> None:
+    steps = {kernel.steps for kernel in found}
+    if None in steps or steps == reported:
+        return
+    said = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, steps))}"
+    raise Rejected("static", "forged-result", said)
+
+
+TASKS = {"certify": (CertifyRequest, certify)}

@@ -1,0 +1,315 @@
+"""The normal form of a program, as lines: equal for programs that differ in names, comments and places in files alone.
+
+Of the traced program every line is an operation: the primitive by where JAX has it, its parameters, and by number what
+it is given. Of an exported program every line is an operation of MLIR's generic form, and a kernel's body stands as the
+lines of its own module.
+"""
+
+import base64
+import dataclasses
+import enum
+import hashlib
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import zip_longest
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import tree_util
+from jax.extend import core
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from harness.dumps import mosaic
+from harness.judge.evaluate.trace import jaxprs, kernels, program_codec
+
+# In front of the name of a primitive that JAX does not have.
+UNKNOWN = "?:"
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
+# Parameters and fields that are names, lines of source, or what is shown of a kernel.
+_NAMES = frozenset(("name", "name_and_src_info", "debug", "debug_info", "metadata", "origin"))
+# What holds names that a person chose and that change nothing: the kernel's, and where results came from.
+_NAMED_ATTRIBUTES = ("kernel_name", "jax.result_info")
+_FRONTEND, _KERNEL_METADATA = "mhlo.frontend_attributes", "kernel_metadata"
+_SYMBOL = re.compile(r'@"?(?P<symbol>[\w.$<>-]+)"?|sym_name = "(?P<name>[^"]*)"')
+# As MLIR prints where an operation comes from: the innermost place that has a file of the candidate's.
+_PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
+
+
+# --- the traced program ------------------------------------------------------------------------
+
+
+def of_traced(closed: Any) -> tuple[str, ...]:
+    """The traced program (a closed jaxpr) in normal form; a program that it calls stands where it is called first."""
+    writer = _Writer()
+    writer.program(closed)
+    return tuple(writer.lines)
+
+
+def digest(lines: Iterable[str]) -> str:
+    """The SHA-256 of a normal form."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def primitives(closed: Any) -> tuple[tuple[str, int], ...]:
+    """The primitives of the program by where JAX has them, and in how many operations each stands, sorted.
+
+    One that JAX does not have stands under a name without a place.
+    """
+    counted = Counter(_place(equation.primitive) for equation in jaxprs.every_equation(closed.jaxpr))
+    return tuple(sorted(counted.items()))
+
+
+def _place(primitive: Any) -> str:
+    return program_codec.place(primitive) or f"{UNKNOWN}{primitive.name}"
+
+
+class _Writer:
+    """Writes programs; variables and programs have numbers in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        # The things themselves are kept, so that no identity is used twice.
+        self._numbers: dict[int, tuple[int, Any]] = {}
+        self._programs: dict[int, tuple[int, Any]] = {}
+
+    def program(self, program: Any) -> str:
+        """The name of a program, which is written out where it is met first."""
+        if id(program) in self._programs:
+            return f"program {self._programs[id(program)][0]}"
+        number = len(self._programs)
+        self._programs[id(program)] = number, program
+        # In jax 0.12 a closed program is the one that it closes.
+        jaxpr = getattr(program, "jaxpr", program)
+        constants = " ".join(map(self._value, getattr(program, "consts", ())))
+        taken = " ".join(map(self._variable, (*jaxpr.constvars, *jaxpr.invars)))
+        # Programs within the equations stand before their line.
+        self.lines.append(f"program {number} takes {taken} with {constants}")
+        for equation in jaxpr.eqns:
+            self.lines.append(self._equation(equation))
+        self.lines.append(f"program {number} gives {' '.join(map(self._variable, jaxpr.outvars))}")
+        return f"program {number}"
+
+    def _equation(self, equation: Any) -> str:
+        params = {name: value for name, value in sorted(equation.params.items()) if name not in _NAMES}
+        words = " ".join(f"{name}={self._value(value)}" for name, value in params.items())
+        taken = " ".join(map(self._variable, equation.invars))
+        given = " ".join(map(self._variable, equation.outvars))
+        context = [equation.ctx.compute_type, equation.ctx.xla_metadata]
+        within = f" in {context}" if any(context) else ""
+        return f"{given} = {_place(equation.primitive)} {taken} [{words}]{within}"
+
+    def _variable(self, var: Any) -> str:
+        if isinstance(var, core.Literal):
+            return f"{self._value(var.val)}:{self._type(var.aval)}"
+        if isinstance(var, core.DropVar):
+            return "_"
+        if id(var) not in self._numbers:
+            self._numbers[id(var)] = len(self._numbers), var
+            return f"%{self._numbers[id(var)][0]}:{self._type(var.aval)}"
+        return f"%{self._numbers[id(var)][0]}"
+
+    def _type(self, aval: Any) -> str:
+        weak = "~" if getattr(aval, "weak_type", False) else ""
+        return f"{weak}{type(aval).__name__}:{_ADDRESS.sub('', str(aval))}:{getattr(aval, 'memory_space', '')}"
+
+    def _value(self, value: Any) -> str:
+        """A parameter, literal or constant with all that it holds; functions are left out."""
+        if isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
+            return self.program(value)
+        if isinstance(value, core.Primitive):
+            return _place(value)
+        if isinstance(value, (jax.core.Tracer, program_codec.ClosedOver)):
+            # jax 0.12: a reference of the surrounding program, closed over by run_scoped.
+            return self._variable(value.val)
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, type):
+            return f"{value.__module__}.{value.__qualname__}"
+        if isinstance(value, enum.Enum):
+            return str(value)
+        if isinstance(value, jax.core.AbstractValue):
+            return self._type(value)
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
+            return self._value(jax.random.key_data(value))
+        if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
+            array = np.asarray(value)
+            return f"{array.dtype}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:32]}"
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(sorted(f'{self._value(key)}: {self._value(value[key])}' for key in value))}}}"
+        if isinstance(value, AbstractSet):
+            return f"{{{', '.join(sorted(map(self._value, value)))}}}"
+        if isinstance(value, (tuple, list)):
+            return f"({', '.join(map(self._value, value))})"
+        if dataclasses.is_dataclass(value):
+            fields = (field.name for field in dataclasses.fields(value) if field.name not in _NAMES)
+            held = ", ".join(f"{name}={self._value(getattr(value, name, None))}" for name in fields)
+            return f"{type(value).__name__}({held})"
+        if isinstance(value, tree_util.PyTreeDef):
+            return self._tree(value)
+        return type(value).__name__ if callable(value) else _ADDRESS.sub("", str(value))
+
+    def _tree(self, tree: Any) -> str:
+        data = tree.node_data()
+        return f"{'*' if data is None else self._value(data)}({', '.join(map(self._tree, tree.children()))})"
+
+
+# --- an exported program -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedForm:
+    """An exported program: the lines around its kernels, in which each kernel is a hash, and those of each kernel."""
+
+    around: tuple[str, ...]
+    kernels: tuple[tuple[str, ...], ...]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the whole."""
+        return digest(self.around)
+
+
+def of_exported(module_text: str) -> ExportedForm:
+    """An exported program (StableHLO text) in normal form."""
+    with mlir.make_ir_context():
+        module = ir.Module.parse(module_text)
+        bodies = tuple(_strip(module.operation))
+        text = module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True)
+    return ExportedForm(
+        around=tuple(_anonymous(text).split("\n")), kernels=tuple(tuple(body.splitlines()) for body in bodies)
+    )
+
+
+def difference(module_text: str, expected: str) -> str | None:
+    """Where an exported program first differs from the `expected` one, in words; None where it does not."""
+    one, other = of_exported(module_text), of_exported(expected)
+    if one.digest == other.digest:
+        return None
+    if len(one.kernels) != len(other.kernels):
+        return f"it calls {len(one.kernels)} kernels and not {len(other.kernels)}"
+    found, wanted = _Shown(module_text), _Shown(expected)
+    for number, (own, others) in enumerate(zip(found.kernels, wanted.kernels, strict=True)):
+        if (at := _first(own.lines, others.lines)) is not None:
+            return f"{own.place(at)}in kernel {number}: {_pair(own.lines, others.lines, at)}"
+    at = _first(found.around.lines, wanted.around.lines)
+    if at is None:
+        return "the options that its kernels are called with"
+    return f"{found.around.place(at)}{_pair(found.around.lines, wanted.around.lines, at)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Text:
+    """The lines of a module, and the same lines with where each comes from."""
+
+    lines: tuple[str, ...]
+    located: tuple[str, ...]
+
+    def place(self, at: int) -> str:
+        """`kernel.py line 12: ` for a line, or nothing if that is not known."""
+        found = _PLACE.search(self.located[at]) if at < len(self.located) else None
+        return f"{found['file']} line {found['line']}: " if found else ""
+
+
+class _Shown:
+    """An exported program as it is shown to a person who asks where it differs."""
+
+    def __init__(self, module_text: str) -> None:
+        with mlir.make_ir_context():
+            module = ir.Module.parse(module_text)
+            bodies = [*_bodies(module.operation)]
+            deque(_strip(module.operation), maxlen=0)
+            self.around = _Text(*(tuple(text.splitlines()) for text in _printed(module.operation)))
+        self.kernels = tuple(_Text(*(tuple(text.splitlines()) for text in body)) for body in bodies)
+
+
+def _printed(operation: ir.Operation) -> tuple[str, str]:
+    """A module without and with places, line by line the same."""
+    plain, located = (
+        str(operation.get_asm(enable_debug_info=is_located, print_generic_op_form=True, use_local_scope=True))
+        for is_located in (False, True)
+    )  # fmt: skip
+    return _anonymous(plain), located
+
+
+def _first(lines: Sequence[str], others: Sequence[str]) -> int | None:
+    pairs = zip_longest(lines, others)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+
+
+def _pair(lines: Sequence[str], others: Sequence[str], at: int) -> str:
+    shown = [" ".join(one[at].split())[:160] if at < len(one) else "nothing" for one in (lines, others)]
+    return f"`{shown[0]}` where `{shown[1]}` is expected"
+
+
+def _bodies(operation: ir.Operation) -> Iterator[tuple[str, str]]:
+    """Each kernel's module as `_printed` has it."""
+    target = kernels.called(operation)
+    if target == kernels.TPU_CALL:
+        body = base64.b64decode(kernels.mosaic_config(operation)["custom_call_config"]["body"])
+        with mosaic.parsed(body) as module:
+            yield _printed(module.operation)
+    elif target == kernels.TRITON_CALL:
+        text = _anonymous(kernels.triton_text(kernels.triton_config(operation)))
+        yield text, text
+    for inner in _inner(operation):
+        yield from _bodies(inner)
+
+
+def _inner(operation: ir.Operation) -> Iterator[ir.Operation]:
+    for region in operation.regions:
+        for block in region:
+            yield from (inner.operation for inner in block)
+
+
+def _strip(operation: ir.Operation) -> Iterator[str]:
+    """Puts a hash in place of each kernel, and yields the kernel's text; takes names out."""
+    attributes = operation.attributes
+    for name in _NAMED_ATTRIBUTES:
+        if name in attributes:
+            del attributes[name]
+    _strip_frontend(attributes)
+    target = kernels.called(operation)
+    if target == kernels.TPU_CALL:
+        config = kernels.mosaic_config(operation)
+        call = config["custom_call_config"]
+        text = _anonymous(mosaic.fingerprint_text(base64.b64decode(call.pop("body"))))
+        yield text
+        call["body_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        attributes["backend_config"] = ir.StringAttr.get(json.dumps(config, sort_keys=True), operation.context)
+    elif target == kernels.TRITON_CALL:
+        config = kernels.triton_config(operation)
+        launch = {name: str(value) for name, value in config.items() if name not in ("ir", "name")}
+        text = _anonymous(kernels.triton_text(config))
+        yield text
+        launch["ir_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        words = json.dumps(launch, sort_keys=True)
+        attributes["mhlo.backend_config"] = ir.StringAttr.get(words, operation.context)
+    for inner in _inner(operation):
+        yield from _strip(inner)
+
+
+def _strip_frontend(attributes: Any) -> None:
+    """Takes the text out that a kernel may carry; whatever else is told to XLA stays."""
+    if _FRONTEND in attributes:
+        kept = {one.name: one.attr for one in ir.DictAttr(attributes[_FRONTEND]) if one.name != _KERNEL_METADATA}
+        del attributes[_FRONTEND]
+        if kept:
+            attributes[_FRONTEND] = ir.DictAttr.get(kept)
+
+
+def _anonymous(text: str) -> str:
+    """`text` with every symbol (`@name`, `sym_name = "name"`) replaced by its number in order of appearance."""
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name = match.group("symbol") or match.group("name")
+        prefix = "@" if match.group("symbol") else "sym_name = "
+        return f"{prefix}{numbers.setdefault(name, len(numbers))}"
+
+    return _SYMBOL.sub(number, text)

@@ -1,0 +1,264 @@
+"""A traced program as bytes, and back in a process where kernel.py never ran: classes, primitives and numbers alone.
+
+The bytes come from the candidate's process, so that nothing in them is believed. What they may name is found here by
+name: primitives that a loaded module of JAX has under theirs, classes that JAX, numpy and ml_dtypes define, and the few
+functions with which numpy makes an array. Functions do not travel (rules for derivatives, which no lowering asks for),
+nor do lines of source.
+"""
+
+import enum
+import functools
+import importlib
+import io
+import pickle
+import sys
+import types
+from typing import Any, ClassVar, cast
+
+import jax
+import numpy as np
+from jax._src import array, literals, source_info_util, tree_util
+from jax._src import core as jax_core
+from jax._src import linear_util as lu
+from jax.extend import core
+from jax.sharding import NamedSharding
+
+from harness.sandbox.messages import Rejected
+
+_HOMES = ("jax", "ml_dtypes")
+_OF_JAXLIB: frozenset[type] = frozenset((tree_util.PyTreeDef, type(tree_util.default_registry), NamedSharding))
+_BUILTINS = frozenset((
+    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, range, object,
+))  # fmt: skip
+_FUNCTIONS = frozenset((
+    ("copyreg", "_reconstructor"),
+    ("jax._src.named_sharding", "_unpickle_named_sharding"),
+    ("jax._src.partition_spec", "_get_default_unconstrained"),
+    *((f"numpy.{home}.multiarray", name) for home in ("_core", "core") for name in ("_reconstruct", "scalar")),
+    *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
+))  # fmt: skip
+# What a mark cannot do: be called, be equal to another, or take something in.
+_DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
+_CALLED = (
+    types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)),
+)  # fmt: skip
+
+
+def encode(closed: Any) -> bytes:
+    """The program as bytes. Raises Rejected `not-portable` where it holds what no other process can know."""
+    written = io.BytesIO()
+    try:
+        _Encoder(written).dump(closed)
+    except _ForeignPartError as error:
+        raise _not_portable(str(error)) from error
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise _not_portable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+    return written.getvalue()
+
+
+def decode(data: bytes) -> Any:
+    """The program. Raises Rejected `forged-result` where the bytes are none, or name what they may not."""
+    try:
+        program = _Decoder(io.BytesIO(data)).load()
+    except Exception as error:
+        said = f"expected the traced program, could not read it: {type(error).__name__}: {error}"
+        raise Rejected("static", "forged-result", said.splitlines()[0]) from error
+    if not isinstance(program, core.ClosedJaxpr):
+        raise Rejected("static", "forged-result", f"expected the traced program, got {type(program).__name__}")
+    return program
+
+
+def place(one: Any) -> str | None:
+    """Where JAX has this very primitive, or mark, as `module:name`; None where it does not."""
+    return _places(len(sys.modules)).get(id(one))
+
+
+@functools.lru_cache(maxsize=1)
+def _places(_modules: int) -> dict[int, str]:
+    """Every primitive and mark of JAX's loaded modules by identity; where several have it, the first by name."""
+    found: dict[int, str] = {}
+    for module_name, module in sorted(sys.modules.items()):
+        if module is None or module_name.partition(".")[0] != "jax":
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, core.Primitive) or _is_mark(value):
+                found.setdefault(id(value), f"{module_name}:{name}")
+    return found
+
+
+def _is_mark(obj: Any) -> bool:
+    """Whether JAX asks of an object only whether it is the one that it knows: it is of JAX, and holds nothing."""
+    return _holds_nothing(cast(Any, type(obj))) and not getattr(obj, "__dict__", None)
+
+
+@functools.cache
+def _holds_nothing(kind: type) -> bool:
+    attributes = [vars(each) for each in kind.__mro__ if each is not object]
+    is_plain = not any(held.get("__slots__") or not _DOES.isdisjoint(held) for held in attributes)
+    return is_plain and kind.__module__.startswith("jax.")
+
+
+class ClosedOver:
+    """A value of the program around, which one within (of run_scoped, in jax 0.12) keeps beside its operands."""
+
+    def __init__(self, val: Any) -> None:
+        self.val = val
+
+
+class _ForeignPartError(Exception):
+    """A part of the program that is neither JAX's nor numpy's."""
+
+
+class _Encoder(pickle.Pickler):
+    """Writes what `_Decoder` reads."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Stands for what is not written itself: a primitive by its place, a function by nothing."""
+        if isinstance(obj, core.Primitive):
+            where = place(obj)
+            if where is None:
+                raise _ForeignPartError(f"the primitive {obj.name!r}, which no module of JAX has")
+            return ("primitive", where)
+        if _makes_objects(obj):
+            return None
+        if isinstance(obj, _CALLED):
+            return ("function",)
+        if isinstance(obj, lu.WrappedFun):
+            return ("rule",)
+        if isinstance(obj, source_info_util.SourceInfo):
+            # Mosaic compiles the names of scopes too, as marks for profiles.
+            return ("source", obj.name_stack)
+        if isinstance(obj, jax_core.JaxprEqnContext):
+            return ("context",)
+        if _is_mark(obj) and (where := place(obj)) is not None:
+            return ("mark", where)
+        return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How what pickle does not know by itself is made again."""
+        kind = type(obj)
+        if isinstance(obj, type):
+            if not _is_known(obj) and obj is not ClosedOver:
+                raise _ForeignPartError(f"the class {obj.__name__}")
+            return NotImplemented
+        if _makes_objects(obj):
+            return NotImplemented
+        if isinstance(obj, jax_core.Tracer):
+            return ClosedOver, (obj.val,)
+        if kind is array.ArrayImpl:
+            return _array, (np.asarray(obj),)
+        if not _is_known(kind):
+            raise _ForeignPartError(f"an object of the class {kind.__name__}")
+        if isinstance(obj, enum.Enum):
+            return kind, (obj.value,)
+        if kind is lu.DebugInfo:
+            return _debug_info, (str(obj.func_name),)
+        if kind is literals.TypedNdArray:
+            # What JAX itself makes of one (0.10.2, 0.12.0) has a truth value for its type.
+            return kind, (np.asarray(obj), obj.aval)
+        return NotImplemented
+
+
+_Unpickler: Any = pickle._Unpickler
+
+
+class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
+    """Reads what `_Encoder` wrote, and refuses to name anything else, or to change what was here before.
+
+    In Python, whose steps can be looked at one by one.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
+
+    def load_build(self) -> None:
+        """Sets the state of an object, which has to be a new one."""
+        if _is_shared(self.stack[-2]):
+            raise pickle.UnpicklingError(f"not to be changed: {type(self.stack[-2]).__name__}")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+    def persistent_load(self, pid: Any) -> Any:
+        """What stands for it here."""
+        kind, *words = pid
+        if kind in ("primitive", "mark"):
+            module, name = words[0].split(":")
+            found = getattr(_module(module), name, None)
+            if not (isinstance(found, core.Primitive) or _is_mark(found)):
+                raise pickle.UnpicklingError(f"neither a primitive nor a mark of JAX: {words[0]!r:.100}")
+            return found
+        if kind == "context":
+            # What an operation may stand within is refused (semantics), but for the chip that is aimed at.
+            return jax_core.JaxprEqnContext()
+        if kind == "source":
+            if not isinstance(words[0], source_info_util.NameStack):
+                raise pickle.UnpicklingError("no names of scopes")
+            return source_info_util.new_source_info().replace(name_stack=words[0])
+        return _not_carried if kind == "function" else lu.wrap_init(_not_carried, debug_info=_debug_info("rule"))
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """A class of JAX or numpy, or one of the functions that make an object."""
+        found: Any = _module(module_name)
+        for name in global_name.split("."):
+            found = getattr(found, name)
+        if isinstance(found, type) and (_is_known(found) or found is ClosedOver):
+            return found
+        if _makes_objects(found) or _is_registry(found):
+            return found
+        raise pickle.UnpicklingError(f"not to be named: {module_name}.{global_name}"[:200])
+
+
+def _is_shared(obj: Any) -> bool:
+    """Whether something of this process is meant, and not an object of the program that is read."""
+    return isinstance(obj, (type, enum.Enum, core.Primitive, *_CALLED)) or _is_mark(obj) or _is_registry(obj)
+
+
+def _is_registry(obj: Any) -> bool:
+    return isinstance(obj, type(tree_util.default_registry))
+
+
+def _makes_objects(obj: Any) -> bool:
+    """Whether it is one of the functions that make an object of its parts."""
+    if not isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    return obj in _MAKERS or (obj.__module__, obj.__name__) in _FUNCTIONS
+
+
+def _module(name: str) -> Any:
+    """A module of JAX, which a package may have imported there and nobody here; of others only what is loaded."""
+    return importlib.import_module(name) if name.startswith("jax.") else sys.modules[name]
+
+
+def _is_known(kind: type) -> bool:
+    """Whether it is a class of Python's numbers and containers, or one that JAX, numpy or ml_dtypes define."""
+    home = kind.__module__
+    if home == "builtins":
+        return kind in _BUILTINS
+    if home.partition(".")[0] == "numpy":
+        return issubclass(kind, (np.ndarray, np.generic, np.dtype))
+    if home.partition(".")[0] == "jaxlib":
+        return issubclass(kind, enum.Enum) or kind in _OF_JAXLIB
+    return home.partition(".")[0] in _HOMES
+
+
+def _debug_info(name: str) -> Any:
+    return lu.DebugInfo("", name, None, None)
+
+
+def _array(value: Any) -> Any:
+    return jax.numpy.asarray(value)
+
+
+def _not_carried(*_: object, **__: object) -> Any:
+    raise RuntimeError("a rule for derivatives, which does not travel with a program")
+
+
+_MAKERS = (_debug_info, _array)
+
+
+def _not_portable(what: str) -> Rejected:
+    return Rejected(
+        "static", "not-portable",
+        f"expected a program of JAX's own parts, which a process where kernel.py never ran can lower too, got {what}; "
+        "write it with JAX and numpy alone",
+    )  # fmt: skip

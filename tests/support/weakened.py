@@ -50,9 +50,9 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-_ARTIFACT_CHECK = (
-    "judge/evaluate/compile/artifact_check.py",
-    "def check_artifacts(request): return Done(path=request.chip)",
+_CERTIFICATE = (
+    "judge/evaluate/compile/certificate.py",
+    "def _require_same(exported, form, expected, chip): pass\ndef _require_same_around(closed, shapes, chip): pass",
 )
 
 _OWN_SHAPE = "interpreted at the contest's own shape"
@@ -154,30 +154,24 @@ GUARDS = (
         "    _strict_refuse(replace(claims, flops=statement.work.flops), work, statement)",
     ),
     _guard("work outside Pallas", "sums_outside", "judge/evaluate/candidate.py", "_OUTSIDE_SHARE = 1e30"),
-    # In the trace, and again in the program that was handed over.
-    Guard(
-        name="dots outside Pallas",
-        candidate="dots_outside",
-        without=(("judge/evaluate/trace/jaxprs.py", "DOTS = ()"), _ARTIFACT_CHECK),
-    ),
-    Guard(
-        name="exponentials outside Pallas",
-        candidate="exp_outside",
-        without=(("judge/evaluate/trace/jaxprs.py", "EXPS = ()"), _ARTIFACT_CHECK),
-    ),
+    _guard("dots outside Pallas", "dots_outside", "judge/evaluate/trace/jaxprs.py", "DOTS = ()"),
+    _guard("exponentials outside Pallas", "exp_outside", "judge/evaluate/trace/jaxprs.py", "EXPS = ()"),
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
-    _guard(
-        "primitives by identity",
-        "primitive_of_its_own",
-        "judge/evaluate/trace/integrity.py",
-        "def require_known_primitives(before, jaxpr): pass",
+    # In the trace, and again where the program is lowered once more. (A primitive of another's is refused in the trace,
+    # and does not travel: there is no program to check without.)
+    Guard(
+        name="rules of primitives",
+        candidate="rule_replaced",
+        without=(("judge/evaluate/trace/integrity.py", "def _changed_rule(before): return None"), _CERTIFICATE),
     ),
-    _guard(
-        "rules of primitives",
-        "rule_replaced",
-        "judge/evaluate/trace/integrity.py",
-        "def _changed_rule(before): return None",
+    Guard(
+        name="what surrounds an operation",
+        candidate="told_to_xla",
+        without=(("judge/evaluate/trace/semantics.py", "def _refuse_context(equation): pass"), _CERTIFICATE),
     ),
+    Guard(name="certificate", candidate="rule_replaced_unseen", without=(_CERTIFICATE,)),
+    Guard(name="certificate of kernels", candidate="kernel_rule_replaced_unseen", without=(_CERTIFICATE,)),
+    Guard(name="certificate of constants", candidate="scaled_for_the_chip", without=(_CERTIFICATE,)),
     _guard(
         "operations outside kernels",
         "draws_its_bits",

@@ -71,13 +71,18 @@ _TEMPLATES = {
 }
 
 
+def contest(name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The template and the settings of the contest that planted kernels name so."""
+    return _TEMPLATES.get(name, "attention"), _SETTINGS[name]
+
+
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
     """Writes the repository into `folder`, which must not exist, and commits it.
 
     The judge in it is a copy of the package `judge`: what a candidate does to it is done to the copy.
     """
     shutil.copytree(judge, folder / "harness")
-    scaffold.scaffold(folder, _TEMPLATES.get(planted.contest, "attention"), _SETTINGS[planted.contest])
+    scaffold.scaffold(folder, *contest(planted.contest))
     (folder / "kernel.py").write_bytes(kernel)
     with Repo.init(folder, initial_branch="main") as repository:
         with repository.config_writer() as settings:

@@ -49,5 +49,7 @@ ROW = ChipRow(
         links=Links(one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
         has_counters=True,
         has_unit_counters=True,
+        # Measured: 600 transfers of 5.4 GB both ways on four chips of one host, in a capture of openxla/xprof's tests.
+        host_bytes_per_second=2.77e10,
     ),
 )

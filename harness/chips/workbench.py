@@ -36,7 +36,8 @@ class Workbench:
 
     `offloads_collectives`: its SparseCores take collectives over (protocol, section 7). `has_counters`: the profiler
     writes the hardware's own counters, also while a program runs if it `has_periodic_counters`. `has_unit_counters`:
-    XProf works out from them how busy each unit was (xprof 2.24).
+    XProf works out from them how busy each unit was (xprof 2.24). `host_bytes_per_second` is what one chip's link to
+    its host carries one way.
     """
 
     links: Links | None = None
@@ -44,3 +45,5 @@ class Workbench:
     has_counters: bool = False
     has_periodic_counters: bool = False
     has_unit_counters: bool = False
+    # How to Scale Your Model, part 2, questions 3 and 6: 1.5e10 B/s of PCIe for a chip of v5e or v6e.
+    host_bytes_per_second: float = 1.5e10

@@ -26,7 +26,8 @@ ELEMENT_BITS = {
 # In a tile, `*` stands for a dimension that is joined with the next more minor one.
 JOINED = -1
 # The memory spaces of a TPU that are published: 0 and 1 in the scaling book, 5 in XLA's layout.h (host offloading).
-MEMORIES = {0: "HBM", 1: "VMEM", 5: "host"}
+HOST = 5
+MEMORIES = {0: "HBM", 1: "VMEM", HOST: "host"}
 # Real tuples are two or three deep.
 _DEEPEST = 50
 # XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.

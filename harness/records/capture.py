@@ -17,7 +17,8 @@ class Operation:
     `name` is the instruction's (`fusion.3`), `text` its HLO text where the capture has it, `category` XProf's
     hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops`
     (XLA's count; Pallas calls without a cost estimate say 0, which is read as None) and `bytes_accessed` are
-    those of one execution.
+    those of one execution; `hbm_bytes` are those of them that are in HBM, None where the capture
+    does not part them by memory.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Operation:
     module: str = ""
     flops: float | None = None
     bytes_accessed: float | None = None
+    hbm_bytes: float | None = None
+
+    @property
+    def hbm_bytes_at_most(self) -> float | None:
+        """Bytes in HBM; all bytes where the capture does not part them."""
+        return self.bytes_accessed if self.hbm_bytes is None else self.hbm_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Hlo(Verb):
         parser.option("--module NAME", "of a capture (default: where most time was spent)")
         parser.option("--op NAME", "explain this operation alone")
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over")
-        parser.chip(f"predict for this chip: {', '.join(chips.names())} ({DEFAULT_CHIP})")
+        parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)
         parser.member()
         parser.json("the tables as JSON")

@@ -11,7 +11,7 @@ from jax.profiler import ProfileData
 
 from harness.sandbox import environment
 
-Stats = Mapping[str, int | float | str]
+Stats = Mapping[str, int | float | str | bytes]
 
 MICROSECOND = 1_000_000  # in picoseconds
 PROGRAM = 9152
@@ -120,12 +120,13 @@ ALL_GATHER_DONE: Instruction = (
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One event: what, when and how long, in microseconds."""
+    """One event: what, when and how long, in microseconds; an instruction's by the device's own clock as well."""
 
     what: Instruction | str
     start: float
     length: float
     stats: Stats = field(default_factory=dict)
+    has_own_time: bool = True
 
     @property
     def end(self) -> float:
@@ -225,6 +226,89 @@ def experts() -> str:
     return space(plane(1, "/device:TPU:0", lines, V6E))
 
 
+_HBM_ARRAY = "f32[1024,1024]{1,0:T(8,128)}"
+_HOST_ARRAY = "f32[1024,1024]{1,0:T(8,128)S(5)}"
+OFFLOADED_BYTES = 4 * 1024 * 1024
+
+
+def _hbm(*accesses: int) -> bytes:
+    """XProf's memory_access_breakdown: one read (1) or write (2) of the whole array in HBM for each number."""
+    size = bytes([0x18, 0x80, 0x80, 0x80, 0x02])
+    return b"".join(b"\x0a\x09\x08" + bytes([access]) + b"\x10\x01" + size for access in accesses)
+
+
+def _moved(name: str, opcode: str, result: str, operand: str, hbm: bytes) -> Instruction:
+    return (
+        f"%{name} = {result} {opcode}({operand})",
+        {"hlo_category": opcode, "bytes_accessed": OFFLOADED_BYTES, "memory_access_breakdown": hbm},
+    )
+
+
+def _pair(to: str, of: str) -> str:
+    return f"({to}, {of}, u32[]{{:S(2)}})"
+
+
+FETCH_START = _moved(
+    "copy-start", "copy-start", _pair(_HBM_ARRAY, _HOST_ARRAY), f"{_HOST_ARRAY} %param", _hbm()
+)  # fmt: skip
+FETCH_DONE = _moved(
+    "copy-done", "copy-done", _HBM_ARRAY, f"{_pair(_HBM_ARRAY, _HOST_ARRAY)} %copy-start", _hbm(2)
+)  # fmt: skip
+STORE_START = _moved(
+    "copy-start.1", "copy-start", _pair(_HOST_ARRAY, _HBM_ARRAY), f"{_HBM_ARRAY} %add_fusion", _hbm(1)
+)  # fmt: skip
+STORE_DONE = _moved(
+    "copy-done.1", "copy-done", _HOST_ARRAY, f"{_pair(_HOST_ARRAY, _HBM_ARRAY)} %copy-start.1", _hbm()
+)  # fmt: skip
+ADD: Instruction = (
+    f"%add_fusion = {_HBM_ARRAY} fusion({_HBM_ARRAY} %copy-done), kind=kLoop, calls=%fused_computation",
+    {
+        "hlo_category": "loop fusion",
+        "flops": 1024 * 1024,
+        "bytes_accessed": 2 * OFFLOADED_BYTES,
+        "memory_access_breakdown": _hbm(1, 2),
+    },
+)
+OFFLOAD_RUNS = 6
+
+
+def _adjusted(own: float) -> float:
+    """What the profiler's clock shows when the core's own shows `own`, both in microseconds."""
+    leapt = 100_000.0 if own >= 500.0 else 0.0
+    stood = min(max(own - 1371.5, 0.0), 182.5)
+    return own + 3.0 + leapt - stood
+
+
+def host_offload() -> str:
+    """One TPU v6e core: 6 runs of 382.6 us, 1.4 us apart, that fetch from and store to the host's memory, and wait.
+
+    Per run, by the core's own clock: `copy-start` 0.1, `copy-done` 189, `add_fusion` 10, `copy-start.1` 0.1 and
+    `copy-done.1` 183 us, each 0.1 us after the one before. The profiler's clock, on which alone runs and asynchronous
+    operations are, begins 3 us late; it leaps by 100 ms within the fetch of run 1 and stands still from the store's
+    start on to the end of run 3, so that what it places there has no length or lies in the operation before.
+    """
+    ops, beside, modules = [], [], []
+    at = 20.0
+    program = ((FETCH_START, 0.1), (FETCH_DONE, 189.0), (ADD, 10.0), (STORE_START, 0.1), (STORE_DONE, 183.0))
+    for _ in range(OFFLOAD_RUNS):
+        first = at
+        for what, length in program:
+            shown, end = _adjusted(at), _adjusted(at + length)
+            own = {
+                "device_offset_ps": round(at * MICROSECOND),
+                "device_duration_ps": round(length * MICROSECOND),
+            }
+            ops.append(Ran(what, shown, end - shown, own))
+            if what is FETCH_DONE:
+                beside.append(Ran(FETCH_START, _adjusted(first), end - _adjusted(first), has_own_time=False))
+            at += length + 0.1
+        begun = _adjusted(first) - 0.3
+        modules.append(Ran("jit_f(9152)", begun, ops[-1].end - begun, {"program_id": PROGRAM}))
+        at += 1.3
+    lines = {"XLA Modules": modules, "XLA Ops": ops, "Async XLA Ops": beside}
+    return space(plane(1, "/device:TPU:0", lines, {**V6E, "device_type_string": "TPU v6 Lite"}))
+
+
 V6E: Stats = {
     "device_type_string": "TPU v6 lite",
     "peak_teraflops_per_second": 918.0,
@@ -291,7 +375,8 @@ def plane(number: int, name: str, lines: Mapping[str, Iterable[Ran]], stats: Sta
         for event in events:
             offset, length = round(event.start * MICROSECOND), round(event.length * MICROSECOND)
             timed = f"metadata_id: {kind(event.what)} offset_ps: {offset} duration_ps: {length}"
-            clock = {} if isinstance(event.what, str) else {"device_offset_ps": offset, "device_duration_ps": length}
+            is_own = event.has_own_time and not isinstance(event.what, str)
+            clock = {"device_offset_ps": offset, "device_duration_ps": length} if is_own else {}
             body.append(f"events {{ {timed} {stat({**clock, **event.stats})} }}")
         body.append("}")
     entries = [f"event_metadata {{ key: {at} value {{ {text} }} }}" for at, text in described.values()]
@@ -301,7 +386,10 @@ def plane(number: int, name: str, lines: Mapping[str, Iterable[Ran]], stats: Sta
     return "\n".join((f"planes {{ id: {number} name: {json.dumps(name)}", *body, *entries, "}"))
 
 
-def _value(value: int | float | str) -> str:
+def _value(value: int | float | str | bytes) -> str:
+    if isinstance(value, bytes):
+        octal = "".join(f"\\{byte:03o}" for byte in value)
+        return f'bytes_value: "{octal}"'
     if isinstance(value, str):
         return f"str_value: {json.dumps(value)}"
     return f"int64_value: {value}" if isinstance(value, int) else f"double_value: {value}"
@@ -336,6 +424,11 @@ def four_devices_run(logdir: Path) -> Path:
 def experts_run(logdir: Path) -> Path:
     """`experts` on disk."""
     return run_folder(logdir, "experts", serialized(experts()))
+
+
+def host_offload_run(logdir: Path) -> Path:
+    """`host_offload` on disk."""
+    return run_folder(logdir, "host-offload", serialized(host_offload()))
 
 
 def empty_run(logdir: Path) -> Path:

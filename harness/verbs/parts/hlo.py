@@ -47,7 +47,7 @@ def hlo(given: Namespace) -> Outcome:
 def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures]:
     what, default = given.what, named or figures_of(DEFAULT_CHIP)
     if what not in (None, "-") and (capture := _capture(what, directory(given.directory).resolve())) is not None:
-        return _of_capture(capture, given.module), default
+        return _of_capture(capture, given.module), named or reading.chip_of(capture) or default
     if given.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
     if what == "-":

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.hlo.module import Computation, Instruction
-from harness.hlo.shapes import Array, Shape, arrays
+from harness.hlo.shapes import HOST, Array, Shape, arrays
 from harness.workbench.hlo.graph import RENAMES, Graph
 
-Kind = Literal["defensive", "relayout", "prefetch", "scalar"]
+Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
 # Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
 _SMALL_BYTES = 4096
 _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
@@ -19,8 +19,8 @@ class Copy:
     """One copy. `bytes_moved` is what one execution reads and writes; `runs` None where that is not known.
 
     `defensive`: the same layout in the same memory, so only the buffer is another one. `relayout`: another order of
-    dimensions or tiles. `prefetch`: from one memory to another, which the compiler overlaps. `scalar`: too small to
-    matter. `cause` is empty where none of the rules fits.
+    dimensions or tiles. `prefetch`: from one memory to another, which the compiler overlaps. `host`: from or to the
+    host's memory, over its link. `scalar`: too small to matter. `cause` is empty where none of the rules fits.
     """
 
     name: str
@@ -135,7 +135,9 @@ def _kind(before: Array | None, after: Array | None, moved: Instruction) -> Kind
         return "scalar"
     if _order(before) != _order(after) or moved.opcode == "transpose":
         return "relayout"
-    return "prefetch" if before.memory_space != after.memory_space else "defensive"
+    if before.memory_space == after.memory_space:
+        return "defensive"
+    return "host" if HOST in (before.memory_space, after.memory_space) else "prefetch"
 
 
 def _order(array: Array) -> tuple[object, ...]:
@@ -163,6 +165,10 @@ def _why(
         "prefetch": (
             (True, "the compiler moves it between HBM and VMEM, beside other work",
              "none, unless its copy-done waits: then less in VMEM"),
+        ),
+        "host": (
+            (True, "it lies in the host's memory: the copy crosses the host's link, much slower than HBM",
+             "start it earlier, beside more work (prefetch), or offload less"),
         ),
         "relayout": (
             (is_argument, "the argument comes in the default layout, its user wants another",

@@ -1,4 +1,4 @@
-"""The time that a collective needs over the links between TPUs."""
+"""The time that a collective needs over the links between TPUs, and the rate of the link to the host."""
 
 from typing import Literal, get_args
 
@@ -18,6 +18,11 @@ HOP_SECONDS = 1e-6
 def links(chip: Figures) -> Links | None:
     """The links of a chip, None where nothing is published."""
     return chips.row(chip.name).workbench.links
+
+
+def host_bytes_per_second(chip: Figures) -> float:
+    """The bytes a second that a chip exchanges with its host's memory, one way."""
+    return chips.row(chip.name).workbench.host_bytes_per_second
 
 
 def link_bytes_per_second(chip: Figures) -> float | None:

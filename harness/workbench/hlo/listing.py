@@ -105,7 +105,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     # What is not known may cost the most: it comes first.
     found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))
     total = sum(one.seconds or 0.0 for one in found)
-    notes = [rests_on(target)]
+    notes = [rests_on(target, *(one.time for one in found))]
     if found:
         shown = sum(one.seconds or 0.0 for one in found[:top])
         all_of = f"The time is that of all runs; of all operations ({len(found)}) together {seconds(total)}"

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness import chips
@@ -10,9 +10,10 @@ from harness.chips.row import Figures
 from harness.errors import UsageError
 from harness.hlo.shapes import ELEMENT_BITS, Array
 from harness.hlo.tokens import Misunderstood, Tokens
+from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.work import InstructionWork
 
-Bound = Literal["FLOPs", "bytes", "bytes at least", "unknown"]
+Bound = Literal["FLOPs", "bytes", "bytes at least", "host link", "unknown"]
 # Bytes per parameter of mixed-precision training with Adam: weights and gradients in bfloat16, two moments and the
 # master copy in f32 (16 together; ZeRO, Rajbhandari et al. 2020, section 3.1).
 TRAINING_BYTES = (
@@ -28,24 +29,29 @@ _SMALL = ("s8", "u8", "int8", "uint8", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """The two floors of a time and what they come to: max(FLOPs/peak, bytes/bandwidth). None is not known."""
+    """The floors of a time and what they come to: max(FLOPs/peak, bytes/bandwidth). None is not known.
+
+    `host_seconds` is the time of what crosses the link to the host's memory, 0 where nothing does.
+    """
 
     compute_seconds: float | None
     memory_seconds: float | None
+    host_seconds: float = 0.0
 
     @property
     def seconds(self) -> float | None:
-        """The larger of the two; a lower bound where one is not known; None where nothing is said at all."""
-        if self.compute_seconds is None and not self.memory_seconds:
+        """The largest of them; a lower bound where one is not known; None where nothing is said at all."""
+        if self.compute_seconds is None and not self.memory_seconds and not self.host_seconds:
             return None
-        known = [value for value in (self.compute_seconds, self.memory_seconds) if value is not None]
-        return max(known, default=None)
+        return max(self.compute_seconds or 0.0, self.memory_seconds or 0.0, self.host_seconds)
 
     @property
     def bound(self) -> Bound:
-        """Which of the two it is."""
+        """Which of them it is."""
         if self.seconds is None:
             return "unknown"
+        if self.host_seconds and self.host_seconds == self.seconds:
+            return "host link"
         if self.compute_seconds is None:
             return "bytes at least"
         return "FLOPs" if self.compute_seconds >= (self.memory_seconds or 0.0) else "bytes"
@@ -84,7 +90,8 @@ def peak(chip: Figures, dtype: str) -> tuple[float, str]:
 
 def operation_time(work: InstructionWork, dtype: str, target: Figures) -> Time:
     """The time of one execution of an instruction, all FLOPs taken at the MXU's peak: never too much."""
-    return roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
+    floors = roofline(work.flops, work.hbm_bytes, peak(target, dtype)[0], target.hbm_bytes_per_second)
+    return replace(floors, host_seconds=(work.host_bytes or 0) / host_bytes_per_second(target))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

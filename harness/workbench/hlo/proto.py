@@ -12,10 +12,21 @@ from google.protobuf import message  # type: ignore[import-untyped]
 import harness
 from harness import limits
 from harness.dumps.hlo import message_of
+from harness.dumps.schema import Schema, message_class
 from harness.errors import RatchetError
 from harness.hlo import parse
 from harness.hlo.module import Module
 
+# xla's hlo.proto and xla_data.proto: collective_device_list with its iota_replica_group_list, and what took its place,
+# iota_collective_device_list. Both hold the same message, which is handed on as it is.
+_GROUPS: Schema = {
+    "HloModuleProto": (("computations", 3, "Computation*"),),
+    "Computation": (("instructions", 2, "Instruction*"),),
+    "Instruction": (("collective_device_list", 87, "DeviceList"), ("counted", 92, "bytes")),
+    "DeviceList": (("counted", 2, "bytes"),),
+}
+# The key of the field as it stands in a file.
+_FIELD_87 = b"\xba\x05"
 _HARNESS = str(Path(harness.__file__).parents[1])
 # Its own limit counts seconds of a processor, which another program may use.
 _PATIENCE = 10
@@ -38,10 +49,26 @@ def module(data: bytes, name: str = "the file") -> Module:
     cannot read.
     """
     found = _module_proto(data, name)
-    text = _printed(found.SerializeToString(), name)
+    text = _printed(_with_groups(found.SerializeToString()), name)
     # The text does not say how many devices it is for.
     devices = found.device_assignment.replica_count * found.device_assignment.computation_count
     return replace(parse.module(text, name), devices=max(1, devices))
+
+
+def _with_groups(module: bytes) -> bytes:
+    """The module with the groups of its collectives where the installed XLA looks for them.
+
+    Releases of 2025 wrote those that are counted (iota) into field 87, later ones into a field of their own.
+    """
+    if _FIELD_87 not in module:
+        return module
+    found = message_class("replica_groups", _GROUPS, "HloModuleProto").FromString(module)
+    for computation in found.computations:
+        for instruction in computation.instructions:
+            if counted := instruction.collective_device_list.counted:
+                instruction.counted = counted
+                instruction.ClearField("collective_device_list")
+    return bytes(found.SerializeToString())
 
 
 def _printed(module: bytes, name: str) -> str:

@@ -10,6 +10,7 @@ from harness.records import Column, Table
 from harness.units import decimal, quantity
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
+from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.hlo.work import InstructionWork
@@ -65,6 +66,12 @@ def _padded(array: Array) -> str:
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 
 
+_OVER_THE_LINK: Fields[tuple[InstructionWork, Time]] = (
+    Field("host_seconds", "by the host's link", lambda one: one[1].host_seconds, "s"),
+    Field("host_bytes", "host", lambda one: one[0].host_bytes, "B"),
+)
+
+
 def time_table(what: str, done: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
     fields: Fields[tuple[InstructionWork, Time]] = (
@@ -72,20 +79,23 @@ def time_table(what: str, done: InstructionWork, took: Time, target: Figures, no
         Field("bound", "bound by", lambda one: one[1].bound),
         Field("compute_seconds", "by FLOPs", lambda one: one[1].compute_seconds, "s"),
         Field("memory_seconds", "by bytes", lambda one: one[1].memory_seconds, "s"),
+        *(_OVER_THE_LINK if took.host_seconds else ()),
         Field("flops", "FLOPs", lambda one: one[0].flops, "FLOP"),
         Field("hbm_bytes", "HBM", lambda one: one[0].hbm_bytes, "B"),
         Field("other_bytes", "other memories", lambda one: one[0].other_bytes, "B"),
         Field("what", "what", lambda _: what),
     )
     title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
-    return table_of("time", title, "predicted", fields, [(done, took)], (rests_on(target), *notes))
+    return table_of("time", title, "predicted", fields, [(done, took)], (rests_on(target, took), *notes))
 
 
-def rests_on(target: Figures) -> str:
-    """The sentence that says what a prediction rests on."""
+def rests_on(target: Figures, *times: Time) -> str:
+    """The sentence that says what a prediction rests on; with the link to the host where one of `times` does."""
+    over = f"; the link to the host carries {decimal(host_bytes_per_second(target), 'B/s')}"
     return (
         f"{target.name}: {decimal(target.peak_bf16_flops_per_second, 'FLOP/s')} in bfloat16 and "
-        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM a {target.device} ({target.source})."
+        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM a {target.device} ({target.source})"
+        f"{over if any(time.host_seconds for time in times) else ''}."
     )
 
 

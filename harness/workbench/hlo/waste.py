@@ -17,6 +17,8 @@ from harness.workbench.hlo.work import matmuls, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
+# In captures alone: how long a copy that runs beside other work is waited for, only they say.
+HOST_WAIT, COPY_WAIT = "wait for host memory", "wait for a copy"
 NO_SOURCE = "(no source given)"
 # Of a fusion that holds several, the first speaks. A gather picks values, which may be what the program is for.
 _KINDS = {
@@ -29,7 +31,7 @@ _KINDS = {
         ("slice", "dynamic-slice", "concatenate", "pad", "reshape", "reverse", "broadcast", "bitcast-convert"), OTHER
     ),
 }
-KINDS = (*dict.fromkeys(_KINDS.values()), PADDING)
+KINDS = (*dict.fromkeys(_KINDS.values()), PADDING, HOST_WAIT, COPY_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def of_instruction(
 
 def prefetches(graph: Graph) -> frozenset[str]:
     """The names of the copies from one memory to another, which the compiler overlaps."""
-    return frozenset(copy.name for copy in copies(graph) if copy.kind == "prefetch")
+    return frozenset(copy.name for copy in copies(graph) if copy.kind in ("prefetch", "host"))
 
 
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from harness.hlo.attributes import configuration
 from harness.hlo.module import Computation, Convolution, Instruction, WindowDimension
-from harness.hlo.shapes import Array, Shape, arrays, padded_bytes
+from harness.hlo.shapes import HOST, Array, Shape, arrays, padded_bytes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.opcodes import ELEMENTWISE, MOVES
 
@@ -30,21 +30,22 @@ class InstructionWork:
     """What one execution of an instruction does; None is not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0,
-    padding included; `other_bytes` those of other memories (VMEM). `claimed` says that a kernel's own cost estimate
-    is all there is. `unknown` are the operations inside of which nobody knows the FLOPs.
+    padding included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` says that a
+    kernel's own cost estimate is all there is. `unknown` are the operations inside of which nobody knows the FLOPs.
     """
 
     flops: float | None
     matmul_flops: float | None
     hbm_bytes: int | None
     other_bytes: int | None
+    host_bytes: int | None = 0
     claimed: bool = False
     unknown: tuple[str, ...] = ()
 
 
 def work(graph: Graph, computation: Computation, instruction: Instruction) -> InstructionWork:
     """The work of one execution of `instruction`, what its fusion holds included."""
-    hbm, other = _traffic(graph, computation, instruction)
+    hbm, other, host = _traffic(graph, computation, instruction)
     if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)
         flops = estimate.get("flops")
@@ -54,6 +55,7 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
             matmul_flops=None,
             hbm_bytes=int(claimed) if claimed is not None else hbm,
             other_bytes=other,
+            host_bytes=host,
             claimed=flops is not None,
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
@@ -62,7 +64,12 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
         unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
     return InstructionWork(
-        flops=None if names else flops, matmul_flops=matmul, hbm_bytes=hbm, other_bytes=other, unknown=names
+        flops=None if names else flops,
+        matmul_flops=matmul,
+        hbm_bytes=hbm,
+        other_bytes=other,
+        host_bytes=host,
+        unknown=names,
     )
 
 
@@ -216,24 +223,28 @@ def _operations(graph: Graph, instruction: Instruction, known: Mapping[str, _Flo
     return None if unknown else total
 
 
-def _traffic(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[int | None, int | None]:
-    """Bytes in HBM and in other memories that one execution reads and writes; None where a shape is not known."""
+def _traffic(
+    graph: Graph, computation: Computation, instruction: Instruction
+) -> tuple[int, int, int] | tuple[None, None, None]:
+    """Bytes in HBM, in other memories and in the host's that one execution reads and writes; None: a shape is unknown."""
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
-        return 0, 0
-    hbm, other = 0, 0
+        return 0, 0, 0
+    hbm, other, host = 0, 0, 0
     for shape, count in _moved(graph, computation, instruction):
         if shape is None:
-            return None, None
+            return None, None, None
         for array in arrays(shape):
             size = array.padded_bytes if count is None else count
             if size is None:
-                return None, None
+                return None, None, None
             if array.memory_space == 0:
                 hbm += size
+            elif array.memory_space == HOST:
+                host += size
             else:
                 other += size
-    return hbm, other
+    return hbm, other, host
 
 
 def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:

@@ -16,6 +16,10 @@ EXCELLENT, RED_FLAG = 0.05, 0.10
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
+# Ours: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs). Such
+# idle time is the device's own, and no wait for the host.
+_QUEUED_SECONDS = 2e-6
+
 BETWEEN, STEADY = "between runs", "steady"
 GOOD, FAIR, BAD = "excellent", "fair", "red flag"
 
@@ -59,9 +63,9 @@ def parts(device: Device) -> Iterator[DevicePart]:
 
 
 def inside(device: Device) -> tuple[Interval, ...]:
-    """The runs of the device's modules; without any, from its first operation to its last."""
+    """The runs of the device's modules, queued ones together; without any, from its first operation to its last."""
     if device.modules:
-        return intervals.of(device.modules)
+        return intervals.union((Interval(run.start, run.end) for run in device.modules), _QUEUED_SECONDS)
     busy = intervals.busy(device)
     return (Interval(busy[0].start, busy[-1].end),) if busy else ()
 

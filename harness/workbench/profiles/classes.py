@@ -20,6 +20,7 @@ _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permu
 # How XLA names them (`all-gather-start.3`), how JAX does (`all_to_all.9`), and the halves of a continuation fusion
 # (`async-collective-done`, libtpu 0.0.50).
 _COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
+_HOST_MEMORY = "S(5)"
 # What captures of a CPU, whose categories are opcodes, show for XProf's `non-fusion elementwise`.
 _POINTWISE = (
     "add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sign|exponential|exponential-minus-one|log|"
@@ -115,6 +116,11 @@ def half(operation: Operation) -> Literal["start", "done", "update", ""]:
 def pair_name(name: str) -> str:
     """The name that both halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
     return _HALF.sub("", name)
+
+
+def is_host_transfer(operation: Operation) -> bool:
+    """Whether it is a copy from or to the host's memory (S(5) in layouts: XLA's layout.h), or the wait for one."""
+    return op_class(operation) == TRANSFER and _HOST_MEMORY in operation.text
 
 
 def framework_category(operation: Operation) -> str:

@@ -3,14 +3,26 @@
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
+from typing import Any
 
-from harness.dumps.xplane import Event, Value
+from google.protobuf import message  # type: ignore[import-untyped]
+
+from harness.dumps.schema import message_class
+from harness.dumps.xplane import Value
 from harness.records import Execution, Operation
 
 _PICOSECONDS = 1e12
 # Opcodes whose cost XLA does not know: it says 0 there and means nothing by it.
 _OPAQUE = "custom-call"
+# XProf's op_metrics.proto. Of its numbers of memories this one is known: an operation that only reads what lies in HBM
+# has it, and none that reads or writes the host's memory alone.
+_ACCESSES = {
+    "MemoryAccessBreakdown": (("accesses", 1, "MemoryAccess*"),),
+    "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),
+}
+_HBM = 1
 
 
 @dataclass(slots=True)
@@ -39,16 +51,15 @@ class Serial:
     def __init__(self) -> None:
         self._origin_ps = 0
         self._numbers = array("I")
-        self._starts, self._lengths, self._seconds = array("q"), array("q"), array("q")
+        self._starts, self._lengths = array("q"), array("q")
 
-    def add(self, event: Event, number: int) -> None:
+    def add(self, start_ps: int, duration_ps: int, number: int) -> None:
         """One more event, of operation `number`. Raises OverflowError for one half a year from the first."""
         if not self._starts:
-            self._origin_ps = event.start_ps
+            self._origin_ps = start_ps
         self._numbers.append(number)
-        self._starts.append(event.start_ps - self._origin_ps)
-        self._lengths.append(event.duration_ps)
-        self._seconds.append(seconds_ps(event))
+        self._starts.append(start_ps - self._origin_ps)
+        self._lengths.append(duration_ps)
 
     def executions(self, zero_ps: int) -> list[Execution]:
         """All of them by start, nested ones after those around them. Raises OverflowError like `add`."""
@@ -56,19 +67,17 @@ class Serial:
         longest_first = sorted(range(len(starts)), key=lengths.__getitem__, reverse=True)
         order = array("q", sorted(longest_first, key=starts.__getitem__))
         del longest_first
-        self_ps = array("q", self._seconds)
+        self_ps = array("q", lengths)
         around: list[int] = []
         for at in order:
             start = starts[at]
             while around and not _holds(starts[around[-1]], lengths[around[-1]], start, start + lengths[at]):
                 around.pop()
             if around:
-                self_ps[around[-1]] -= self._seconds[at]
+                self_ps[around[-1]] -= lengths[at]
             around.append(at)
         zero_ps -= self._origin_ps
-        return [
-            _execution(self._numbers[at], starts[at] - zero_ps, self._seconds[at], max(0, self_ps[at])) for at in order
-        ]
+        return [_execution(self._numbers[at], starts[at] - zero_ps, lengths[at], max(0, self_ps[at])) for at in order]
 
 
 def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> Execution:
@@ -83,25 +92,31 @@ def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
     return tuple(sorted(sorted(executions, key=attrgetter("seconds"), reverse=True), key=attrgetter("start")))
 
 
-def seconds_ps(event: Event) -> int:
-    """How long it took by the device's own clock, where the event says it."""
-    taken = event.stats.get("device_duration_ps")
-    return taken if isinstance(taken, int) else event.duration_ps
-
-
-def end_ps(event: Event) -> int:
-    """When it ended, by the clock of the line."""
-    return event.start_ps + event.duration_ps
-
-
 def flops(stats: Mapping[str, Value], category: str) -> float | None:
     """XLA's count for one execution; None where it says nothing, and where a 0 means that it does not know."""
     return _cost(stats.get("flops"), category)
 
 
 def bytes_accessed(stats: Mapping[str, Value], category: str) -> float | None:
-    """Bytes moved by one execution, likewise."""
+    """Bytes moved by one execution, likewise, in whatever memory."""
     return _cost(stats.get("bytes_accessed"), category)
+
+
+def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
+    """Those of them that are in HBM; None where the capture does not part them by memory."""
+    parts = stats.get("memory_access_breakdown")
+    if not isinstance(parts, bytes):
+        return None
+    try:
+        found = _accesses().FromString(parts).accesses
+    except message.DecodeError:
+        return None
+    return float(sum(access.bytes_accessed for access in found if access.memory_space == _HBM))
+
+
+@cache
+def _accesses() -> Any:
+    return message_class("memory_accesses", _ACCESSES, "MemoryAccessBreakdown")
 
 
 def _cost(value: Value | None, category: str) -> float | None:

@@ -33,11 +33,11 @@ class IdleInterval:
     after: str
 
 
-def union(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """The same time in intervals that neither touch nor overlap, in order."""
+def union(intervals: Iterable[Interval], apart: float = _LEAST) -> tuple[Interval, ...]:
+    """The same time in intervals that lie more than `apart` from each other, in order."""
     found: list[Interval] = []
     for one in sorted(intervals):
-        if found and one.start <= found[-1].end + _LEAST:
+        if found and one.start <= found[-1].end + apart:
             found[-1] = Interval(found[-1].start, max(found[-1].end, one.end))
         else:
             found.append(one)

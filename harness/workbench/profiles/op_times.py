@@ -35,6 +35,11 @@ class OperationTime:
         return None if is_container(self.operation) else self.operation.bytes_accessed
 
     @property
+    def hbm_bytes(self) -> float | None:
+        """Those of them in HBM, as far as the capture parts them."""
+        return None if is_container(self.operation) else self.operation.hbm_bytes_at_most
+
+    @property
     def flops_per_second(self) -> float | None:
         """How many floating-point operations a second while it ran."""
         return _rate(self.flops, self.mean_seconds)

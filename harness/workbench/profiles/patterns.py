@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 
 from harness.records import Capture, Column, Device, Table
@@ -9,7 +10,14 @@ from harness.units import seconds
 from harness.workbench.profiles import intervals
 from harness.workbench.profiles.breakdown import FORMATTING_LIMIT
 from harness.workbench.profiles.bubbles import BETWEEN, RED_FLAG, STEADY, inside, parts
-from harness.workbench.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
+from harness.workbench.profiles.classes import (
+    COMMUNICATION,
+    DATA_FORMATTING,
+    TRANSFER,
+    half,
+    is_host_transfer,
+    op_class,
+)
 from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import OperationTime, op_times, origin, running
 from harness.workbench.tables import table
@@ -87,17 +95,33 @@ def _bubbles(view: DeviceView) -> tuple[float | None, str]:
 
 
 def _transfers(view: DeviceView) -> tuple[float | None, str]:
-    halves = [one for one in view.of_class(TRANSFER) if half(one.operation) == "done"]
+    return _waited(view, "between the device's memories", of_host=False)
+
+
+def _host_transfers(view: DeviceView) -> tuple[float | None, str]:
+    return _waited(view, "from or to the host's memory", of_host=True)
+
+
+def _waited(view: DeviceView, where: str, *, of_host: bool) -> tuple[float | None, str]:
+    halves = [
+        one
+        for one in view.of_class(TRANSFER)
+        if half(one.operation) == "done" and is_host_transfer(one.operation) == of_host
+    ]
     if not halves:
-        return None, "no asynchronous transfer in the capture"
-    return view.share(sum(one.self_seconds for one in halves)), "time spent waiting for transfers"
+        return None, f"no asynchronous transfer {where}"
+    longest = halves[0].operation.name
+    return view.share(sum(one.self_seconds for one in halves)), f"waiting for transfers {where}, longest {longest}"
 
 
 def _short_blocks(view: DeviceView) -> tuple[float | None, str]:
     waits = [wait for device in view.devices for wait in _waits(device)]
     if not waits:
         return None, "no gap between the operations of a run"
-    took = median([run.seconds for device in view.devices for run in running(device)])
+    # Half of the time is in longer ones: copies of nothing, of which there may be most, do not make a block short.
+    lengths = sorted(run.seconds for device in view.devices for run in running(device))
+    half_of_all = sum(lengths) / 2
+    took = next(length for length, so_far in zip(lengths, accumulate(lengths), strict=True) if so_far >= half_of_all)
     observation = f"median gap {seconds(median(waits))}, operation {seconds(took)}"
     return (median(waits) / took if took > 0 else None), observation
 
@@ -156,6 +180,12 @@ PATTERNS = (
         threshold=_MUCH,
         advice="double buffering is off or too shallow",
         seen=_transfers,
+    ),
+    Pattern(
+        name="host transfers not overlapped",
+        threshold=_MUCH,
+        advice="start them earlier, beside more work, or offload less",
+        seen=_host_transfers,
     ),
     Pattern(name="many very short blocks", threshold=_MUCH, advice="blocks are too small", seen=_short_blocks),
     Pattern(name="one very long block", threshold=_MOST, advice="good, if it has steps enough", seen=_long_block),

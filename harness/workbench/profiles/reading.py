@@ -11,10 +11,12 @@ from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
+from harness.hardware import Chip, chip_of_device
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
-from harness.units import quantity
+from harness.units import quantity, seconds
 from harness.workbench.profiles import executions, module_files, remote_timeline
+from harness.workbench.profiles.device_clock import DeviceClock
 from harness.workbench.profiles.executions import Operations, Serial
 from harness.workbench.profiles.modules import Modules, protos
 from harness.workbench.profiles.places import RUNS, SUFFIX, host_name
@@ -34,6 +36,8 @@ OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Module
 # The lines of a TPU's plane that make operations, modules and steps.
 KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS)
 _STREAM = "Stream #"
+# From here on the two clocks of a device tell another story: 1 ms, a hundred times their drift in a second.
+_NOTABLE_PS = 1_000_000_000
 # The profiler's own bookkeeping on the threads of a host.
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 # What `./ratchet.sh profile` and the judge write around each call.
@@ -70,6 +74,13 @@ def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
     Raises RatchetError like `read`.
     """
     return {name: proto for path in paths for name, proto in _protos(path)}
+
+
+def chip_of(paths: Sequence[Source]) -> Chip | None:
+    """The chip that the files name as what they were taken on; None where they name none that is known, or several."""
+    kinds = {str(plane.stats.get("device_type_string", "")) for path in paths for plane in space(path).planes}
+    known = {chip_of_device(kind.removesuffix(_OF_THE_SIMULATOR)) for kind in kinds if kind}
+    return known.pop() if len(known) == 1 else None
 
 
 def sources(capture: Capture) -> tuple[Source, ...]:
@@ -161,6 +172,7 @@ class _Host:
         self._unread_lines: Counter[str] = Counter()
         self._unread_planes: Counter[str] = Counter()
         self._timeless = 0
+        self._clocks: dict[str, int] = {}
         self.periods: list[Period] = []
         self.devices: list[Device] = []
         for plane in space.planes:
@@ -196,6 +208,13 @@ class _Host:
             yield f"{name}: {quantity(unnamed, 'event')} of a kind that the file does not describe"
         if self._timeless:
             yield f"{name}: {quantity(self._timeless, 'event')} without a place in time (sums)"
+        if self._clocks:
+            most = max(self._clocks, key=lambda device: self._clocks[device])
+            spread = seconds(self._clocks[most] / _PICOSECONDS)
+            yield (
+                f"{name}: the profiler's clock jumps against the devices' own, by {spread} in all on {most}. Devices "
+                "are placed by their own clock; what the host did meanwhile is as far off"
+            )
         if self._modules.not_understood:
             unread = quantity(self._modules.not_understood, "module")
             yield f"{name}: {unread} not read, whose operations have no source"
@@ -208,13 +227,11 @@ class _Host:
         for kind, line in lines.items():
             if kind not in KNOWN_LINES:
                 self._unread_lines[kind] += sum(1 for _ in self._timed(line))
-        modules = []
         for event in self._timed(lines.get(_MODULES)):
-            modules.append(self._period(event, _MODULES))
             program = event.stats.get("program_id", event.of.stats.get("program_id"))
-            self._modules.learn(modules[-1].name)
+            self._modules.learn(_name(event))
             if isinstance(program, int):
-                self._modules.names.setdefault(program, modules[-1].name)
+                self._modules.names.setdefault(program, _name(event))
         operations = Operations()
         known: dict[int, int] = {}
 
@@ -223,16 +240,26 @@ class _Host:
                 known[id(of)] = operations.number(self._instruction(of))
             return known[id(of)]
 
-        serial = Serial()
+        serial, clock = Serial(), DeviceClock()
         for event in self._timed(lines.get(OPS_LINE)):
-            serial.add(event, number(event.of))
-        beside = (self._concurrent(event, number(event.of)) for event in self._timed(lines.get(_ASYNC_OPS)))
+            serial.add(*clock.learn(event), number(event.of))
+        if clock.spread_ps > _NOTABLE_PS:
+            self._clocks[name] = clock.spread_ps
+
+        def periods(kind: str) -> tuple[Period, ...]:
+            return tuple(self._period(event, kind, *clock.span(event)) for event in self._timed(lines.get(kind)))
+
+        def beside(event: Event) -> Execution:
+            start_ps, duration_ps = clock.span(event)
+            start, length = (start_ps - self._zero_ps) / _PICOSECONDS, duration_ps / _PICOSECONDS
+            return Execution(operation=number(event.of), start=start, seconds=length, self_seconds=length)
+
         return replace(
             self._device(plane, name, "tpu"),
             executions=tuple(serial.executions(self._zero_ps)),
-            asynchronous=executions.sorted_by_start(beside),
-            modules=tuple(modules),
-            steps=tuple(self._period(event, _STEPS) for event in self._timed(lines.get(_STEPS))),
+            asynchronous=executions.sorted_by_start(map(beside, self._timed(lines.get(_ASYNC_OPS)))),
+            modules=periods(_MODULES),
+            steps=periods(_STEPS),
             # Numbered while the executions are read.
             operations=operations.all,
         )
@@ -251,6 +278,7 @@ class _Host:
             module=self._modules.name(of.stats.get("program_id"), ""),
             flops=executions.flops(of.stats, category),
             bytes_accessed=executions.bytes_accessed(of.stats, category),
+            hbm_bytes=executions.hbm_bytes(of.stats),
         )
 
     def _gpu(self, plane: Plane, name: str) -> Device:
@@ -263,7 +291,8 @@ class _Host:
                 continue
             serial = Serial()
             for event in self._timed(line):
-                serial.add(event, operations.number(self._thunk(event, event.of.name)))
+                number = operations.number(self._thunk(event, event.of.name))
+                serial.add(event.start_ps, event.duration_ps, number)
             found += serial.executions(self._zero_ps)
         serial_line = executions.sorted_by_start(found)
         return replace(self._device(plane, name, "gpu"), operations=operations.all, executions=serial_line)
@@ -282,14 +311,15 @@ class _Host:
             for event in self._timed(line):
                 if "hlo_op" not in event.stats:
                     if not event.of.name.startswith(_BOOKKEEPING):
-                        self.periods.append(self._period(event, line.name))
+                        self.periods.append(self._period(event, line.name, event.start_ps, event.duration_ps))
                     continue
                 ordinal = event.stats.get("device_ordinal")
                 device = ordinal if isinstance(ordinal, int) else 0
                 thunk = self._thunk(event, "")
                 number = operations.setdefault(device, Operations()).number(thunk)
-                by_device.setdefault(device, Serial()).add(event, number)
-                run, start, end = (thunk.module, event.stats.get("run_id")), event.start_ps, executions.end_ps(event)
+                start, end = event.start_ps, event.start_ps + event.duration_ps
+                by_device.setdefault(device, Serial()).add(start, event.duration_ps, number)
+                run = thunk.module, event.stats.get("run_id")
                 first, last = runs.setdefault(device, {}).get(run, (start, end))
                 runs[device][run] = (min(first, start), max(last, end))
             for device, serial in by_device.items():
@@ -322,6 +352,7 @@ class _Host:
             module=module,
             flops=executions.flops(stats, category),
             bytes_accessed=executions.bytes_accessed(stats, category),
+            hbm_bytes=executions.hbm_bytes(stats),
         )
 
     def _device(self, plane: Plane, name: str, platform: Platform) -> Device:
@@ -344,13 +375,13 @@ class _Host:
             else:
                 self._timeless += 1
 
-    def _period(self, event: Event, line: str) -> Period:
+    def _period(self, event: Event, line: str, start_ps: int, duration_ps: int) -> Period:
         number = event.stats.get("step_num")
         call = _CALL.fullmatch(event.of.name)
         return Period(
-            name=_word(event.stats, "step_name") or event.of.display_name or event.of.name,
-            start=(event.start_ps - self._zero_ps) / _PICOSECONDS,
-            seconds=executions.seconds_ps(event) / _PICOSECONDS,
+            name=_name(event),
+            start=(start_ps - self._zero_ps) / _PICOSECONDS,
+            seconds=duration_ps / _PICOSECONDS,
             line=line,
             step=number if isinstance(number, int) else int(call[1]) if call else None,
         )
@@ -360,10 +391,9 @@ class _Host:
             name=name, start=(start_ps - self._zero_ps) / _PICOSECONDS, seconds=(end_ps - start_ps) / _PICOSECONDS
         )
 
-    def _concurrent(self, event: Event, number: int) -> Execution:
-        seconds = executions.seconds_ps(event) / _PICOSECONDS
-        start = (event.start_ps - self._zero_ps) / _PICOSECONDS
-        return Execution(operation=number, start=start, seconds=seconds, self_seconds=seconds)
+
+def _name(event: Event) -> str:
+    return _word(event.stats, "step_name") or event.of.display_name or event.of.name
 
 
 def _word(stats: Mapping[str, Value], name: str) -> str:

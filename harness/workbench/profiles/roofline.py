@@ -79,7 +79,7 @@ def roof(found: Sequence[Device]) -> tuple[float | None, float | None]:
 
 def predict(one: OperationTime, peak: float | None, bandwidth: float | None) -> tuple[float, str] | None:
     """The least time of one run, and what sets it. None where neither its FLOPs nor its bytes are known, or both 0."""
-    flops, moved = one.flops, one.bytes_accessed
+    flops, moved = one.flops, one.hbm_bytes
     times = []
     if flops is not None and peak:
         times.append((flops / peak, "compute"))

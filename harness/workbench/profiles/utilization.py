@@ -43,8 +43,8 @@ def utilization(capture: Capture) -> tuple[Table, ...]:
 
 def _notes(has_uncounted: bool) -> Iterator[str]:
     yield (
-        "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes: from XLA's "
-        "counts, not from hardware counters."
+        "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of "
+        "them where the capture does not part them by memory): from XLA's counts, not from hardware counters."
     )
     yield (
         f"Low is under {percent(LOW, 0)} (protocol, section 1), high from {percent(HIGH_TC, 0)} TC and "
@@ -83,7 +83,7 @@ def _rows(device: Device, device_name: str) -> list[tuple[Cell, ...]]:
         took = sum(period.seconds for period in periods)
         silent = sum(run.self_seconds for run in inside if _is_silent(device, run))
         tc = _fraction([device.operations[run.operation].flops for run in inside], device.peak_flops_per_second, took)
-        moved = [device.operations[run.operation].bytes_accessed for run in inside]
+        moved = [device.operations[run.operation].hbm_bytes_at_most for run in inside]
         hbm = _fraction(moved, device.hbm_bytes_per_second, took)
         share = silent / took if took > 0 else 0.0
         rows.append((device_name, name, len(periods), took, tc, hbm, share, reading(tc, hbm, share)))

@@ -5,9 +5,18 @@ from collections.abc import Iterator, Mapping
 from harness.errors import RatchetError
 from harness.records import Capture, Operation, Table
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.waste import OTHER, PADDING, Waste, of_instruction, prefetches, waste_tables
+from harness.workbench.hlo.waste import (
+    COPY_WAIT,
+    HOST_WAIT,
+    OTHER,
+    PADDING,
+    Waste,
+    of_instruction,
+    prefetches,
+    waste_tables,
+)
 from harness.workbench.hlo.work import work
-from harness.workbench.profiles.classes import DATA_FORMATTING, category, half, op_class
+from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER, category, half, is_host_transfer, op_class
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.op_times import (
     OperationTime,
@@ -47,8 +56,10 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     if every and not is_whole:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")
     notes += [left_out] if left_out else []
+    if any(one.kind == HOST_WAIT for one in wasted):
+        notes.append("Waits for host memory: start the transfers earlier, beside more work, or offload less.")
     if any(beside.values()):
-        notes.append("Copies between memories that run beside other work are left out.")
+        notes.append("Of copies between memories that run beside other work only the waiting for their end counts.")
     why = "" if every else why_nothing_ran(capture)
     return waste_tables(wasted, total_seconds(every), origin(capture), notes, top, why)
 
@@ -56,6 +67,13 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 def _waste_of(took: OperationTime, known: Mapping[str, Graph], beside: Mapping[str, frozenset[str]]) -> Iterator[Waste]:
     operation = took.operation
     if is_container(operation):
+        return
+    if op_class(operation) == TRANSFER and half(operation) == "done":
+        # It does nothing but wait; what is moved is the start half's.
+        if took.self_seconds > 0:
+            waited = HOST_WAIT if is_host_transfer(operation) else COPY_WAIT
+            moved = operation.bytes_accessed
+            yield _waste(took, waited, None if moved is None else int(moved) * took.count, took.self_seconds)
         return
     graph = known.get(operation.module)
     place = _place(graph, operation.name) if graph is not None else None

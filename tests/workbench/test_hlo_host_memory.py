@@ -1,0 +1,108 @@
+"""Copies from and to the host's memory, and groups as releases of 2025 stored them, in a module of our own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_examples import ADD, V6E, Ran, plane, run_folder, serialized, space
+from jaxlib import _hlo
+
+from harness.dumps.schema import message_class
+from harness.shell.main import main
+from harness.workbench.hlo import proto
+
+_ARRAY, _HOST = "f32[1024,1024]{1,0:T(8,128)}", "f32[1024,1024]{1,0:T(8,128)S(5)}"
+TEXT = f"""HloModule jit_f, is_scheduled=true, replica_count=8
+
+%add (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}}
+
+ENTRY %main (p: f32[1024,1024]) -> f32[1024,1024] {{
+  %p = {_HOST} parameter(0)
+  %copy-start = ({_ARRAY}, {_HOST}, u32[]{{:S(2)}}) copy-start(%p)
+  %copy-done = {_ARRAY} copy-done(%copy-start)
+  ROOT %all-reduce = {_ARRAY} all-reduce(%copy-done), replica_groups=[4,2]<=[2,4]T(1,0), to_apply=%add
+}}
+"""
+BYTES = 4 * 1024 * 1024
+# The other way round than harness/workbench/hlo/proto.py: what XLA writes today, and where it was in 2025.
+_GROUPS = {
+    "HloModuleProto": (("computations", 3, "Computation*"),),
+    "Computation": (("instructions", 2, "Instruction*"),),
+    "Instruction": (("collective_device_list", 87, "DeviceList"), ("counted", 92, "bytes")),
+    "DeviceList": (("counted", 2, "bytes"),),
+}
+
+
+def of_2025() -> bytes:
+    """The module with the groups in field 87 alone."""
+    module = _hlo.hlo_module_from_text(TEXT).as_serialized_hlo_module_proto()
+    found = message_class("groups_of_2025", _GROUPS, "HloModuleProto").FromString(module)
+    moved = 0
+    for computation in found.computations:
+        for instruction in computation.instructions:
+            if instruction.counted:
+                instruction.collective_device_list.counted = instruction.counted
+                instruction.counted = b""
+                moved += 1
+    assert moved == 1, "XLA writes the groups elsewhere now"
+    return bytes(found.SerializeToString())
+
+
+def test_groups_of_2025_keep_their_transposition() -> None:
+    (reduced,) = (
+        instruction
+        for computation in proto.module(of_2025()).computations
+        for instruction in computation.instructions
+        if instruction.opcode == "all-reduce"
+    )
+    assert reduced.groups is not None
+    assert reduced.groups.text == "[4,2]<=[2,4]T(1,0)"
+    assert reduced.groups.groups == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of a v6e that holds the module."""
+    held = b"\x0a" + _varint(len(of_2025())) + of_2025()
+    metadata = plane(2, "/host:metadata", {"": [Ran(("jit_f(1)", {"Hlo Proto": held}), 0.0, 0.0)]}, {})
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran(ADD, 0.0, 1.0)]}, V6E), metadata)
+    return run_folder(tmp_path_factory.mktemp("host"), "held", serialized(text))
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number & 127 | 128, number >> 7]) if number > 127 else bytes([number])
+
+
+def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["hlo", *words, "--json"]) == 0
+    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
+    captured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = hlo(capsys, str(captured))
+    assert found["operations"]["title"] == "hottest operations of jit_f, predicted on v6e"
+    copied = next(row for row in found["operations"]["rows"] if row["name"] == "copy-start")
+    assert copied["bound"] == "host link"
+    assert copied["seconds"] == pytest.approx(BYTES / 27.7e9)
+    assert "the link to the host carries 27.7 GB/s" in found["operations"]["notes"][0]
+    assert [row["kind"] for row in found["copies"]["rows"]] == ["host"]
+    remedies = [row["reading"] for row in found["copy_causes"]["rows"] if row["fact"] == "remedy"]
+    assert remedies == ["start it earlier, beside more work (prefetch), or offload less"]
+    # Another chip that is named wins.
+    slower = hlo(capsys, str(captured), "--chip", "v5e")["operations"]["rows"][0]
+    assert slower["seconds"] == pytest.approx(BYTES / 15e9)
+
+
+def test_one_copy_shows_both_rates(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = hlo(capsys, str(captured), "--op", "copy-start")["time"]["rows"]
+    assert (row["host_bytes"], row["hbm_bytes"]) == (BYTES, BYTES)
+    assert row["host_seconds"] == pytest.approx(BYTES / 27.7e9)
+    assert row["memory_seconds"] == pytest.approx(BYTES / 1640e9)

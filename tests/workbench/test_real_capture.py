@@ -1,0 +1,195 @@
+"""The one whole capture of TPUs at hand, four v6e that offload to the host: what it says, held against XProf's own.
+
+The file lies beside the project and is not part of it; `host_offload` in capture_examples has the same properties.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, host_offload_run
+
+from harness.records import Capture, Table
+from harness.shell.main import main
+from harness.workbench.profiles import datatables, reading
+from harness.workbench.profiles.gaps import gaps
+from harness.workbench.profiles.operations import ops
+from harness.workbench.profiles.overview import overview
+from harness.workbench.profiles.steps import steps_table
+from harness.workbench.profiles.utilization import utilization
+from harness.workbench.profiles.waste import waste
+
+REAL = Path(__file__).parents[2] / ".." / "shared" / "captures" / "v6e_host_offload.xplane.pb"
+MS, US, NS = 1e-3, 1e-6, 1e-9
+needs_the_file = pytest.mark.skipif(not REAL.is_file(), reason=f"the capture of real TPUs, {REAL.name}, is not there")
+
+
+@pytest.fixture(scope="module")
+def real() -> Capture:
+    if not REAL.is_file():
+        pytest.skip(f"the capture of real TPUs, {REAL.name}, is not there")
+    return reading.read([REAL])
+
+
+@pytest.fixture(scope="module")
+def offload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return host_offload_run(tmp_path_factory.mktemp("offload"))
+
+
+@pytest.fixture(scope="module")
+def made(offload: Path) -> Capture:
+    return reading.read([offload])
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+def by(table: Table, key: str) -> dict[Any, dict[str, Any]]:
+    return {row[key]: row for row in rows(table)}
+
+
+# --- the real one -------------------------------------------------------------------------------
+
+
+def test_every_operation_is_xprofs_to_its_digits_and_in_its_order(real: Capture) -> None:
+    theirs = datatables.ask([REAL], "hlo_stats")[0].rows
+    ours = rows(ops(real)[0])
+    assert len(ours) == len(theirs) == 17
+    assert [row["operation"] for row in ours] == [row["hlo_op_name"] for row in theirs]
+    for mine, row in zip(ours, theirs, strict=True):
+        # XProf adds doubles of microseconds.
+        for own, name in (("self_seconds", "total_self_time"), ("seconds", "total_time")):
+            assert mine[own] == pytest.approx(float(str(row[name])) * US, rel=1e-9)
+        assert (mine["count"], mine["category"]) == (row["occurrences"], row["category"])
+
+
+def test_steps_are_even(real: Capture) -> None:
+    steps, variation, _ = steps_table(real)
+    assert [round(100 * row["spread"], 3) for row in rows(steps)] == [0.017, 0.051, 0.063, 0.058]
+    assert rows(variation)[0]["verdict"] == "fine"
+
+
+def test_devices_are_busy_by_their_own_clock(real: Capture) -> None:
+    found = rows(overview(real)[0])
+    assert found[0]["busy_seconds"] == pytest.approx(78.784, abs=5e-4)
+    assert [round(100 * row["idle_fraction"], 1) for row in found] == [14.8, 12.9, 12.9, 12.9]
+
+
+def test_there_is_no_idle_time_between_operations(real: Capture) -> None:
+    idle, _, patterns = gaps(real, top=10)
+    first = next(row for row in rows(idle) if (row["device"], row["part"]) == ("TPU:0", "all runs"))
+    assert first["idle_seconds"] == pytest.approx(146 * US, abs=0.5 * US)
+    assert round(100 * first["idle_fraction"], 4) == 0.0002
+    seen = by(patterns, "pattern")
+    assert not seen["many very short blocks"]["is_seen"]
+    assert seen["host transfers not overlapped"]["value"] == pytest.approx(0.965, abs=5e-4)
+
+
+def test_operations_wait_for_the_host(real: Capture) -> None:
+    found = rows(ops(real)[0])
+    assert found[0]["operation"] == "copy-done.4"
+    took = {row["operation"]: round(row["self_seconds"], 3) for row in found}
+    expected = {"copy-done.4": 77.773, "copy-done.5": 72.946, "broadcast_add_fusion": 3.191}
+    assert {name: took[name] for name in expected} == expected
+    total, _ = waste(real)
+    assert round(100 * by(total, "kind")["wait for host memory"]["share"], 1) == 96.5
+
+
+def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
+    found = [row for row in rows(utilization(real)[0]) if row["module"].startswith("jit_f(")]
+    assert len(found) == 4
+    for row in found:
+        assert round(100 * row["hbm_fraction"], 3) == pytest.approx(5.016, abs=6e-3)
+    moved = sum(
+        device.operations[run.operation].hbm_bytes or 0.0
+        for device in real.devices
+        for run in device.executions
+        if device.operations[run.operation].module.startswith("jit_f(")
+    )
+    assert moved == pytest.approx(25.77e12, rel=1e-4)
+
+
+def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["hlo", *words, "--json"]) == 0
+    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+@needs_the_file
+def test_groups_of_an_older_release_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    found = hlo(capsys, str(REAL), "--module", "jit__psum", "--op", "all-reduce")
+    facts = {row["fact"]: row["reading"] for row in found["operation"]["rows"]}
+    assert facts["groups"].startswith("[4,2]<=[2,4]T(1,0)")
+    assert (found["collective"]["rows"][0]["devices_per_group"], found["collective"]["rows"][0]["groups"]) == (2, 4)
+
+
+@needs_the_file
+def test_copies_from_and_to_the_host_are_priced_at_its_link(capsys: pytest.CaptureFixture[str]) -> None:
+    found = hlo(capsys, str(REAL))
+    assert found["operations"]["title"].endswith("predicted on v6e")
+    slowest = found["operations"]["rows"][0]
+    assert slowest["bound"] == "host link"
+    assert slowest["seconds"] == pytest.approx(194 * MS, abs=MS)
+    assert {row["kind"] for row in found["copies"]["rows"]} == {"host"}
+    said = " ".join(row["reading"] for row in found["copy_causes"]["rows"])
+    assert "the host's link" in said
+    assert "offload less" in said
+    assert "VMEM" not in said
+
+
+# --- one of our own with the same properties ----------------------------------------------------
+
+
+def test_all_is_on_the_devices_clock(made: Capture) -> None:
+    (device,) = made.devices
+    names = [device.operations[run.operation].name for run in device.executions]
+    assert names == ["copy-start", "copy-done", "add_fusion", "copy-start.1", "copy-done.1"] * OFFLOAD_RUNS
+    lengths = [run.seconds for run in device.executions]
+    assert lengths == pytest.approx([length * US for length in (0.1, 189.0, 10.0, 0.1, 183.0)] * OFFLOAD_RUNS)
+    assert all(run.self_seconds == run.seconds for run in device.executions)
+    # Runs and asynchronous operations are on the other clock alone. A run begins 0.3 us before its first operation;
+    # that is known where an operation ended before.
+    assert [run.seconds for run in device.modules] == pytest.approx([382.6 * US, *[382.9 * US] * 5])
+    assert [run.seconds for run in device.asynchronous] == pytest.approx([189.2 * US] * OFFLOAD_RUNS)
+    starts = [run.start - device.executions[0].start for run in device.asynchronous]
+    assert starts == pytest.approx([384 * US * at for at in range(OFFLOAD_RUNS)])
+    assert any("the profiler's clock jumps against the devices' own, by 100.0" in said for said in made.left_out)
+
+
+def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> None:
+    steps, variation, _ = steps_table(made)
+    assert rows(steps)[0]["spread"] < 0.001
+    assert rows(variation)[0]["verdict"] == "fine"
+    idle, _, patterns = gaps(made)
+    whole = rows(idle)[0]
+    # 1.4 us between runs, 0.4 us between the operations of each.
+    assert whole["idle_seconds"] == pytest.approx((5 * 1.4 + 6 * 0.4) * US)
+    seen = {name: row["is_seen"] for name, row in by(patterns, "pattern").items()}
+    assert seen["host transfers not overlapped"]
+    assert not seen["many very short blocks"]
+    assert seen["transfers not overlapped"] is None
+
+
+def test_ops_of_a_clock_that_jumps_are_xprofs(made: Capture, offload: Path) -> None:
+    theirs = {row["hlo_op_name"]: row for row in datatables.ask([offload], "hlo_stats")[0].rows}
+    ours = rows(ops(made)[0])
+    assert len(ours) == len(theirs) == 5
+    for row in ours:
+        assert row["self_seconds"] == pytest.approx(float(str(theirs[row["operation"]]["total_self_time"])) * US)
+        assert row["seconds"] == pytest.approx(float(str(theirs[row["operation"]]["total_time"])) * US)
+
+
+def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:
+    (row,) = rows(utilization(made)[0])
+    moved = 4 * OFFLOADED_BYTES * OFFLOAD_RUNS
+    assert row["hbm_fraction"] == pytest.approx(moved / (1640e9 * row["seconds"]))
+
+
+def test_waiting_for_the_host_is_waste(made: Capture) -> None:
+    total, _ = waste(made)
+    found = by(total, "kind")
+    assert found["wait for host memory"]["seconds"] == pytest.approx(372 * US * OFFLOAD_RUNS)
+    assert found["wait for host memory"]["share"] == pytest.approx(372 / 382.2)
+    assert found.keys() == {"wait for host memory", "together"}

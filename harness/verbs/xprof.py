@@ -100,12 +100,25 @@ def _analysis(function: str, *options: str) -> Answering:
     return answer
 
 
-def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
-    from harness.workbench.profiles import operations
+def _tables(name: str, *options: str) -> Answering:
+    """Analyses of harness.workbench.profiles, `module:NAME` of one or several, which take these options."""
 
-    wanted = [name for word in given.category for name in word.split(",")]
+    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+        from harness.workbench.profiles.analysis import Analysis, tables
+
+        meant = pkgutil.resolve_name(f"harness.workbench.profiles.{name}")
+        (capture,) = _captures(found)
+        analyses = (meant,) if isinstance(meant, Analysis) else meant
+        return tables(capture, analyses, **{option: getattr(given, option) for option in options})
+
+    return answer
+
+
+def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import hotspots
+
     (capture,) = _captures(found)
-    return operations.framework_ops(capture, wanted, given.top)
+    return hotspots.framework_ops(capture, ",".join(given.category), given.top)
 
 
 def _memory(function: str) -> Answering:
@@ -122,10 +135,10 @@ def _memory(function: str) -> Answering:
 
 
 def _overlap(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
-    from harness.workbench.profiles import overlap
+    from harness.workbench.profiles import communication
 
     (capture,) = _captures(found)
-    return overlap.overlap(capture, mesh_sizes(given.mesh))
+    return communication.overlap(capture, mesh_sizes(given.mesh))
 
 
 def _graph(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
@@ -238,34 +251,34 @@ COMMANDS = (
     Command("list-runs", "the captures of a log directory: when, which attempt, devices, size", "./profile_data",
             _list_runs, _add_log_directory, places=()),
     Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
-            _analysis("operations:ops", "top"), _top(30)),
+            _tables("hotspots:OPS", "top"), _top(30)),
     Command("framework-ops", "time by framework operation and category: attention, moe, norm, matmul and others",
             "./profile_data --category attention", _framework_ops, _add_framework_ops),
     Command("compare", "what changed from one capture to another, by category and operation, the largest change first",
-            "3 4", _analysis("compare:compare", "top"), _top(30), places=("first", "second")),
+            "3 4", _analysis("comparison:compare", "top"), _top(30), places=("first", "second")),
     Command("breakdown", "time by class of operation, forward and backward, layers of a mixture of experts",
-            "./profile_data", _analysis("breakdown:breakdown")),
+            "./profile_data", _tables("hotspots:BREAKDOWN")),
     Command("mfu", "model FLOPs utilisation from batch, sequence and the model's FLOPs per token",
             "./profile_data --gbs 64 --seq 4096 --flops-per-token 42e9",
-            _analysis("mfu:mfu", "gbs", "seq", "flops_per_token", "num_chips"), _add_mfu),
+            _analysis("ceilings:mfu", "gbs", "seq", "flops_per_token", "num_chips"), _add_mfu),
     Command("overlap",
             "communication that computation does not hide, by mesh axis and collective; constraints that spare it",
             "./profile_data --mesh data=4,model=2", _overlap, _add_overlap),
     Command("roofline", "predicted and measured time of each operation, their ratio and a verdict", "3",
-            _analysis("roofline:roofline", "top"), _top(30)),
+            _tables("ceilings:ROOFLINE", "top"), _top(30)),
     Command("utilization", "TC % and HBM % of each module and device, and what the two say together", "3",
-            _analysis("utilization:utilization")),
+            _tables("ceilings:UTILIZATION")),
     Command("counters", "the hardware's own counters, where the capture has them: how busy each unit was",
             "./profile_data", _analysis("counters:counters", "top"), _top(30)),
     Command("gaps", "idle time between operations, the bubble fraction, the largest gaps, known patterns", "3 --top 5",
-            _analysis("gaps:gaps_and_inside", "top"), _top(10)),
+            _analysis("timeline:gaps_and_inside", "top"), _top(10)),
     Command("steps", "variation between steps and devices, and waiting for the host", "./profile_data",
-            _analysis("steps:steps_table")),
+            _analysis("timeline:steps_table")),
     Command("waste", "work that does nothing useful: padding, casts, copies, transposes; the lines that cause it",
             "./profile_data", _analysis("waste:waste", "top"), _top(10)),
-    Command("lines", "time by source line", "./profile_data", _analysis("operations:lines", "top"), _top(30)),
+    Command("lines", "time by source line", "./profile_data", _tables("hotspots:LINES", "top"), _top(30)),
     Command("scopes", "time by named scope, as a tree", "./profile_data --depth 3",
-            _analysis("operations:scopes", "depth", "at_least"), _add_scopes),
+            _tables("hotspots:SCOPES", "depth", "at_least"), _add_scopes),
     Command("overview", "devices and steps, the program against the roofline, what took longest", "./profile_data",
             _analysis("overview:overview")),
     Command("memory", "peak and capacity, what it is made of, what is alive then, the heap over time", "./profile_data",
@@ -280,7 +293,7 @@ COMMANDS = (
     Command("export", "the whole capture as a file for ui.perfetto.dev", "./profile_data -o step.json.gz",
             _export, _add_export, tool=None),
     Command("report", "baseline, experiment and delta: step time, matrix units, hottest operation, peak memory", "3 7",
-            _analysis("summary:report"), places=("baseline", "experiment")),
+            _analysis("comparison:report"), places=("baseline", "experiment")),
     Command("serve", "XProf's own pages, on this machine only; `ratchet.sh serve` hands further arguments to xprof",
             "./profile_data --port 8792", _serve, _add_serve, places=(), tool=None),
 )  # fmt: skip

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -16,7 +17,7 @@ from harness.records import Capture
 from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.profiles import datatables
-from harness.workbench.profiles.op_times import OperationTime, op_times
+from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.reading import read
 
 US, NS = 1e-6, 1e-9
@@ -60,8 +61,8 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: next((folder / "plugins" / "profile" / name).glob("*.xplane.pb")) for name in ("before", "after")}
 
 
-def by_name(capture: Capture) -> dict[str, OperationTime]:
-    return {one.operation.name: one for one in op_times(capture.devices)}
+def by_name(capture: Capture) -> dict[str, SimpleNamespace]:
+    return {row["name"]: SimpleNamespace(**row) for row in Database(capture).named("select * from times")}
 
 
 @pytest.mark.slow

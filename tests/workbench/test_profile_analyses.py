@@ -5,20 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from analyses import (
+    breakdown,
+    compare,
+    framework_ops,
+    gaps,
+    lines,
+    mfu,
+    ops,
+    overlap,
+    roofline,
+    scopes,
+    steps_table,
+    utilization,
+)
 from capture_examples import four_devices_run, one_device_run
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Table
 from harness.workbench.profiles import conversion, reading
-from harness.workbench.profiles.breakdown import breakdown
-from harness.workbench.profiles.compare import compare
-from harness.workbench.profiles.gaps import gaps
-from harness.workbench.profiles.mfu import mfu
-from harness.workbench.profiles.operations import framework_ops, lines, ops, scopes
-from harness.workbench.profiles.overlap import overlap
-from harness.workbench.profiles.roofline import roofline
-from harness.workbench.profiles.steps import steps_table
-from harness.workbench.profiles.utilization import utilization
 
 US = 1e-6
 # Of fusion.3 and fusion.9, of fusion.5; per step with both matmuls.

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from analyses import overlap
 from analysis_examples import US, Ran, capture, device, op
 
 from harness.workbench.profiles.collectives import flights, moved
-from harness.workbench.profiles.overlap import overlap
 
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
 WHOLE = 2 * 1024 * 1024

@@ -3,21 +3,27 @@
 from dataclasses import replace
 
 import pytest
+from analyses import (
+    breakdown,
+    compare,
+    framework_ops,
+    gaps,
+    lines,
+    mfu,
+    ops,
+    overlap,
+    roofline,
+    scopes,
+    steps_table,
+    utilization,
+)
 from analysis_examples import US, capture, device, op
 
 from harness.records import Capture, Device, Execution, Operation
-from harness.workbench.profiles import bubbles, intervals
-from harness.workbench.profiles.breakdown import breakdown
 from harness.workbench.profiles.classes import direction, framework_category, op_class
-from harness.workbench.profiles.compare import compare
-from harness.workbench.profiles.gaps import gaps
-from harness.workbench.profiles.intervals import Interval
-from harness.workbench.profiles.mfu import mfu
-from harness.workbench.profiles.operations import framework_ops, lines, ops, scopes, segments
-from harness.workbench.profiles.overlap import overlap
-from harness.workbench.profiles.roofline import roofline, verdict
-from harness.workbench.profiles.steps import steps_table
-from harness.workbench.profiles.utilization import reading, utilization
+from harness.workbench.profiles.database import Database
+from harness.workbench.profiles.hotspots import segments
+from harness.workbench.profiles.spans import length, shared, spans, within
 
 # --- classes -----------------------------------------------------------------------------------
 
@@ -132,12 +138,14 @@ def test_scopes_part_where_no_parenthesis_is_open() -> None:
 # --- idle time ---------------------------------------------------------------------------------
 
 
-def test_intervals() -> None:
-    some = intervals.union([Interval(5, 6), Interval(0, 2), Interval(1, 3)])
-    assert some == (Interval(0, 3), Interval(5, 6))
-    assert tuple(intervals.holes(Interval(-1, 8), some)) == (Interval(-1, 0), Interval(3, 5), Interval(6, 8))
-    assert intervals.within(some, Interval(2, 5.5)) == (Interval(2, 3), Interval(5, 5.5))
-    assert intervals.common(some, (Interval(2, 7),)) == (Interval(2, 3), Interval(5, 6))
+def test_spans() -> None:
+    some = spans([(5, 6), (0, 2), (1, 3), (1.5, 1.6)])
+    assert (some[0].tolist(), some[1].tolist()) == ([0, 5], [3, 6])
+    assert length(some) == 4
+    assert within(some, 2, 5.5) == 1.5
+    assert within(some, 3, 5) == 0
+    assert shared(some, spans([(2, 5.5), (-1, 0)])) == 1.5
+    assert length(spans([])) == shared(some, spans([])) == 0
 
 
 def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
@@ -158,9 +166,8 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
     }  # fmt: skip
     # The pattern leaves fill and drain out as well.
     assert "gaps between blocks" not in _seen(found)
-    assert [part.name for part in bubbles.parts(device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)]))] == [
-        "all runs"
-    ]
+    five = device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)])
+    assert gaps(capture(five))[0].column("part") == ("all runs",)
 
 
 @pytest.mark.parametrize(("idle", "expected"), [(4.9, "excellent"), (7.0, "fair"), (10.1, "red flag")])
@@ -200,8 +207,9 @@ def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
             Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
         ),
     )  # fmt: skip
-    assert intervals.busy(found) == (Interval(1.0, 4.0), Interval(6.0, 9.0))
-    assert [gap.interval for gap in intervals.idle(found)] == [Interval(4.0, 6.0)]
+    database = Database(capture(found))
+    assert database.rows("select start_seconds, end_seconds from busy where of = 'everything'") == [(1, 4), (6, 9)]
+    assert database.rows("select position, start_seconds, end_seconds from gaps") == [("between", 4, 6)]
 
 
 def _seen(found: Device) -> list[object]:
@@ -218,7 +226,9 @@ def _seen(found: Device) -> list[object]:
      (2.1, "wrong sharding or layout?")],
 )  # fmt: skip
 def test_verdicts_of_the_roofline(ratio: float, expected: str) -> None:
-    assert verdict(ratio) == expected
+    work = replace(op("fusion.1", "loop fusion"), flops=197e6)
+    # 1 us at the peak.
+    assert roofline(capture(device([(work, 0, ratio)])))[0].column("verdict")[1] == expected
 
 
 @pytest.mark.parametrize(
@@ -236,7 +246,10 @@ def test_verdicts_of_the_roofline(ratio: float, expected: str) -> None:
     ],
 )
 def test_four_way_reading(tc: float | None, hbm: float, uncounted: float, expected: str) -> None:
-    assert reading(tc, hbm, uncounted) == expected
+    moved = None if hbm is None else hbm * 819e9 * 100 * US
+    work = replace(op("fusion.1"), flops=None if tc is None else tc * 197e12 * 100 * US, bytes_accessed=moved)
+    ran = [(work, 0, 1), (op("kernel.1", "custom-call"), 1, 100 * uncounted)] if uncounted else [(work, 0, 1)]
+    assert utilization(capture(device(ran, steps=[(0, 100)])))[0].column("reading") == (expected,)
 
 
 # --- two captures, and none ---------------------------------------------------------------------

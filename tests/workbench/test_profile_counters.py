@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import xprof
+from analyses import steps_table
 from capture_examples import counters_run, cpu_run, one_device_run
 
 from harness.records import Table
@@ -13,7 +14,6 @@ from harness.sandbox import environment
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.counters import counters
 from harness.workbench.profiles.reading import read
-from harness.workbench.profiles.steps import steps_table
 
 
 def rows(table: Table) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from analyses import overview, report
 from capture_examples import (
     COPY,
     MATMUL,
@@ -38,8 +39,7 @@ from harness.dumps.xplane import Described, Event
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.shell.main import main
-from harness.workbench.profiles import datatables, exporting, graph, links, places, summary
-from harness.workbench.profiles.overview import overview
+from harness.workbench.profiles import datatables, exporting, graph, links, places
 from harness.workbench.profiles.reading import read
 
 
@@ -313,7 +313,7 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def test_report_is_baseline_experiment_and_delta(runs: dict[str, Path]) -> None:
-    (table,) = summary.report(read([runs["one"]]), read([runs["four"]]))
+    (table,) = report(read([runs["one"]]), read([runs["four"]]))
     before, after, delta = (cells(table, place) for place in range(3))
     assert (before["side"], after["side"], delta["side"]) == ("baseline", "experiment", "delta")
     assert before["step_seconds"] == pytest.approx(100e-6)
@@ -330,7 +330,7 @@ def test_report_is_baseline_experiment_and_delta(runs: dict[str, Path]) -> None:
 
 
 def test_report_has_a_cpus_peak_as_planned_and_no_mxu(runs: dict[str, Path]) -> None:
-    (table,) = summary.report(read([runs["cpu"]]), read([runs["cpu"]]))
+    (table,) = report(read([runs["cpu"]]), read([runs["cpu"]]))
     first = cells(table)
     assert first["mxu_fraction"] is None
     assert first["peak_from"] == "planned, an upper bound"
@@ -340,7 +340,7 @@ def test_report_has_a_cpus_peak_as_planned_and_no_mxu(runs: dict[str, Path]) -> 
 
 def test_a_cpu_is_not_compared_with_a_tpu(runs: dict[str, Path]) -> None:
     with pytest.raises(RatchetError, match="never compared") as raised:
-        summary.report(read([runs["cpu"]]), read([runs["one"]]))
+        report(read([runs["cpu"]]), read([runs["one"]]))
     assert raised.value.kind == "not-comparable"
 
 

@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import gaps, ops, overview, steps_table, utilization, waste
 from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, host_offload_run
 
 from harness.records import Capture, Table
 from harness.shell.main import main
 from harness.workbench.profiles import datatables, reading
-from harness.workbench.profiles.gaps import gaps
-from harness.workbench.profiles.operations import ops
-from harness.workbench.profiles.overview import overview
-from harness.workbench.profiles.steps import steps_table
-from harness.workbench.profiles.utilization import utilization
-from harness.workbench.profiles.waste import waste
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 MS, US, NS = 1e-3, 1e-6, 1e-9

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import overlap
 from analysis_examples import US, capture, device, op
 from capture_examples import four_devices_run
 
@@ -20,7 +21,6 @@ from harness.shell.main import main
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.resharding import laid_out, spared
 from harness.workbench.profiles import reading
-from harness.workbench.profiles.overlap import overlap
 
 V5E = chip("v5e")
 MIB = 1 << 20

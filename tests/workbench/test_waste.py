@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analyses import waste
 from analysis_examples import capture, device, op
 from capture_examples import one_device_run
 
@@ -20,7 +21,6 @@ from harness.workbench.hlo.listing import module_tables
 from harness.workbench.hlo.prediction import matmul, spec
 from harness.workbench.hlo.waste import module_waste
 from harness.workbench.profiles import reading
-from harness.workbench.profiles.waste import waste
 
 V5E, V6E = chip("v5e"), chip("v6e")
 # A cast in a fusion of its own, one that belongs to a sum; an array of 100 columns, stored as 128; an update in place.

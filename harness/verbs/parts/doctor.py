@@ -20,10 +20,9 @@ from harness.units import quantity
 from harness.verbs.parts.given import progress_of
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
-from harness.workbench.profiles import reading
+from harness.workbench.profiles import analysis, ceilings, reading
 from harness.workbench.profiles.places import resolve
-from harness.workbench.profiles.steps import idle_in_steps
-from harness.workbench.profiles.utilization import utilization
+from harness.workbench.profiles.timeline import idle_in_steps
 
 _LOCK = "ratchet/lock"
 
@@ -53,7 +52,7 @@ def _in_use(capture: str, folder: Path) -> program.InUse:
     """MXU and HBM in use, of the module that ran longest in the capture; the idle share of its steps."""
     read = reading.read(resolve(capture, folder).paths)
     idle = idle_in_steps(read)
-    table = utilization(read)[0]
+    (table,) = analysis.tables(read, (ceilings.UTILIZATION,))
     if not table.rows:
         return program.InUse(idle=idle)
     names = [column.name for column in table.columns]

@@ -9,9 +9,9 @@ from harness.errors import RatchetError
 from harness.records import Capture, Period
 from harness.records.doctor import Dispatched, ProgramRun
 from harness.workbench.capture.messages import SECOND_CALL
-from harness.workbench.profiles import intervals, reading
-from harness.workbench.profiles.intervals import Interval
-from harness.workbench.profiles.op_times import devices
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.op_times import devices, running
+from harness.workbench.profiles.spans import length, spans, within
 
 # How JAX's dispatch calls itself in a profile (0.10 and 0.12): one for each call of a jitted function, those around
 # operations by themselves included.
@@ -32,19 +32,17 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
         if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:
             calls[match[1]].append(period)
     # One call shows twice, the one inside the other.
-    spans = {name: intervals.of(found) for name, found in calls.items()}
-    dispatched = [
-        Dispatched(name=name, count=len(found), seconds=intervals.length(found)) for name, found in spans.items()
-    ]
+    merged = {name: spans((call.start, call.end) for call in found) for name, found in calls.items()}
+    dispatched = [Dispatched(name=name, count=len(found[0]), seconds=length(found)) for name, found in merged.items()]
     return replace(
         run,
         dispatched=tuple(sorted(dispatched, key=lambda one: -one.seconds)),
-        own_seconds=_own_seconds(capture, window, [one for found in spans.values() for one in found]),
+        own_seconds=_own_seconds(capture, window, [call for found in calls.values() for call in found]),
     )
 
 
-def _own_seconds(capture: Capture, window: Period, handed_over: list[Interval]) -> float:
+def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) -> float:
     """The time of the call in which nothing of XLA ran and JAX handed nothing over."""
-    ran = [one for device in devices(capture) for one in intervals.busy(device)]
-    busy = intervals.union([*ran, *handed_over])
-    return sum(hole.seconds for hole in intervals.holes(Interval(window.start, window.end), busy))
+    ran = [run for device in devices(capture) for run in running(device)]
+    at_work = [(run.start, run.end) for run in ran] + [(call.start, call.end) for call in handed_over]
+    return window.seconds - within(spans(at_work), window.start, window.end)

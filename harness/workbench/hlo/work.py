@@ -226,7 +226,7 @@ def _operations(graph: Graph, instruction: Instruction, known: Mapping[str, _Flo
 def _traffic(
     graph: Graph, computation: Computation, instruction: Instruction
 ) -> tuple[int, int, int] | tuple[None, None, None]:
-    """Bytes in HBM, in other memories and in the host's that one execution reads and writes; None: a shape is unknown."""
+    """Bytes in HBM, in other memories and in the host's that one execution moves; None where a shape is not known."""
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return 0, 0, 0

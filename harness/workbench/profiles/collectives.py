@@ -14,10 +14,9 @@ from harness.hlo.sharding import Groups
 from harness.records import Device, Execution, Operation
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
-from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode, pair_name
-from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import running
+from harness.workbench.profiles.spans import spans, within
 
 # A collective of a device: its module, and the name that its two halves share.
 Key: TypeAlias = tuple[str, str]
@@ -102,7 +101,7 @@ def _side_by_side(device: Device, kinds: Sequence[bool], graphs: Mapping[str, Gr
 
     XLA names a GPU's kernel after the start half; there is no event of a done half.
     """
-    work = intervals.union(Interval(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    work = spans((run.start, run.end) for run in running(device) if not kinds[run.operation])
     runs: dict[Key, list[Execution]] = defaultdict(list)
     for run in device.executions:
         if kinds[run.operation]:
@@ -116,9 +115,7 @@ def _side_by_side(device: Device, kinds: Sequence[bool], graphs: Mapping[str, Gr
             count=len(own),
             flights=len(own),
             flight_seconds=sum(run.seconds for run in own),
-            waited_seconds=sum(
-                run.seconds - intervals.length(intervals.within(work, Interval(run.start, run.end))) for run in own
-            ),
+            waited_seconds=sum(run.seconds - within(work, run.start, run.end) for run in own),
         )
         for key, own in runs.items()
     ]

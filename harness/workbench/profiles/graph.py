@@ -14,7 +14,8 @@ from harness.units import quantity, seconds
 from harness.workbench import tables
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin
+from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import hlo_protos, sources
 
 # What a person can look at; the nearest are kept.
@@ -49,6 +50,21 @@ class Node:
         return tuple(operand.name for operand in self.instruction.operands) if self.instruction else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What an operation took in all its runs, and where it comes from."""
+
+    count: int
+    self_seconds: float
+    framework_name: str
+    source: str
+
+    @property
+    def mean_seconds(self) -> float:
+        """Self time of one run."""
+        return self.self_seconds / self.count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
     """The operation `name` of `module` with what is around it, by distance; `left_out` nodes were too many.
@@ -59,7 +75,7 @@ class Neighbourhood:
     module: str
     name: str
     nodes: tuple[Node, ...]
-    took: dict[str, OperationTime]
+    took: dict[str, Took]
     left_out: int
     other_modules: tuple[str, ...]
     is_whole: bool
@@ -82,7 +98,8 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
         graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    took = {(one.operation.module, one.operation.name): one for one in op_times(devices(capture))}
+    rows = opened(capture).rows("select module, name, count, self_seconds, framework_name, source from times")
+    took = {(known, named): Took(*figures) for known, named, *figures in rows}
     found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
     if not found:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")
@@ -150,8 +167,8 @@ def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, .
         " ".join(f"%{name}" for name in node.takes) or None,
         took.mean_seconds if took else None,
         took.count if took else None,
-        (instruction.op_name if instruction else "") or (took.operation.framework_name if took else "") or None,
-        (instruction.source if instruction else "") or (took.operation.source if took else "") or None,
+        (instruction.op_name if instruction else "") or (took.framework_name if took else "") or None,
+        (instruction.source if instruction else "") or (took.source if took else "") or None,
     )
 
 

@@ -1,5 +1,6 @@
 """Device memory as tables: peak and capacity, its composition at the peak, what is alive then, the heap over time."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -103,6 +104,31 @@ def chosen(heaps: Sequence[Heap], module: str | None) -> Heap | None:
 def actual_bytes(peak: Level) -> int | None:
     """Reserved minus available (protocol, section 6); None where less is reserved than free, which that cannot mean."""
     return peak.reserved_bytes - peak.free_bytes if peak.reserved_bytes > peak.free_bytes else None
+
+
+def peak_of(capture: Capture) -> tuple[float | None, str]:
+    """Peak HBM of the fullest memory, and which figure it is: the allocator's before the compiler's."""
+    paths = sources(capture)
+    seen = allocator.memories(paths)
+    if seen:
+        fullest = max(seen, key=lambda memory: memory.peak.used_bytes)
+        actual = actual_bytes(fullest.peak)
+        if actual is not None:
+            return float(actual), "reserved - available"
+        return float(fullest.peak.used_bytes), "reserved + allocated"
+    peak = static_peak(planned(paths))
+    return (peak, "unknown") if peak is None else (peak, "planned, an upper bound")
+
+
+def estimate_of(capture: Capture) -> tuple[float | None, float]:
+    """The planned peak of the largest module, None without modules, and 16 bytes for each parameter among its "
+    "arguments."""
+    heap = chosen(planned(sources(capture)), None)
+    if heap is None:
+        return None, 0.0
+    own = [buffer for buffer in heap.alive if memory_rules.category(buffer) == memory_rules.PARAMETERS]
+    count = sum(math.prod(memory_rules.dimensions(buffer.shape)) for buffer in own)
+    return heap.peak_bytes, float(count * memory_rules.TRAINING_BYTES_PER_PARAMETER)
 
 
 def static_peak(heaps: Sequence[Heap]) -> float | None:

@@ -1,72 +1,12 @@
-"""What a capture's operations took, summed over executions and devices; devices, steps and origin of its numbers."""
+"""The devices of a capture that analyses are about, their steps, and where the numbers come from."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from harness.errors import RatchetError
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.table import Origin
 from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTime:
-    """One operation: how often it ran and for how long, over all devices. Self time is without what is nested in it."""
-
-    operation: Operation
-    count: int
-    seconds: float
-    self_seconds: float
-
-    @property
-    def mean_seconds(self) -> float:
-        """Self time of one execution."""
-        return self.self_seconds / self.count
-
-    @property
-    def flops(self) -> float | None:
-        """Floating-point operations of one execution; none of a loop's own, whose body counts by itself."""
-        return None if is_container(self.operation) else self.operation.flops
-
-    @property
-    def bytes_accessed(self) -> float | None:
-        """Bytes of one execution, likewise."""
-        return None if is_container(self.operation) else self.operation.bytes_accessed
-
-    @property
-    def hbm_bytes(self) -> float | None:
-        """Those of them in HBM, as far as the capture parts them."""
-        return None if is_container(self.operation) else self.operation.hbm_bytes_at_most
-
-    @property
-    def flops_per_second(self) -> float | None:
-        """How many floating-point operations a second while it ran."""
-        return _rate(self.flops, self.mean_seconds)
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """How many bytes a second it accessed while it ran."""
-        return _rate(self.bytes_accessed, self.mean_seconds)
-
-
-def op_times(devices: Iterable[Device]) -> tuple[OperationTime, ...]:
-    """Every operation that ran, longest self time first. One is known by its module and name, on whatever device."""
-    groups: dict[tuple[str, str], list[tuple[Operation, Execution]]] = defaultdict(list)
-    for device in devices:
-        for run in device.executions:
-            operation = device.operations[run.operation]
-            groups[operation.module, operation.name].append((operation, run))
-    found = [
-        OperationTime(
-            operation=runs[0][0],
-            count=len(runs),
-            seconds=sum(run.seconds for _, run in runs),
-            self_seconds=sum(run.self_seconds for _, run in runs),
-        )
-        for runs in groups.values()
-    ]
-    return tuple(sorted(found, key=lambda one: (-one.self_seconds, one.operation.name)))
 
 
 def devices(capture: Capture) -> tuple[Device, ...]:
@@ -131,18 +71,6 @@ def running(device: Device) -> tuple[Execution, ...]:
     return tuple(run for run in device.executions if not holds[run.operation] or run.self_seconds == run.seconds)
 
 
-def begun_in(device: Device, periods: Sequence[Period]) -> tuple[Execution, ...]:
-    """The executions of `running` that begin in one of `periods`, which do not overlap."""
-    found, at = [], 0
-    ordered = sorted(periods, key=lambda period: period.start)
-    for run in running(device):
-        while at < len(ordered) and run.start >= ordered[at].end:
-            at += 1
-        if at < len(ordered) and run.start >= ordered[at].start:
-            found.append(run)
-    return tuple(found)
-
-
 def steps(device: Device) -> tuple[tuple[Period, ...], str]:
     """The device's steps in order, and what they are; where it shows none, the runs of its longest module."""
     if device.steps:
@@ -157,26 +85,6 @@ def steps(device: Device) -> tuple[tuple[Period, ...], str]:
     return tuple(runs), f"runs of {longest}"
 
 
-def step_count(found: Sequence[Device]) -> int | None:
-    """Steps of all `found` devices together; None where one of them shows none."""
-    counts = [len(steps(device)[0]) for device in found]
-    return sum(counts) if counts and all(counts) else None
-
-
-def total_seconds(group: Iterable[OperationTime]) -> float:
-    """Self time of these operations together."""
-    return sum(one.self_seconds for one in group)
-
-
-def total_runs(group: Iterable[OperationTime]) -> int:
-    """How often they ran, together."""
-    return sum(one.count for one in group)
-
-
 def share(part: float, whole: float) -> float | None:
     """`part` of `whole`; None where the whole is nothing."""
     return part / whole if whole > 0 else None
-
-
-def _rate(amount: float | None, seconds: float) -> float | None:
-    return amount / seconds if amount is not None and seconds > 0 else None

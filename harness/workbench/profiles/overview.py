@@ -1,27 +1,19 @@
 """A capture at a glance: devices and steps, the program against the roofline, what took longest, XProf's summary."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from dataclasses import replace
 
 from harness.errors import RatchetError
 from harness.records import Capture, Cell, Column, Device, Table
-from harness.workbench.profiles import datatables, intervals
-from harness.workbench.profiles.classes import op_class
+from harness.workbench.profiles import datatables
+from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
-from harness.workbench.profiles.op_times import (
-    OperationTime,
-    devices,
-    op_times,
-    origin,
-    share,
-    steps,
-    total_seconds,
-    why_nothing_ran,
-)
+from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
 from harness.workbench.profiles.remote import Source
-from harness.workbench.profiles.steps import MARK_STEPS
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.profiles.timeline import MARK_STEPS
+from harness.workbench.tables import table
 
 _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
@@ -40,18 +32,47 @@ _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
 _SAME_TIME = 1.01
 
 
-_DEVICES: Fields[Device] = (
-    Field("device", "device", lambda device: device.name),
-    Field("host", "host", lambda device: device.host),
-    Field("kind", "kind", lambda device: device.kind or device.platform),
-    Field("steps", "steps", lambda device: len(_lengths(device)) or None, "count"),
-    Field("step_seconds", "step", lambda device: step_seconds(device), "s"),
-    Field("shortest_step_seconds", "shortest", lambda device: min(_lengths(device), default=None), "s"),
-    Field("longest_step_seconds", "longest", lambda device: max(_lengths(device), default=None), "s"),
-    Field("busy_seconds", "busy", lambda device: intervals.length(intervals.busy(device)), "s"),
-    Field("idle_fraction", "idle", lambda device: _idle_fraction(device), "fraction"),
-    Field("operations", "operations", lambda device: len({run.operation for run in device.executions}), "count"),
-    Field("executions", "executions", lambda device: len(device.executions), "count"),
+_DEVICES = Analysis(
+    name="devices",
+    title="{name}: {length} ms captured",
+    columns="device;host;kind;steps:count;step_seconds=step;shortest_step_seconds=shortest;"
+    "longest_step_seconds=longest;"
+    "busy_seconds=busy;idle_fraction=idle;operations:count;executions:count",
+    query="""
+        with of_steps as (
+            select device, count(*) as steps, median(seconds) as step, min(seconds) as least, max(seconds) as most
+                from steps group by 1),
+        of_busy as (
+            select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
+            from busy where of = 'everything' group by 1),
+        of_work as (select device, count(distinct operation) as operations, count(*) as executions from work group by 1)
+        select name, host, coalesce(nullif(kind, ''), platform), steps, step, least, most, coalesce(busy, 0),
+            1 - busy / nullif(span, 0), operations, executions
+        from devices d left join of_steps using (device) left join of_busy using (device) left join of_work using
+            (device)
+        where is_main order by device""",
+    facts="""
+        select printf('%.3f', 1e3 * max(end_seconds)) as length, count(distinct device) as count,
+            case when count(distinct device) > 1 then 's' else '' end as many,
+            case when arg_min(what, device) is null then '' end as unmarked, arg_min(what, device) as what
+        from work left join (select device, any_value(what) as what from steps group by 1) using (device) where
+            is_main""",
+    notes=(
+        "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
+        "`xprof gaps`.",
+        "A step is one of the {what}.",
+        f"Steps are not marked. {MARK_STEPS}{{unmarked}}",
+        "{left_out}",
+    ),
+)
+_LONGEST = Analysis(
+    name="longest",
+    title="What took longest",
+    columns="operation;class;self_seconds=self time;share;count=runs;framework_name=tf_op;source",
+    query="""select name, class, self_seconds, share, count, nullif(framework_name, ''), nullif(source, '')
+        from times order by rank limit $top""",
+    facts="select case when count(*) > $top then count(*) - $top end as more from times",
+    notes=("{more} more: `xprof ops`.",),
 )
 
 
@@ -59,23 +80,17 @@ def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
     paths = sources(capture)
     program, scale = _program(capture, paths)
-    return _devices(capture), program, _longest(capture, top), _summary(capture, paths, scale)
-
-
-def step_seconds(device: Device) -> float | None:
-    """The median step of `device`, None where it shows none."""
-    found = _lengths(device)
-    return median(found) if found else None
-
-
-def _lengths(device: Device) -> list[float]:
-    return [step.seconds for step in steps(device)[0]]
-
-
-def _idle_fraction(device: Device) -> float | None:
-    busy = intervals.busy(device)
-    span = busy[-1].end - busy[0].start if busy else 0.0
-    return 1 - intervals.length(busy) / span if span > 0 else None
+    words: Facts = {
+        "name": capture.name, "hosts": len(capture.paths), "plural": "s" * (len(capture.paths) > 1), "top": top,
+        "left_out": [f"{sentence}." for sentence in capture.left_out],
+    }  # fmt: skip
+    shown, longest = (run(opened(capture), each, words) for each in (_DEVICES, _LONGEST))
+    assert shown is not None
+    assert longest is not None
+    if not shown.rows:
+        # Also where nothing ran.
+        shown = replace(shown, title=capture.name, notes=tuple(words["left_out"]))
+    return shown, program, longest, _summary(capture, paths, scale)
 
 
 def program_row(capture: Capture, paths: Sequence[Source]) -> tuple[Mapping[str, Value], DataTable] | None:
@@ -90,30 +105,6 @@ def program_row(capture: Capture, paths: Sequence[Source]) -> tuple[Mapping[str,
         if (row.get("step"), row.get("operation"), row.get("include_infeed_outfeed")) == ("Total", "Program", True):
             return row, table
     return None
-
-
-def _devices(capture: Capture) -> Table:
-    found = devices(capture)
-    length = max((run.end for device in found for run in device.executions), default=0.0)
-    notes = []
-    if found:
-        notes = [
-            f"{len(capture.paths)} host{'s' * (len(capture.paths) > 1)}, {len(found)} device{'s' * (len(found) > 1)}; "
-            "idle: between a device's first operation and its last, see `xprof gaps`.",
-            f"A step is one of the {steps(found[0])[1]}."
-            if steps(found[0])[0]
-            else f"Steps are not marked. {MARK_STEPS}",
-        ]
-    return Table(
-        name="devices",
-        title=f"{capture.name}: {length * 1e3:.3f} ms captured" if found else capture.name,
-        origin=origin(capture),
-        columns=tuple(field.column for field in _DEVICES),
-        rows=tuple(tuple(field.cell(device) for field in _DEVICES) for device in found),
-        # Also where nothing ran.
-        notes=(*notes, *(f"{sentence}." for sentence in capture.left_out)),
-        why_empty="" if found else why_nothing_ran(capture),
-    )
 
 
 _PROGRAM = (
@@ -193,23 +184,6 @@ def _about(scale: float) -> Iterator[str]:
 def _why_no_table(capture: Capture) -> str:
     is_cpu = bool(capture.devices) and all(device.platform == "cpu" for device in capture.devices)
     return _NO_DEVICE if is_cpu else why_nothing_ran(capture)
-
-
-def _longest(capture: Capture, top: int) -> Table:
-    found = op_times(devices(capture))
-    whole = total_seconds(found)
-    fields: Fields[OperationTime] = (
-        Field("operation", "operation", lambda one: one.operation.name),
-        Field("class", "class", lambda one: op_class(one.operation)),
-        Field("self_seconds", "self time", lambda one: one.self_seconds, "s"),
-        Field("share", "share", lambda one: share(one.self_seconds, whole), "fraction"),
-        Field("count", "runs", lambda one: one.count, "count"),
-        Field("framework_name", "tf_op", lambda one: one.operation.framework_name or None),
-        Field("source", "source", lambda one: one.operation.source or None),
-    )
-    notes = (f"{len(found) - top} more: `xprof ops`.",) if len(found) > top else ()
-    why = why_nothing_ran(capture)
-    return table_of("longest", "What took longest", origin(capture), fields, found[:top], notes, why)
 
 
 def _summary(capture: Capture, paths: Sequence[Source], scale: float) -> Table:

@@ -1,0 +1,225 @@
+"""What the devices could do: operations against the roofline, modules against both peaks, the model's FLOPs a step."""
+
+from math import prod
+
+from harness.errors import UsageError
+from harness.records import Capture, Table
+from harness.units import decimal
+from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.database import Database
+from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
+
+# Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The other way round
+# the
+# same 10 %: nothing can be faster than its roofline.
+_FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
+# Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
+_LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
+# What a capture says of its devices; NULL where they differ or do not say. A CPU says nothing.
+ROOF = """
+    roof as (
+        select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second)
+            end as peak,
+            case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end
+                as bandwidth,
+            count(*) as devices, case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end as
+                who,
+            bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) as says_nothing
+        from devices where is_main)"""
+_VERDICT = f"""
+    case when ratio < {_IMPOSSIBLE} then 'too fast: counts too high' when ratio <= {_FINE} then 'fine'
+        when ratio <= {_LOOK} then 'look' when is_kernel then 'far off: look inside' else 'wrong sharding or layout?'
+            end"""
+# What took no time that the profiler could tell has no ratio; neither sharding nor layout slow a kernel down.
+PREDICTED = f"""
+    {ROOF},
+    floors as (
+        select t.*, self_seconds / count as mean, coalesce(flops / peak, 0) as by_flops, coalesce(hbm_bytes /
+            bandwidth, 0) as by_bytes,
+            greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)) as least
+        from times t, roof
+        -- Of a kernel whose FLOPs nobody counted, the bytes alone are no roofline.
+        where self_seconds > 0 and class not in ('communication', 'memory transfer', 'control flow')
+            and not (flops is null and class in ('custom kernel', 'attention'))),
+    predicted as (select *, mean / least as ratio from floors where least > 0)"""
+ROOFLINE = Analysis(
+    name="roofline",
+    title="Roofline by operation",
+    columns="operation;bound=bound by;predicted_seconds=predicted;measured_seconds=measured;ratio;share;verdict",
+    query=f"""
+        with {PREDICTED},
+        every as (
+            select 0 as rank, 'all with a prediction' as name, '' as bound, sum(least * count) as least,
+                sum(self_seconds) as mean, sum(self_seconds) / sum(least * count) as ratio, sum(self_seconds) as took,
+                false as is_kernel
+            from predicted having count(*) > 0
+            union all
+            select rank, name, case when by_flops > by_bytes then 'compute' else 'memory' end, least, mean, ratio,
+                self_seconds,
+                is_kernel from predicted)
+        select name, bound, least, mean, ratio, took / nullif(whole, 0), {_VERDICT} from every, whole
+        where not (select peak is null and bandwidth is null from roof) order by rank limit $top + 1""",
+    facts=f"""
+        with {PREDICTED}
+        select uncounted, case when (select bool_or(ratio < {_IMPOSSIBLE}) from predicted) then '' end as fast,
+            nullif(whole - coalesce((select sum(self_seconds) from predicted), 0), 0) / whole as without,
+            case when says_nothing then 'peak FLOP/s and bandwidth of ' || who ||
+                ' are unknown: the capture does not say them'
+                else 'no operation of the capture that took time says its FLOPs or its bytes' end as why
+        from roof, whole""",
+    notes=(
+        "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
+        "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
+        "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the roofline of such "
+        "an "
+        "operation is too high.{fast}",
+        "{without:%} of the time has no prediction (collectives, transfers, loops, no counts).",
+        UNCOUNTED_NOTE,
+    ),
+    more=lambda database: {"peak": _peaks(database)},
+    empty="{why}",
+)
+
+
+def _peaks(database: Database) -> str:
+    ((peak, bandwidth),) = database.rows(f"with {ROOF} select peak, bandwidth from roof")
+    return (
+        f"{decimal(peak, 'FLOP/s') if peak else 'unknown'} and {decimal(bandwidth, 'B/s') if bandwidth else 'unknown'}"
+    )
+
+
+# The four-way reading; open where it would change if the time without a FLOP count were all at the peak.
+READING = f"""
+    case when tc is null or hbm is null then 'unknown'
+        when tc < {_LOW} and hbm < {_LOW} then 'both low: bubbles or overhead'
+        when tc >= {_HIGH_TC} and hbm >= {_HIGH_HBM} then 'both high: near the ceiling'
+        when tc / {_HIGH_TC} >= hbm / {_HIGH_HBM} then
+            case when tc >= {_HIGH_TC} then 'compute-bound, efficient' else 'compute leads, under target' end
+        when hbm >= {_HIGH_HBM} then 'memory-bound: raise intensity' else 'memory leads: raise intensity' end"""
+# A device that shows no run of a module is taken as one run from its first operation to its last.
+_USE = f"""
+    every as (
+        select device, module, seconds, run from runs
+        union all
+        select device, '(no module in the capture)', end_seconds - start_seconds, null from spans
+        where device not in (select device from runs)),
+    ran as (
+        select e.device, e.module, sum(w.flops) as flops, sum(w.hbm_bytes) as moved,
+            sum(w.self_seconds) filter (w.flops is null and w.is_kernel) as silent
+        from every e join work w on w.device = e.device and w.run is not distinct from e.run and w.is_work group by
+            1, 2),
+    use as (
+        select device, module, count(*) as count, sum(seconds) as seconds, any_value(flops / peak_flops_per_second) /
+            nullif(sum(seconds), 0) as tc,
+            any_value(moved / hbm_bytes_per_second) / nullif(sum(seconds), 0) as hbm,
+            coalesce(any_value(silent), 0) / nullif(sum(seconds), 0) as silent, any_value(label) as label
+        from every left join ran using (device, module) join devices using (device) where is_main group by 1, 2),
+    read as (
+        select *, {READING} as now, case when tc is not null then least(1, tc + silent) end as most from use),
+    open as (select device, module, {READING.replace("tc", "most")} as best from read)"""
+UTILIZATION = Analysis(
+    name="utilization",
+    title="Utilisation by module",
+    columns="device;module;count=runs;seconds=time;tc_fraction=TC;hbm_fraction=HBM;uncounted_fraction=uncounted;"
+    "reading!",
+    query=f"""
+        with {_USE}
+        select label, module, count, seconds, tc, hbm, coalesce(silent, 0),
+            case when silent > 0 and now != best then 'open: TC up to ' || printf('%.0f%%', 100 * most) else now end
+        from read join open using (device, module)
+        where (select bool_or(tc is not null or hbm is not null) from use) order by device, seconds desc, module""",
+    facts=f"""
+        with {ROOF}, {_USE} select case when (select bool_or(silent > 0) from use) then '' end as uncounted,
+            case when says_nothing then 'peak FLOP/s and bandwidth of ' || who ||
+                ' are unknown: the capture does not say them'
+                else 'no operation of the capture says its FLOPs or its bytes' end as why from roof""",
+    notes=(
+        "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of them "
+        "where the "
+        "capture does not part them by memory): from XLA's counts, not from hardware counters.",
+        f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
+        f"8); the "
+        "readings are those of section 3, item 6.",
+        "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted}",
+    ),
+    empty="{why}",
+)
+_STEP = """
+    counted as (
+        select device, count(*) as steps, any_value(what) as what from steps join devices using (device) where
+            is_main group by 1),
+    step as (select median(seconds) as seconds from steps join devices using (device) where is_main),
+    -- What runs outside the steps (other modules, where a step is a run of the longest) takes none of their time.
+    traced as (
+        select sum(flops) / (select sum(steps) from counted) as flops from work where is_main and is_work and step is
+            not null)"""
+_MFU = Analysis(
+    name="mfu",
+    title="Model FLOPs utilisation",
+    columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;peak_flops_per_second=peak of "
+    "one;"
+    "mfu:fraction",
+    query=f"""
+        with {ROOF}, {_STEP},
+        wanted as (
+            select 1 as place, 'the model' as who, $step_flops::DOUBLE as flops where $step_flops is not null
+            union all select 2, 'the trace', (select flops from traced) * coalesce($chips, (select devices from roof)))
+        select wanted.who, wanted.flops, seconds, coalesce($chips, devices), peak,
+            wanted.flops / (coalesce($chips, devices) * peak * seconds)
+        from wanted, roof, step where peak is not null and seconds > 0 order by place""",
+    facts=f"""
+        with {ROOF}, {_STEP}
+        select devices, (select arg_min(what, device) from counted) as what, $step_flops as asked,
+            case when $step_flops / (coalesce($chips, devices) * peak * seconds) > 1 then '' end as absurd,
+            case when $step_flops is null then $missing end as missing,
+            case when $chips is null then devices end as own, case when $chips < devices then $chips end as less,
+            uncounted, case when (select bool_or(framework_category = 'moe') from times) then '' end as experts,
+            case when seconds is null then
+                'the capture shows neither steps nor runs of modules, so the time of a step is unknown'
+                when seconds = 0 then 'the steps of the capture take no time'
+                when who = 'a CPU' then 'the peak of a CPU is unknown, so there is no MFU; a step takes ' ||
+                    in_words(seconds)
+                else 'the capture does not say one peak for its devices; a step takes ' || in_words(seconds) end as why
+        from whole, roof, step""",
+    notes=(
+        "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd}",
+        "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
+        "FLOPs of "
+        "forward and backward pass.",
+        "The model's own MFU takes {missing} too: what the trace counts is mostly less.",
+        "A step is the median of all {what}; the peak is the one the capture says for a device.",
+        "Devices: those in the capture, {own}; where others shared the batch give --num-chips.",
+        "--num-chips {less} is less than the {devices} devices that the capture shows: check it.",
+        "The trace's sum is XLA's count: recomputation twice, Pallas kernels without an estimate not at all.",
+        UNCOUNTED_NOTE,
+        "There are mixture-of-experts operations: FLOPs per token count active experts only, and about 10 % is normal "
+        "(protocol, section 6).{experts}",
+    ),
+    empty="{why}",
+)
+
+
+def mfu(
+    capture: Capture,
+    gbs: float | None = None,
+    sequence: float | None = None,
+    flops_per_token: float | None = None,
+    device_count: int | None = None,
+) -> tuple[Table, ...]:
+    """MFU from the model's FLOPs, and beside it what the sum of the trace's FLOPs gives.
+
+    GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. A step is
+    the median over steps and devices. Without `device_count` the devices of the capture, without one of the others
+    only the trace's sum. Raises UsageError `usage` where a number is not positive.
+    """
+    model = {"--gbs": gbs, "--seq": sequence, "--flops-per-token": flops_per_token}
+    for name, value in model.items():
+        if value is not None and not value > 0:
+            raise UsageError("usage", f"expected {name} above 0, got {value:g}")
+    missing = [name for name, value in model.items() if value is None]
+    known = [value for value in model.values() if value is not None]
+    words = f"{gbs:g} x {sequence:g} x {decimal(flops_per_token or 0.0, 'FLOP')}" if not missing else None
+    return tables(
+        capture, (_MFU,), step_flops=None if missing else prod(known), chips=device_count,
+        missing=" and ".join(missing), words=words,
+    )  # fmt: skip

@@ -1,0 +1,331 @@
+"""Communication: what of it is exposed, by device, collective and mesh axis; what SparseCores do and constraints "
+"spare."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness import chips
+from harness.chips.row import Chip
+from harness.chips.workbench import Links
+from harness.errors import RatchetError, UsageError
+from harness.hardware import DEFAULT_CHIP, chip_of_device
+from harness.hardware import chip as chip_named
+from harness.hlo.sharding import Mesh
+from harness.records import Capture, Table
+from harness.units import decimal
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.interconnect import links
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred
+from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
+from harness.workbench.profiles import op_times
+from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name
+from harness.workbench.profiles.collectives import Flight, Moved, flights, least_seconds
+from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.graph import graphs_of
+from harness.workbench.profiles.timeline import meets, overlap_of
+
+# Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
+_FUSE = "xla_tpu_enable_async_collective_fusion"
+_OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
+_OFFLOADING = " or ".join(chips.having(lambda row: row.workbench.offloads_collectives))
+_WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
+# Ours, the protocol's red flag for idle time: so much of a collective's flight waited for is a stall.
+_STALL = 0.10
+# Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
+_NEAR, _HALF = 0.9, 0.5
+_UNKNOWN = "unknown"
+
+
+def _collectives(database: Database) -> Iterator[Row]:
+    """A row for each collective of each device."""
+    capture, options = database.capture, database.options
+    found = op_times.devices(capture)
+    are_sent = any(op_class(operation) == COMMUNICATION for device in found for operation in device.operations)
+    graphs, options["unread"] = _known_graphs(capture) if are_sent else ({}, None)
+    of_device = [(device, flights(device, graphs)) for device in found]
+    every = [one for _, some in of_device for one in some]
+    mesh, network = _mesh_of(options.get("mesh") or {}, every, graphs), _network(capture)
+    options |= {"graphs": graphs, "laid_out": mesh}
+    for device, some in of_device:
+        number = capture.devices.index(device)
+        for one in some:
+            axes = axes_of_groups(one.moved.groups, mesh) or axes_of_pairs(one.moved.pairs, mesh)
+            yield (
+                number, one.module, one.name, one.moved.kind, one.moved.size, one.moved.array_bytes,
+                one.moved.bus_bytes,
+                "+".join(axes) or _UNKNOWN, one.is_asynchronous, one.count, one.flights, one.flight_seconds,
+                one.waited_seconds, one.start_seconds, least_seconds(one.moved, network),
+            )  # fmt: skip
+
+
+MORE["collectives"] = TableOf("collectives", "a collective of one device: all its runs", """
+    device INTEGER         of devices
+    module VARCHAR         its program
+    name VARCHAR*          the name that its halves share
+    kind VARCHAR*          all-gather, all-reduce ...; NULL where its HLO does not say
+    devices INTEGER*       of one group
+    array_bytes DOUBLE*    the whole array: gathered, not yet scattered
+    bus_bytes DOUBLE*      what crosses the links of one device
+    axes VARCHAR*          of the mesh along which it runs, or unknown
+    is_asynchronous BOOLEAN* whether it has two halves
+    count INTEGER*         runs
+    flights INTEGER*       how often its time in flight is known
+    flight_seconds DOUBLE* from start to end each time
+    waited_seconds DOUBLE* what the device spent in its done half, or in itself where it has none
+    start_seconds DOUBLE*  what starting took
+    least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
+    """, _collectives)  # fmt: skip
+_BUSY = (
+    "by_busy as (select device, sum(end_seconds - start_seconds) as busy from busy where of = 'everything' group by 1)"
+)
+_NONE = "no operation of the capture is a collective: nothing was communicated between devices"
+_EXPOSED = Analysis(
+    name="communication",
+    title="Exposed communication",
+    columns="device;flight_seconds=in flight;waited_seconds=waited;synchronous_seconds=synchronous;"
+    "exposed_seconds=exposed;"
+    "exposed_fraction=of busy time;hidden_fraction=hidden",
+    # Where only halves that start something are in the capture, it does not say how long they were waited for.
+    query=f"""
+        with {_BUSY},
+        by_device as (
+            select d.device, label, bool_or(count > 0) or count(c.device) = 0 as is_known,
+                coalesce(sum(flight_seconds), 0) as flight,
+                coalesce(sum(waited_seconds) filter (not is_asynchronous), 0) as synchronous,
+                    coalesce(sum(waited_seconds), 0) as exposed
+            from devices d left join collectives c using (device) where is_main group by 1, 2)
+        select label, case when is_known then nullif(flight, 0) end, case when is_known then exposed - synchronous end,
+            case when is_known then synchronous end, case when is_known then exposed end,
+            case when is_known then exposed / nullif(busy, 0) end,
+            case when is_known and flight > 0 then greatest(0, 1 - exposed / flight) end
+        from by_device left join by_busy using (device) where exists (from collectives) order by device""",
+    facts="select case when bool_or(platform = 'tpu') then '' end as tpu, case when bool_or(platform = 'tpu') then "
+    "null else '' end as other"
+    " from devices where is_main",
+    notes=(
+        "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
+        "(protocol, section "
+        "6).{tpu}",
+        "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other}",
+        "{stalls}",
+    ),
+    empty=_NONE,
+)
+# A TPU's flags to try for each kind of collective that is waited for, and whether nothing overlaps at all.
+_STALLS = f"""
+    with kinds as (
+        select kind, sum(flight_seconds) as flight, sum(waited_seconds) as waited
+        from collectives where device in (select device from devices where platform = 'tpu') group by 1
+        having bool_or(flights > 0 and count > 0) and kind is not null),
+    said as (
+        select kind, kind || ' stalls for ' || printf('%.1f%%', 100 * waited / flight) ||
+            ' of its flight: try {_FUSE}_fuse_'
+            || replace(kind, '-', '_') || ', or on {_OFFLOADING} {_OFFLOAD}_' || replace(kind, '-', '_')
+            || ', not both (protocol, section 7).' as note
+        from kinds where kind in {_WITH_FLAGS} and flight > 0 and waited > {_STALL} * flight
+        union all
+        select '~', 'Nothing overlaps: {_FUSE} is the base flag (protocol, section 7).' from kinds having
+            bool_and(waited >= flight))
+    select note from said order by kind"""
+_COLLECTIVES = Analysis(
+    name="collectives",
+    title="Collectives, mean of one run on one device",
+    columns="collective;kind;devices=n:count;array_bytes=array;count=runs;flight_seconds=flight;waited_seconds=waited;"
+    "bus_bytes_per_second=bus;link_fraction=of an axis;reading!",
+    query=f"""
+        with means as (
+            select name, module, any_value(kind) as kind, any_value(devices) as devices, any_value(array_bytes) as
+                array_bytes,
+                any_value(bus_bytes) as bus_bytes, any_value(least_seconds) as least, sum(count) as count,
+                sum(flight_seconds) / nullif(sum(flights), 0) as took, sum(waited_seconds) / nullif(sum(count), 0) as
+                    waited,
+                min(device) as device, min(rowid) as place
+            from collectives group by 1, 2)
+        select name, coalesce(kind, 'unknown'), devices, array_bytes, count, took, waited, bus_bytes / nullif(took, 0),
+            least / nullif(took, 0) as of_axis,
+            case when of_axis is null then 'unknown' when of_axis > $axes then 'too fast: check the array'
+                when of_axis > 1 then 'uses several axes' when of_axis >= {_NEAR} then 'near the link'
+                when of_axis >= {_HALF} then 'look' else 'far below' end
+        from means order by coalesce(waited, 0) * count desc, place""",
+    notes=(
+        "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight.",
+        "Link bandwidth unknown: nothing published is known here about the links of {unpublished}.",
+        "An axis of {chip}: {both_ways} in both directions of a ring; half of it where the slice does not close one; "
+        "{axes} axes. "
+        "Source: {source}.",
+        "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_}",
+        "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound.{no_line}",
+        "{unread}",
+    ),
+    empty=_NONE,
+)
+_AXES = Analysis(
+    name="axes",
+    title="Communication by axis of the mesh",
+    columns="axes;devices=n:count;collectives:count;count=runs;device_bytes=a device;flight_seconds=in flight;"
+    "exposed_seconds=exposed;exposed_fraction=of busy;link_fraction=of the link",
+    # Of the link: time-weighted, over those collectives of which everything is known.
+    query=f"""
+        with {_BUSY}, main as (select count(*) as devices, sum(busy) as busy from devices left join by_busy using
+            (device) where is_main)
+        select axes, case when count(c.devices) = count(*) and count(distinct c.devices) = 1 then
+            any_value(c.devices) end,
+            count(distinct module || '/' || name), sum(count),
+            case when count(bus_bytes) = count(*) then sum(bus_bytes * count) / any_value(m.devices) end,
+            sum(flight_seconds) / any_value(m.devices), sum(waited_seconds) / any_value(m.devices) as exposed,
+            sum(waited_seconds) / nullif(any_value(busy), 0),
+            sum(least_seconds * flights) filter (flight_seconds > 0)
+                / nullif(sum(flight_seconds) filter (least_seconds is not null and flight_seconds > 0), 0)
+        from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
+    notes=(
+        "Per device, mean over devices. a device: what crosses its links, by the bus factor of each kind. of the "
+        "link: the time "
+        "that one axis of the torus needs over the time in flight.",
+        "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh}",
+        "The mesh is made up from the groups, {made_up}: --mesh names its axes.",
+    ),
+    empty=_NONE,
+)
+_SPARSE = Analysis(
+    name="sparse_cores",
+    title="SparseCores",
+    columns="core=SparseCore;busy_seconds=busy;collective_seconds=collectives;beside_seconds=beside work;"
+    "alone_seconds=alone;"
+    "hidden_fraction=hidden",
+    query=f"""
+        with cores as (
+            select s.device, s.label, t.device as chip from devices s left join devices t
+            on t.host = s.host and t.name = split_part(s.name, ' ', 1) where s.is_sparse_core),
+        at_work as (select * from busy where of = 'everything'),
+        took as (
+            select c.*, (select sum(end_seconds - start_seconds) from at_work w where w.device = c.device) as busy,
+                (select coalesce(sum(self_seconds), 0) from work w where w.device = c.device and w.class =
+                    'communication') as sent,
+                case when chip is not null then (select coalesce(sum({overlap_of("a", "b")}), 0) from at_work a join
+                    busy b
+                    on a.device = c.device and b.device = c.chip and b.of = 'own' and {meets("a", "b")}) end as beside
+            from cores c)
+        select label, busy, sent, beside, busy - beside, beside / nullif(busy, 0) from took where busy is not null
+            order by device""",
+    notes=(
+        "Beside work: while an operation of the same chip's TensorCore ran that is no collective. What is alone is "
+        "waited for.",
+    ),
+    is_optional=True,
+)
+_LARGE = Analysis(
+    name="large_collectives",
+    title="Large collectives, by what uses them",
+    columns="collective;axes;array_bytes=array;exposed_seconds=exposed;used_by=used by",
+    query="""
+        select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c where c.module =
+            s.module and c.name = s.pair)
+            / (select devices from step_counts), used_by from spared s order by place""",
+    notes=("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",),
+    is_optional=True,
+)
+_SPARED = TableOf("spared", "", """
+    place INTEGER          in order
+    module VARCHAR         of
+    name VARCHAR           of the collective
+    pair VARCHAR           of both halves
+    axes VARCHAR           of the mesh
+    array_bytes DOUBLE     of the whole
+    used_by VARCHAR        what
+    """)  # fmt: skip
+
+
+def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
+    """Exposed communication by device and mesh axis, every collective, what SparseCores do and constraints spare.
+
+    `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` where they fit no group.
+    """
+    database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
+    database.need("collectives")
+    words = _words(database)
+    found = [table for each in (_EXPOSED, _COLLECTIVES, _AXES, _SPARSE) if (table := run(database, each, words))]
+    large = list(_spared(database))
+    if not large:
+        return tuple(found)
+    rows = [
+        (at, module, one.name, pair_name(one.name), "+".join(one.axes) or _UNKNOWN, one.array_bytes, one.used_by)
+        for at, (module, one) in enumerate(large)
+    ]
+    database.add(_SPARED, rows)
+    table = run(database, _LARGE, words)
+    assert table is not None
+    return (*found, table, constraint_table([one for _, one in large], op_times.origin(capture)))
+
+
+def _words(database: Database) -> Facts:
+    capture, mesh = database.capture, database.options.get("laid_out")
+    found, chip, network = op_times.devices(capture), chip_of(capture), _network(capture)
+    kind = (found[0].kind if found else "") or "a device that does not say what it is"
+    stalls = [note for (note,) in database.rows(_STALLS)]
+    return {
+        "stalls": stalls, "axes": network.axes if network else None, "unpublished": None if network else kind,
+        "chip": chip.name if chip and network else None, "chip_": "" if network else None,
+        "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
+        "source": network.source if network else None, "unread": database.options.get("unread"),
+        "no_line": "" if network and any(d.platform == "tpu" and not d.asynchronous for d in found) else None,
+        "no_mesh": "" if mesh is None else None,
+        "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
+    }  # fmt: skip
+
+
+def chip_of(capture: Capture) -> Chip | None:
+    """The chip that the capture was taken on, None where it names none that is known."""
+    found = op_times.devices(capture)
+    return chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
+
+
+def _network(capture: Capture) -> Links | None:
+    chip = chip_of(capture)
+    return links(chip) if chip else None
+
+
+def _known_graphs(capture: Capture) -> tuple[dict[str, Graph], str | None]:
+    try:
+        return graphs_of(capture)[0], None
+    except (RatchetError, OSError) as error:
+        return {}, f"The modules of the capture could not be read: {error}"
+
+
+def _mesh_of(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[str, Graph]) -> Mesh | None:
+    """The mesh that is named, else what the modules' shardings and the collectives' groups fit.
+
+    Raises UsageError `usage` where the named one has another number of devices than the groups name.
+    """
+    devices = max((device + 1 for one in every for device in _members(one.moved)), default=0)
+    if sizes:
+        mesh = Mesh(axes=tuple(sizes.items()))
+        if devices and mesh.devices != devices:
+            raise UsageError(
+                "usage",
+                f"expected --mesh of the {devices} devices that the collectives name, got {mesh.devices}: {mesh}",
+            )
+        return mesh
+    for graph in graphs.values():
+        found = laid_out(graph.module, None).mesh
+        if found is not None and found.devices == devices:
+            return found
+    return inferred((), [one.moved.groups for one in every if one.moved.groups], devices) if devices else None
+
+
+def _members(moved: Moved) -> tuple[int, ...]:
+    listed = (*(moved.groups.groups if moved.groups else ()), *moved.pairs)
+    return tuple(device for group in listed for device in group)
+
+
+def _spared(database: Database) -> Iterator[tuple[str, Spared]]:
+    """The large collectives of the modules that ran, with what a sharding constraint would spare."""
+    # None of its times are shown: any chip will do for a capture that names none.
+    target, mesh = chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
+    ran = {module for (module,) in database.rows("select distinct module from collectives")}
+    by_module: dict[str, list[Spared]] = defaultdict(list)
+    for name, graph in database.options.get("graphs", {}).items():
+        if name in ran:
+            named = mesh if mesh is not None and graph.module.devices in (1, mesh.devices) else None
+            by_module[name] += spared(Graph(module=laid_out(graph.module, named)), target)
+    yield from ((name, one) for name, some in by_module.items() for one in some)

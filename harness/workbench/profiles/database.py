@@ -1,0 +1,436 @@
+"""A capture as tables in DuckDB, on the devices' own clocks: what was recorded, and what is derived from it."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+
+from harness.records import Capture, Cell, Device, Execution, Operation, Period
+from harness.workbench.profiles import classes, op_times
+from harness.workbench.profiles.classes import COMMUNICATION
+from harness.workbench.profiles.spans import LEAST, Values, merged
+
+Row: TypeAlias = Sequence[Any]
+# Ours: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs). Such
+# idle time is the device's own, and no wait for the host.
+_QUEUED_SECONDS = 2e-6
+# Columns with holes; numpy has no types for them.
+_MASKED: Any = np.ma
+# The category of an operation of which the simulator had only the name.
+_UNKNOWN = "unknown"
+# DuckDB's own memory, beside that of the records; a capture of a million events takes 60 MB of it.
+_MEMORY = "1GiB"
+_LITERAL = re.compile(r"'[^']*'|--.*")
+_COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOf:
+    """A table: a sentence on its rows, and its columns, a line each: name, type (`*`: derived), what it is.
+
+    `rows` makes them where they are not loaded with every capture, because it takes reading a file again or asking
+    XProf.
+    """
+
+    name: str
+    sentence: str
+    text: str
+    rows: "Callable[[Database], Iterable[Row]] | None" = None
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, bool, str], ...]:
+        """Name, type, whether it is derived, meaning."""
+        return tuple((name, kind, bool(star), meaning) for name, kind, star, meaning in _COLUMN.findall(self.text))
+
+
+_SPAN = """
+    start_seconds DOUBLE   when it began, from the capture's first event
+    seconds DOUBLE         how long it lasted
+    end_seconds DOUBLE     when it ended
+"""
+RECORDED = (
+    TableOf("devices", "a core, GPU or CPU on which something ran", """
+    device INTEGER         its number here
+    name VARCHAR           `TPU:0`
+    host VARCHAR           its host
+    platform VARCHAR       tpu, gpu or cpu
+    kind VARCHAR           what it calls itself: `TPU v6 lite`
+    label VARCHAR*         its name, with the host's in front where there are several
+    is_main BOOLEAN*       whether the analyses are about it: it ran operations, is no SparseCore, and no CPU beside
+        others
+    is_sparse_core BOOLEAN* whether it is a SparseCore, which works beside its chip's TensorCore
+    peak_flops_per_second DOUBLE  as the capture says
+    hbm_bytes_per_second DOUBLE   as the capture says
+    """),
+    TableOf("operations", "an HLO operation of one program, whatever number of times it ran", """
+    operation INTEGER      its number here
+    name VARCHAR           `fusion.3`
+    module VARCHAR         its program: `jit_f(4)`
+    text VARCHAR           its HLO, where the capture has it
+    category VARCHAR       XProf's hlo_category
+    framework_name VARCHAR the tf_op: `jit(f)/jvp(g)/dot_general:`
+    source VARCHAR         `file:line`
+    flops DOUBLE           of one run, by XLA's count; NULL where it does not know; none of a loop's own
+    bytes_accessed DOUBLE  of one run, in whatever memory, likewise
+    hbm_bytes DOUBLE       those of them in HBM; all where the capture does not part them
+    class VARCHAR*         matmul, attention, communication, memory transfer ... (docs/PROTOCOL.md, section 6)
+    kind VARCHAR*          the category, or what text and name say where there is none
+    half VARCHAR*          start or done of an asynchronous operation, else empty
+    pair VARCHAR*          the name that both halves share
+    framework_category VARCHAR* attention, moe, norm, matmul ...
+    direction VARCHAR*     forward, backward, or neither known
+    known_by VARCHAR*      what said so: tf_op, name, or empty
+    is_container BOOLEAN*  a loop, condition or call, which does nothing itself
+    is_kernel BOOLEAN*     a custom call: Pallas and others
+    is_host_transfer BOOLEAN* a copy from or to the host's memory, or the wait for one
+    is_exponential BOOLEAN* an exponential, or a fusion written as one
+    experts VARCHAR*       GMM or TGMM of a mixture of experts, else NULL
+    """),
+    TableOf("executions", "one run of an operation on one device, in order, nested ones after those around them", f"""
+    execution INTEGER      its number here
+    device INTEGER         of devices
+    operation INTEGER      of operations
+    line VARCHAR           serial (the operations' own line), or asynchronous (beside it){_SPAN}
+    self_seconds DOUBLE*   without the operations nested in it
+    is_work BOOLEAN*       whether it is work itself: a loop counts through what is nested in it
+    run INTEGER*           the run of a module in which it began, NULL in none
+    step INTEGER*          the step in which it began, NULL in none
+    """),
+    TableOf("runs", "one run of a module on a device", f"""
+    run INTEGER            its number here
+    device INTEGER         of devices
+    module VARCHAR         `jit_f(4)`{_SPAN}
+    """),
+    TableOf("steps", "a step of a device as marked; where none is, a run of its longest module", f"""
+    step INTEGER           its number here
+    device INTEGER         of devices
+    number INTEGER*        which of the device's, from 0
+    name VARCHAR           as marked{_SPAN}
+    what VARCHAR*          what a step is here
+    """),
+    TableOf("host", "what a thread of a host did, the annotations of a program among it", f"""
+    name VARCHAR           what
+    thread VARCHAR         which thread{_SPAN}
+    step INTEGER           the number of a step's annotation, NULL of anything else
+    """),
+    TableOf("busy", "a stretch of time in which a device was at work without a break", """
+    device INTEGER         of devices
+    of VARCHAR*            everything, own (without collectives), kernels (custom calls)
+    start_seconds DOUBLE*  when it began
+    end_seconds DOUBLE*    when it ended
+    """),
+    TableOf("gaps", "idle time of a device before its first operation, between two, or after its last", f"""
+    device INTEGER         of devices
+    position VARCHAR*      before, between or after{_SPAN}
+    before VARCHAR*        the operation that ended before it
+    after VARCHAR*         the one that began after it
+    place VARCHAR*         `inside jit_f(4)`, between runs, or unknown
+    """),
+    TableOf("spans", "a time in which a device ran modules one after the other; without modules, all of its time", """
+    device INTEGER         of devices
+    start_seconds DOUBLE*  when the first began
+    end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
+    """),
+)  # fmt: skip
+# Read from elsewhere where a query names them; filled in by harness.workbench.profiles.derived.
+MORE: dict[str, TableOf] = {}
+_VIEWS = """
+create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
+    when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
+    when round(abs(v) * 1e6, 6) >= 1 then printf('%.3f us', v * 1e6) else printf('%.3f ns', v * 1e9) end;
+create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12) when v >= 1e9 then printf('%.1f GB',
+    v / 1e9)
+    when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3) else printf('%.0f B',
+        v) end;
+create view work as
+    select e.*, o.* exclude (operation), d.label, d.is_main
+    from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
+create view times as
+    with summed as (
+        select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
+            round(sum(self_seconds), 12) as self_seconds
+        from executions e join operations o using (operation) join devices d using (device)
+        where e.line = 'serial' and d.is_main group by o.module, o.name
+    ) select o.*, count, seconds, self_seconds, row_number() over (order by self_seconds desc, name) as rank,
+        self_seconds / nullif(sum(self_seconds) over (), 0) as share
+    from summed join operations o using (operation);
+create view transfers as
+    -- The halves of an asynchronous copy belong together in their order.
+    with halves as (
+        select e.*, o.module, o.pair, o.text, o.half, o.bytes_accessed, o.is_host_transfer,
+            min(e.start_seconds) filter (o.half = 'start') over (partition by e.device, o.module, o.pair) as first
+        from executions e join operations o using (operation) where e.line = 'serial' and o.class = 'memory transfer'),
+    numbered as (
+        select *, row_number() over (partition by device, module, pair, half order by start_seconds) as nth
+        from halves where half in ('start', 'done') and start_seconds >= first)
+    select s.device, s.module, s.pair as name, s.is_host_transfer,
+        case when not s.is_host_transfer then '' when regexp_matches(s.text, '= \\(\\w+\\[[^\\]]*\\]\\{[^}]*S\\(5\\)')
+            then 'to the host' else 'from the host' end as direction,
+        s.bytes_accessed as bytes, s.start_seconds, d.end_seconds - s.start_seconds as seconds, d.end_seconds,
+        d.self_seconds as waited_seconds
+    from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
+    where s.half = 'start' and d.half = 'done';
+create view whole as
+    -- `uncounted` is what kernels take whose FLOPs nobody counted.
+    select sum(self_seconds) as whole, sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as
+        uncounted
+    from times;
+create view step_counts as
+    select case when min(steps) > 0 then sum(steps) end as steps, min(what) as what, count(*) as devices,
+        case count(*) when 1 then 'one device' else count(*) || ' devices' end as on_devices
+    from (select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what from devices d left join steps s
+        using (device)
+          where d.is_main group by d.device);
+"""
+
+
+@dataclass(slots=True)
+class Database:
+    """The tables of one capture; those of MORE are made when `need` names them."""
+
+    capture: Capture
+    connection: "duckdb.DuckDBPyConnection" = field(init=False)
+    options: dict[str, Any] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        config = {"threads": "1", "memory_limit": _MEMORY, "autoload_known_extensions": "false"}
+        self.connection = duckdb.connect(":memory:", config={**config, "autoinstall_known_extensions": "false"})
+        loaded = _Loaded(self.capture)
+        for table in RECORDED:
+            self._fill(table, loaded.columns(table.name))
+        self.connection.execute(_VIEWS)
+
+    def need(self, query: str) -> None:
+        """Makes the tables of MORE that a query names."""
+        for name in re.findall(r"\w+", _LITERAL.sub("", query).lower()):
+            if name in MORE and name not in self._made:
+                self._made.add(name)
+                table = MORE[name]
+                assert table.rows is not None
+                self.add(table, table.rows(self))
+
+    def add(self, table: TableOf, rows: Iterable[Row]) -> None:
+        """One more table; in place of that of its name."""
+        self.connection.execute(f'drop table if exists "{table.name}"')
+        kept = list(rows)
+        self._fill(table, [_objects(column) for column in zip(*kept, strict=True)] if kept else [])
+
+    def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
+        """What a query finds; of `parameters` it takes those that it names."""
+        return [tuple(map(_plain, row)) for row in self.find(query, parameters).fetchall()]
+
+    def find(self, query: str, parameters: Mapping[str, Cell]) -> "duckdb.DuckDBPyConnection":
+        """The same as a result whose columns have names."""
+        self.need(query)
+        return self.connection.execute(query, {name: parameters[name] for name in re.findall(r"\$(\w+)", query)})
+
+    def facts(self, query: str, **parameters: Cell) -> dict[str, Any]:
+        """The one row of a query by the names of its columns."""
+        return self.named(query, **parameters)[0]
+
+    def named(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
+        """The rows of a query by the names of its columns."""
+        found = self.find(query, parameters)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in found.fetchall()]
+
+    def _fill(self, table: TableOf, columns: Sequence[Values]) -> None:
+        kinds = ", ".join(f'"{name}" {kind}' for name, kind, _, _ in table.columns)
+        self.connection.execute(f'create table "{table.name}" ({kinds})')
+        if columns and len(columns[0]):
+            loaded = {name: values for (name, *_), values in zip(table.columns, columns, strict=True)}  # noqa: F841
+            self.connection.execute(f'insert into "{table.name}" select * from loaded')
+
+
+def opened(capture: Capture) -> Database:
+    """The tables of a capture; made once for the capture that is asked about again and again."""
+    if not _last or _last[0].capture is not capture:
+        _last[:] = [Database(capture)]
+    return _last[0]
+
+
+_last: list[Database] = []
+
+
+class _Loaded:
+    """The columns of the tables that every capture has."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.numbers: dict[Operation, int] = {}
+        self.found: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
+        self.executions: list[list[Values]] = []
+        main = {id(device) for device in op_times.devices(capture)}
+        labelled = op_times.devices(capture) or capture.devices
+        for number, device in enumerate(capture.devices):
+            label = op_times.device_label(device, labelled)
+            sparse = op_times.is_sparse_core(device)
+            self.found["devices"].append(
+                (number, device.name, device.host, device.platform, device.kind, label, id(device) in main, sparse,
+                 device.peak_flops_per_second, device.hbm_bytes_per_second)
+            )  # fmt: skip
+            self._device(number, device)
+        self.found["operations"] = [_operation(number, one) for one, number in self.numbers.items()]
+        self.found["host"] = [
+            (one.name, one.line or None, one.start, one.seconds, one.end, one.step) for one in capture.host_periods
+        ]
+
+    def columns(self, table: str) -> list[Values]:
+        """The columns of a table in its order, none where it has no row."""
+        if table == "executions":
+            kept = [_MASKED.concatenate(column) for column in zip(*self.executions, strict=True)]
+            return [np.arange(len(kept[0])), *kept] if kept else []
+        return [_objects(column) for column in zip(*self.found[table], strict=True)]
+
+    def _device(self, number: int, device: Device) -> None:
+        numbers = np.array([self.numbers.setdefault(one, len(self.numbers)) for one in device.operations], int)
+        steps, what = op_times.steps(device)
+        first_run, first_step = len(self.found["runs"]), len(self.found["steps"])
+        for at, run in enumerate(device.modules, first_run):
+            self.found["runs"].append((at, number, run.name, run.start, run.seconds, run.end))
+        for at, step in enumerate(steps):
+            row = (first_step + at, number, at, step.name, step.start, step.seconds, step.end, what)
+            self.found["steps"].append(row)
+        serial = _Ran(device.executions)
+        holds = np.array([op_times.is_container(one) for one in device.operations], bool)
+        is_work = ~holds[serial.numbers] | (serial.own == serial.seconds) if len(serial) else np.zeros(0, bool)
+        runs, in_steps = _within(serial.starts, device.modules, first_run), _within(serial.starts, steps, first_step)
+        for line, ran, work in (("serial", serial, is_work), ("asynchronous", _Ran(device.asynchronous), None)):
+            if len(ran):
+                none = _MASKED.masked_all(len(ran), int)
+                is_serial = line == "serial"
+                self.executions.append(
+                    [np.full(len(ran), number), numbers[ran.numbers], np.full(len(ran), line, object), ran.starts,
+                     ran.seconds, ran.ends, ran.own, work if work is not None else np.ones(len(ran), bool),
+                     runs if is_serial else none, in_steps if is_serial else none]
+                )  # fmt: skip
+        sends = np.array([classes.op_class(one) == COMMUNICATION for one in device.operations], bool)
+        kernels = np.array([classes.is_custom_call(one) or one.category == _UNKNOWN for one in device.operations], bool)
+        every = np.ones(len(serial), bool)
+        for of, chosen in (
+            ("everything", is_work),
+            ("own", is_work & ~sends[serial.numbers] if len(serial) else every),
+            ("kernels", kernels[serial.numbers] if len(serial) else every),
+        ):
+            starts, ends = merged(serial.starts[chosen], serial.ends[chosen])
+            self.found["busy"] += [(number, of, *times) for times in zip(starts.tolist(), ends.tolist(), strict=True)]
+        self._idle(number, device, serial, is_work)
+
+    def _idle(self, number: int, device: Device, serial: "_Ran", is_work: Values) -> None:
+        at = np.flatnonzero(is_work)
+        starts, ends, names = serial.starts[at], serial.ends[at], [one.name for one in device.operations]
+        shown = [*device.modules, *device.steps]
+        if not len(at):
+            return
+        first, last = float(starts[0]), float(ends.max())
+        begin, end = min([first, *(one.start for one in shown)]), max([last, *(one.end for one in shown)])
+        so_far = np.maximum.accumulate(ends)
+        # The operation that ends last so far: it counts from where it is the first to end so late.
+        latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
+        spans = merged(
+            np.array([run.start for run in device.modules]), np.array([run.end for run in device.modules]),
+            _QUEUED_SECONDS,
+        ) if device.modules else (np.array([first]), np.array([last]))  # fmt: skip
+        self.found["spans"] += [(number, *times) for times in zip(*(one.tolist() for one in spans), strict=True)]
+        place = _places(device)
+
+        def gap(at_: str, start: float, end_: float, before: str | None, after: str | None) -> None:
+            middle = (start + end_) / 2
+            self.found["gaps"].append((number, at_, start, end_ - start, end_, before, after, place(middle)))
+
+        if begin < first:
+            gap("before", begin, first, None, names[serial.numbers[at[0]]])
+        for place_ in (np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1).tolist():
+            before, after = serial.numbers[at[latest[place_ - 1]]], serial.numbers[at[place_]]
+            gap("between", float(so_far[place_ - 1]), float(starts[place_]), names[before], names[after])
+        if end > last:
+            gap("after", last, end, names[serial.numbers[at[latest[-1]]]], None)
+
+
+class _Ran:
+    """The executions of a line as columns."""
+
+    def __init__(self, executions: Sequence[Execution]) -> None:
+        count = len(executions)
+        self.numbers = np.fromiter((run.operation for run in executions), int, count)
+        self.starts = np.fromiter((run.start for run in executions), float, count)
+        self.seconds = np.fromiter((run.seconds for run in executions), float, count)
+        self.own = np.fromiter((run.self_seconds for run in executions), float, count)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def ends(self) -> Values:
+        """When each ended."""
+        ends: Values = self.starts + self.seconds
+        return ends
+
+
+def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
+    """The number of the period in which each begins, counted from `first`; masked in none. `starts` are in order."""
+    found: Values = _MASKED.masked_all(len(starts), int)
+    for number, period in enumerate(periods, first):
+        low, high = np.searchsorted(starts, (period.start, period.end))
+        found[low:high] = number
+    return found
+
+
+def _places(device: Device) -> Callable[[float], str]:
+    ordered = sorted(device.modules, key=lambda run: run.start)
+    starts = [run.start for run in ordered]
+    longest = max((run.seconds for run in ordered), default=0.0)
+
+    def place(middle: float) -> str:
+        at = int(np.searchsorted(starts, middle, "right")) - 1
+        while at >= 0 and ordered[at].start + longest >= middle:
+            if ordered[at].end >= middle:
+                return f"inside {ordered[at].name}"
+            at -= 1
+        return "between runs" if ordered else "unknown"
+
+    return place
+
+
+def _operation(number: int, one: Operation) -> Row:
+    way, known_by = classes.direction(one)
+    holds = op_times.is_container(one)
+    experts = next(
+        (
+            name
+            for name, turned in (("GMM", False), ("TGMM", True))
+            if classes.is_grouped_matmul(one, transposed=turned)
+        ),
+        None,
+    )
+    return (
+        number, one.name, one.module, one.text, one.category, one.framework_name, one.source,
+        None if holds else one.flops, None if holds else one.bytes_accessed, None if holds else one.hbm_bytes_at_most,
+        classes.op_class(one), classes.category(one), classes.half(one), classes.pair_name(one.name),
+        classes.framework_category(one), way, known_by, holds, classes.is_custom_call(one),
+        classes.is_host_transfer(one), classes.is_exponential(one), experts,
+    )  # fmt: skip
+
+
+def _objects(column: Sequence[Any]) -> Values:
+    """A column whose cells may be None."""
+    values = np.empty(len(column), object)
+    values[:] = column
+    return values
+
+
+def _plain(value: Any) -> Any:
+    # What a literal such as 0.05 is to DuckDB.
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def schema() -> Iterator[TableOf]:
+    """Every table, those that are made on demand among them."""
+    yield from RECORDED
+    yield from MORE.values()

@@ -1,0 +1,235 @@
+"""Where the time goes: by operation, framework operation, class, direction, source line and named scope."""
+
+from collections.abc import Iterator
+
+from harness.errors import UsageError
+from harness.records import Capture, Table
+from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
+from harness.workbench.profiles.database import MORE, Database, Row, TableOf
+
+# Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
+FORMATTING_LIMIT = 0.05
+# Protocol, section 3, item 5: more than this in exp, and the vector unit binds.
+_EXPONENTIAL_LIMIT = 0.10
+# Section 6 again: a mixture-of-experts layer runs four GMMs (two forward, two backward) and two TGMMs (backward).
+_GMMS, _TGMMS = 4, 2
+NO_SCOPE = "(no tf_op)"
+_TIME = "self_seconds=self time;share;count=runs"
+_SHARES = "self_seconds=self time;share;step_seconds=per step;count=runs"
+UNCOUNTED_NOTE = (
+    "{uncounted:%} of the time is in custom calls that count 0 FLOPs, shown as unknown: a Pallas kernel is counted "
+    "only "
+    "with pl.CostEstimate."
+)
+
+
+OPS = Analysis(
+    name="ops",
+    title="Time by HLO operation",
+    columns="operation;category;self_seconds=self time;share;seconds=total;count=runs;mean_seconds=mean;"
+    "flops_per_second=FLOP rate;bytes_per_second=bandwidth",
+    query="""
+        select name, case category when '' then class else category end, self_seconds, share, seconds, count,
+            self_seconds / count, flops * count / nullif(self_seconds, 0), bytes_accessed * count /
+                nullif(self_seconds, 0)
+        from times order by rank limit $top""",
+    facts="""
+        select any_value(whole) as whole, any_value(on_devices) as devices, any_value(uncounted) as uncounted,
+            case when count(*) > $top then ' ' || $top || ' of ' || count(*) || ' operations are shown.' else '' end
+                as cut
+        from times, step_counts, whole""",
+    notes=("All operations together: {whole:s} of self time, summed over {devices}.{cut}", UNCOUNTED_NOTE),
+)
+
+_CATEGORIES = Analysis(
+    name="categories",
+    title="Time by framework category",
+    columns=f"category;{_TIME}",
+    query="""
+        select framework_category, sum(self_seconds) as took, took / nullif(sum(took) over (), 0), sum(count)
+        from times group by 1 order by took desc, min(rank)""",
+)
+_FRAMEWORK_OPS = Analysis(
+    name="framework_ops",
+    title="Time by framework operation",
+    columns=f"framework_name=framework operation (tf_op);category;direction;{_TIME}",
+    query="""
+        select case framework_name when '' then '(no tf_op in the capture)' else framework_name end, framework_category,
+            direction, sum(self_seconds) as took, took / nullif((select sum(self_seconds) from times), 0), sum(count)
+        from times where $categories = '' or list_contains(string_split($categories, ','), framework_category)
+        group by 1, 2, 3 order by took desc, min(rank) limit $top""",
+    facts="""
+        with chosen as (select distinct framework_name, framework_category, direction from times
+            where $categories = '' or list_contains(string_split($categories, ','), framework_category)),
+        found as (select framework_category as category, sum(self_seconds) as took, min(rank) as place from times
+            group by 1)
+        select sum(self_seconds) as whole, any_value(on_devices) as devices,
+            sum(self_seconds) filter (framework_name = '') / nullif(sum(self_seconds), 0) as unnamed,
+            (select case when count(*) > $top then ' ' || $top || ' of ' || count(*) ||
+                ' framework operations are shown.'
+                else '' end from chosen) as cut,
+            replace($categories, ',', ', ') as asked, (select string_agg(category, ', ' order by took desc, place)
+                from found) as there
+        from times, step_counts""",
+    notes=(
+        "All framework operations together: {whole:s} of self time, summed over {devices}.{cut}",
+        "{unnamed:%} of the time bears no tf_op: its own name decides the category.",
+    ),
+    empty="no operation belongs to {asked}; what there is: {there}",
+)
+
+
+def framework_ops(capture: Capture, categories: str, top: int | None) -> tuple[Table, ...]:
+    """By framework category, then by tf_op; of these `categories` alone, parted by commas, where there are any.
+
+    Raises UsageError `unknown-category`.
+    """
+    for name in categories.split(",") if categories else ():
+        if name not in FRAMEWORK_CATEGORIES:
+            known = ", ".join(FRAMEWORK_CATEGORIES)
+            raise UsageError("unknown-category", f"expected a framework category, one of {known}, got {name!r}")
+    return tables(capture, (_CATEGORIES, _FRAMEWORK_OPS), categories=categories, top=top)
+
+
+LINES = Analysis(
+    name="lines",
+    title="Time by source line",
+    columns=f"source=source line;{_TIME};longest=longest operation",
+    query="""
+        select case source when '' then '(no source in the capture)' else source end, sum(self_seconds) as took,
+            took / nullif((select sum(self_seconds) from times), 0), sum(count), arg_min(name, rank)
+        from times where (select bool_or(source != '') from times)
+        group by 1 order by took desc, min(rank) limit $top""",
+    facts="""
+        select nullif(sum(self_seconds) filter (source = ''), 0) / sum(self_seconds) as unnamed,
+            case when count(distinct source) > $top then count(distinct source) end as known from times""",
+    notes=(
+        "A fusion counts for the one line its metadata names, though it may hold work of several.",
+        "{unnamed:%} of the time names no line.",
+        "{top} of {known} lines are shown.",
+    ),
+    empty="no operation of the capture names its source: simulated captures have none, others only where the compiler "
+    "kept "
+    "what the program said (for the simulator, `ratchet.sh lines` says more)",
+)
+
+
+def _scopes(database: Database) -> Iterator[Row]:
+    for operation, name in database.rows("select operation, framework_name from operations order by operation"):
+        path = segments(name) or (NO_SCOPE,)
+        for depth in range(1, len(path) + 1):
+            yield operation, depth, "/".join(path[:depth]), path[depth - 1]
+
+
+MORE["scopes"] = TableOf("scopes", "a named scope in which an operation stands, its own name the last", """
+    operation INTEGER      of operations
+    depth INTEGER*         how deep: 1 is the outermost
+    path VARCHAR*          the scopes down to it
+    scope VARCHAR*         its own name
+    """, _scopes)  # fmt: skip
+SCOPES = Analysis(
+    name="scopes",
+    title="Time by named scope",
+    columns="scope;depth:count;seconds=time;share;count=runs",
+    query="""
+        with whole as (select sum(self_seconds) as whole from times),
+        took as (
+            select path, scope, depth, sum(t.self_seconds) as took, sum(t.count) as runs
+            from scopes s join times t using (operation) where depth <= $depth group by all),
+        -- A scope stands below the one around it, the longer ones first.
+        ordered as (
+            select one.path, list({'took': -above.took, 'scope': above.scope} order by above.depth) as place
+            from took one join took above on above.depth <= one.depth and starts_with(one.path || '/', above.path ||
+                '/')
+            group by one.path)
+        select repeat('  ', depth - 1) || scope, depth, took, took / nullif(whole, 0), runs
+        from took join ordered using (path), whole
+        where (whole = 0 or took >= $at_least * whole) and (select bool_or(framework_name != '') from times) order by
+            place""",
+    facts="""
+        with took as (select path, sum(t.self_seconds) as took from scopes s join times t using (operation)
+            where depth <= $depth group by 1)
+        select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few from
+            took""",
+    notes=(
+        "Each scope's time holds that of the scopes in it; the last segment is the operation itself.",
+        "{few} scopes below {at_least:%} of the time are left out.",
+    ),
+    empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
+)
+
+
+def segments(framework_name: str) -> tuple[str, ...]:
+    """The scopes of a tf_op from the outside in; a slash inside parentheses parts nothing, a colon ends it."""
+    parts, depth, start = [], 0, 0
+    # XProf writes `path:type`, and the type is mostly empty.
+    text = framework_name.rsplit(":", 1)[0] if ":" in framework_name else framework_name
+    for place, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "/" and depth <= 0:
+            parts.append(text[start:place])
+            start = place + 1
+    return tuple(part for part in (*parts, text[start:]) if part)
+
+
+_SHARE = "sum(self_seconds) as took, took / nullif(sum(took) over (), 0), took / any_value(steps), sum(count)"
+BREAKDOWN = (
+    Analysis(
+        name="classes",
+        title="Time by class of operation",
+        columns=f"class;{_SHARES};longest=longest operation",
+        query=f"""
+            select class, {_SHARE}, arg_min(name, rank) from times, step_counts group by 1
+            order by took desc, list_position({list(CLASSES)}, class)""",
+        facts=f"""
+            select any_value(on_devices) as devices, coalesce('; per step is the mean (' || any_value(what) || ': '
+                    || any_value(steps) || ')', '; it shows no steps') as per,
+                sum(self_seconds) filter (is_exponential) / nullif(sum(self_seconds), 0) as exponential,
+                case when exponential > {_EXPONENTIAL_LIMIT} then exponential end as exponentials,
+                sum(self_seconds) filter (class = 'data formatting') / nullif(sum(self_seconds), 0) as formatted,
+                case when formatted > {FORMATTING_LIMIT} then formatted end as formatting
+            from times, step_counts""",
+        notes=(
+            "Time is summed over {devices}{per}.",
+            f"Exponentials take {{exponentials:%}}, over {_EXPONENTIAL_LIMIT:.0%}: the vector unit binds (protocol, "
+            f"section "
+            "3, item 5).",
+            f"Data formatting takes {{formatting:%}}, over {FORMATTING_LIMIT:.0%}: look at sharding and layouts "
+            f"(protocol, "
+            "section 6).",
+        ),
+    ),
+    Analysis(
+        name="directions",
+        title="Forward and backward",
+        columns=f"direction;known_by=known by;{_SHARES}",
+        query=f"select direction, nullif(known_by, ''), {_SHARE} from times, step_counts group by 1, 2 "
+        "order by took desc, min(rank)",
+        notes=(
+            "By tf_op first (transpose(jvp(..)) backward, jvp(..) forward), by name second; the rest is neither: no "
+            "gradient, an update, or nothing known (protocol, section 6).",
+        ),
+    ),
+    Analysis(
+        name="experts",
+        title="Mixture-of-experts layers",
+        columns="kernel;count=runs;step_count=per step and device:;layers;self_seconds=self time",
+        query=f"""
+            select experts, sum(count), sum(count) / any_value(steps) as each,
+                each / case experts when 'GMM' then {_GMMS} else {_TGMMS} end, sum(self_seconds)
+            from times, step_counts where experts is not null group by 1 order by 1""",
+        facts=f"""
+            select sum(count) filter (experts = 'GMM') / {_GMMS} as gmm, sum(count) filter (experts = 'TGMM') /
+                {_TGMMS} as tgmm,
+                case when gmm != tgmm and any_value(steps) > 0 then '' end as differ,
+                case when any_value(steps) is null then '' end as unknown
+            from times, step_counts""",
+        notes=(
+            f"Layers = GMM/{_GMMS} = TGMM/{_TGMMS} (protocol, section 6).",
+            "The two disagree: recomputation runs forward GMMs again, and inference has no TGMM.{differ}",
+            "The capture shows no steps, so runs per step are unknown.{unknown}",
+        ),
+        empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
+    ),
+)

@@ -1,0 +1,356 @@
+"""Time without work: idle time by device and part, the largest gaps, known patterns; steps, and the host meanwhile."""
+
+from harness.records import Capture, Table
+from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
+from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_table
+
+# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
+_EDGE_STEPS = 2
+_FEWEST_STEPS = 3 * _EDGE_STEPS
+# From here on what happens between operations says little about how busy the units are. Ours, as is that one block is
+# long from half of the time on.
+_MOSTLY = _MOST = 0.5
+# Protocol, section 6: step time varying more than this between devices is a load imbalance. Section 8: input under
+# 10 %.
+IMBALANCE, _INPUT = 0.05, 0.10
+_HOST_ROWS = 5
+MARK_STEPS = 'To mark steps, put each in jax.profiler.StepTraceAnnotation("train", step_num=n).'
+_NAME_FUNCTIONS = (
+    "Functions of your own stand here by name where they are decorated with jax.profiler.annotate_function; a block of "
+    "lines does in jax.profiler.TraceAnnotation"
+)
+
+
+def overlap_of(one: str, other: str) -> str:
+    """The seconds that two spans share, in SQL."""
+    start = f"greatest({one}.start_seconds, {other}.start_seconds)"
+    return f"greatest(0, least({one}.end_seconds, {other}.end_seconds) - {start})"
+
+
+def meets(one: str, other: str) -> str:
+    """Whether two spans share more than rounding makes."""
+    return f"{one}.start_seconds < {other}.end_seconds - 5e-13 and {one}.end_seconds > {other}.start_seconds + 5e-13"
+
+
+# Each part of a device's time as the stretches it consists of; what is idle between runs lies in no span.
+PARTS = f"""
+    parts as (
+        select device, 0 as place, 'all runs' as part, start_seconds, end_seconds from spans
+        union all
+        select s.device, p.place, p.part || ': ' || p.number || case p.number when 1 then ' step' else ' steps' end,
+            greatest(s.start_seconds, w.start_seconds), least(s.end_seconds, w.end_seconds)
+        from (select s.device, s.start_seconds, s.end_seconds,
+                case when number < {_EDGE_STEPS} then 'fill' when number >= total - {_EDGE_STEPS} then 'drain' else
+                    'steady' end as part
+            from steps s join (select device, count(*) as total from steps group by 1) t using (device)
+            where total >= {_FEWEST_STEPS}) s
+        join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
+                unnest([{_EDGE_STEPS}, count(*) - {2 * _EDGE_STEPS}, {_EDGE_STEPS}]) as number
+            from steps group by device) p using (device, part)
+        join spans w on w.device = s.device and {meets("s", "w")}),
+    part_idle as (
+        select p.device, p.place, p.part, sum({overlap_of("p", "g")}) as idle, count(*) as gaps
+        from parts p join gaps g on g.device = p.device and {meets("p", "g")} group by all),
+    part_kernels as (
+        select p.device, p.place, p.part, sum({overlap_of("p", "b")}) as filled
+        from parts p join busy b on b.device = p.device and b.of = 'kernels' and {meets("p", "b")} group by all),
+    part_times as (
+        select device, place, part, sum(end_seconds - start_seconds) as seconds, coalesce(any_value(idle), 0) as idle,
+            coalesce(any_value(gaps), 0) as gaps,
+            coalesce(any_value(filled), 0) / nullif(sum(end_seconds - start_seconds), 0) as kernels
+        from parts left join part_idle using (device, place, part) left join part_kernels using (device, place, part)
+        group by all
+        union all
+        select device, 4, 'between runs', max(end_seconds) - min(start_seconds),
+            max(end_seconds) - min(start_seconds) - sum(end_seconds - start_seconds), count(*) - 1, null
+        from spans group by device having count(*) > 1)"""
+_IDLE = Analysis(
+    name="idle",
+    title="Idle time between operations",
+    columns="device;part;seconds=time;idle_seconds=idle;idle_fraction=fraction;gaps:count;custom_fraction=inside "
+    "kernels;"
+    "verdict!",
+    query=f"""
+        with {PARTS}
+        select label, part, seconds, idle, idle / nullif(seconds, 0) as fraction, gaps, kernels,
+            case when fraction is null then 'nothing ran'
+                when place = 4 then case when fraction > {RED_FLAG} then 'host or input?' else 'fine' end
+                when place in (1, 3) then 'not counted'
+                when kernels > {_MOSTLY} and fraction <= {RED_FLAG} then
+                    'unknown: kernels fill it, see inside them below'
+                when fraction < {EXCELLENT} then 'excellent' when fraction > {RED_FLAG} then 'red flag' else 'fair' end
+        from part_times join devices using (device) where is_main order by device, place""",
+    facts=f"""
+        select case when max(steps) >= {_FEWEST_STEPS} then arg_min(what, device) end as what,
+            case when max(steps) < {_FEWEST_STEPS} then max(steps) end as few,
+            arg_min(what, device) as which, case when sum(runs) = 0 then '' end as no_runs
+        from (select d.device, count(distinct s.step) as steps, count(distinct r.run) as runs,
+                coalesce(any_value(s.what), 'neither steps nor module runs') as what
+            from devices d left join steps s using (device) left join runs r using (device) where is_main group by
+                1)""",
+    notes=(
+        f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
+        f"4).",
+        f"Fill and drain are the first and last {_EDGE_STEPS} {{what}}.",
+        f"Fill and drain are not told apart: that takes {_FEWEST_STEPS} steps, here {{few}} ({{which}}).",
+        "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs}",
+        "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
+        "attempt "
+        "`ratchet.sh show N` does.",
+    ),
+)
+_LARGEST = Analysis(
+    name="largest_gaps",
+    title="Largest gaps",
+    columns="device;start_seconds=at;seconds=gap;place=where;before=after this;after=before this;host=host meanwhile",
+    # Of what the host did the longest part of a gap the shortest says most; a step's annotation says nothing.
+    query=f"""
+        with shown as (
+            select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps join devices
+                using (device)
+            where is_main and position = 'between' order by at_ limit $top)
+        select label, s.start_seconds, any_value(s.seconds), any_value(place), any_value(before), any_value(after),
+            arg_max(h.name, {{'shared': {overlap_of("s", "h")}, 'short': -h.seconds}}) filter (h.name is not null)
+        from shown s left join host h on h.step is null and {meets("s", "h")} and h.seconds > 0
+        group by at_, label, s.start_seconds order by at_""",
+    facts="""
+        select case when count(*) > $top then count(*) end as known from gaps join devices using (device)
+        where is_main and position = 'between'""",
+    notes=("{top} of {known} gaps are shown.",),
+    empty="no operation waited for another: they follow each other without a gap",
+)
+_ADVICE = {
+    "gaps between blocks": "more steps or larger blocks",
+    "transfers not overlapped": "double buffering is off or too shallow",
+    "host transfers not overlapped": "start them earlier, beside more work, or offload less",
+    "many very short blocks": "blocks are too small",
+    "one very long block": "good, if it has steps enough",
+    "copies": "look for aliasing, layouts and sharding",
+    "idle at start and end": "fill and drain; the grid is small",
+    "large collectives": "wrong sharding? with_sharding_constraint or shard_map",
+    "idle while the host works": "input pipeline or host synchronisation; jax.profiler.annotate_function on the "
+    "suspects "
+    "names them",
+}
+_PATTERNS = Analysis(
+    name="patterns",
+    title="Patterns of the timeline",
+    columns="pattern;is_seen=seen;value=found:fraction;threshold=from:fraction;observation=what",
+    query=f"""
+        with {PARTS},
+        all_of as (select sum(self_seconds) as whole from times),
+        told as (
+            -- Fill and drain left out where there are steps enough to tell them.
+            select p.*, max(place) filter (place = 2) over (partition by device) as has_steady from part_times p
+            join devices using (device) where is_main),
+        bubbles as (
+            select sum(idle) / nullif(sum(seconds), 0) as value, bool_and(place = 2) as is_steady from told
+            where place = coalesce(has_steady, 0)),
+        waited as (
+            select is_host_transfer, sum(self_seconds) as took, arg_min(name, rank) as longest from times
+            where class = 'memory transfer' and half = 'done' group by 1),
+        -- Half of the time is in longer ones: copies of nothing, of which there may be most, do not make a block short.
+        lengths as (
+            select seconds, sum(seconds) over (order by seconds, execution) as so_far, sum(seconds) over () as all_
+            from work where is_main and is_work),
+        short as (
+            select (select median(g.seconds) from gaps g join spans s on s.device = g.device
+                    and (g.start_seconds + g.end_seconds) / 2 between s.start_seconds and s.end_seconds
+                    join devices d on d.device = g.device where is_main and position = 'between') as gap,
+                (select min(seconds) from lengths where so_far >= all_ / 2) as block),
+        edges as (
+            select sum(coalesce(first - s.start_seconds + s.end_seconds - last, s.end_seconds - s.start_seconds))
+                / nullif(sum(s.end_seconds - s.start_seconds), 0) as value
+            from spans s join devices using (device) left join (
+                select s.device, s.start_seconds, min(greatest(b.start_seconds, s.start_seconds)) as first,
+                    max(least(b.end_seconds, s.end_seconds)) as last
+                from spans s join busy b on b.device = s.device and b.of = 'everything' and {meets("b", "s")} group
+                    by 1, 2
+            ) b using (device, start_seconds) where is_main),
+        sent as (select sum(self_seconds) as took, arg_min(name, rank) as longest from times where class =
+            'communication'),
+        laid as (
+            select sum(self_seconds) as took, string_agg(name, ', ' order by rank) filter (nth <= 2) as names
+            from (select *, row_number() over (order by rank) as nth from times where class = 'data formatting')),
+        between_runs as (select sum(idle) / nullif(sum(seconds), 0) as value from told where place = 4),
+        seen as (
+            select 1 as at_, 'gaps between blocks' as pattern, value, {RED_FLAG} as threshold,
+                'idle time inside the ' || case when is_steady then 'steady steps' else 'runs' end as observation
+                    from bubbles
+            union all
+            select 2 + place, pattern, took / nullif(whole, 0), {RED_FLAG}, case when took is null
+                    then 'no asynchronous transfer ' || where_ else 'waiting for transfers ' || where_ ||
+                        ', longest ' || longest end
+            from (values (0, false, 'transfers not overlapped', 'between the device''s memories'),
+                         (1, true, 'host transfers not overlapped', 'from or to the host''s memory')) v(place, host,
+                             pattern, where_)
+            left join waited on is_host_transfer = host, all_of
+            union all
+            select 4, 'many very short blocks', gap / nullif(block, 0), {RED_FLAG},
+                case when gap is null then 'no gap between the operations of a run'
+                    else 'median gap ' || in_words(gap) || ', operation ' || in_words(block) end from short
+            union all
+            select 5, 'one very long block', share, {_MOST}, 'longest operation: ' || name from times where rank = 1
+            union all
+            select 6, 'copies', coalesce(took, 0) / nullif(whole, 0), {FORMATTING_LIMIT},
+                coalesce('copies and other formatting, ' || names, 'no copy, no data formatting') from laid, all_of
+            union all
+            select 7, 'idle at start and end', value, {RED_FLAG}, 'idle before first, after last operation of a run'
+                from edges
+            union all
+            select 8, 'large collectives', case when took is null then 0 else took / nullif(whole, 0) end, {RED_FLAG},
+                coalesce('collectives, longest ' || longest, 'no collective') from sent, all_of
+            union all
+            select 9, 'idle while the host works', value, {RED_FLAG},
+                case when value is null then 'each device shows one run only' else 'idle time between the runs' end
+                    from between_runs)
+        select pattern, value > threshold, value, threshold, observation,
+            case when value > threshold then upper(pattern[1]) || pattern[2:] || ': ' || advice || '.' end
+        from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
+            a(pattern, advice) using (pattern) order by at_""",
+    notes=(
+        "Patterns: protocol, section 3. Where it names no number, much is what its item 4 calls a red flag; that one "
+        "block is "
+        "long from half of the time on is ours.",
+    ),
+)
+GAPS = (_IDLE, _LARGEST, _PATTERNS)
+
+
+def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """Idle time; where kernels fill a run also what the capture's files show inside them.
+
+    Raises RatchetError where they cannot be read.
+    """
+    filled = opened(capture).rows(f"with {PARTS} select count(*) from part_times where kernels > {_MOSTLY}")[0][0]
+    return (*tables(capture, GAPS, top=top), *((inside_table(capture),) if filled else ()))
+
+
+STEP_TIMES = f"""
+    step_times as (
+        select s.*, label,
+            (select coalesce(sum({overlap_of("s", "b")}), 0) from busy b
+                where b.device = s.device and b.of = 'own' and {meets("s", "b")}) as own_seconds,
+            (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
+                where g.device = s.device and {meets("s", "g")}) as idle_seconds
+        from steps s join devices using (device) where is_main),
+    by_device as (
+        select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
+            max(seconds) as most, case when count(*) > 1 then (max(seconds) - min(seconds)) / nullif(median(seconds),
+                0) end as spread,
+            median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction, sum(seconds) as
+                seconds
+        from step_times group by 1, 2 having sum(seconds) > 0)"""
+# When all devices are idle together in the steps of each: where as many idle times overlap as there are devices.
+_TOGETHER = f"""
+    edges as (
+        select greatest(s.start_seconds, g.start_seconds) as at_, 1 as change
+        from steps s join by_device using (device) join gaps g on g.device = s.device and {meets("s", "g")}
+        union all
+        select least(s.end_seconds, g.end_seconds), -1
+        from steps s join by_device using (device) join gaps g on g.device = s.device and {meets("s", "g")}),
+    levels as (select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until from
+        edges group by at_),
+    together as (
+        select at_ as start_seconds, until as end_seconds from levels where level >= (select count(*) from by_device)
+            and until > at_)"""
+_NO_STEPS = f"the capture shows neither steps nor runs of modules. {MARK_STEPS.removesuffix('.')}"
+STEPS = (
+    Analysis(
+        name="steps",
+        title="Steps by device",
+        columns="device;count=steps;median_seconds=median;shortest_seconds=shortest;longest_seconds=longest;"
+        "spread:fraction;own_seconds=own work;idle_fraction=idle",
+        query=f"""
+            with {STEP_TIMES} select label, count, median_seconds, least, most, spread, own_seconds, idle_fraction
+            from by_device order by device""",
+        facts="""
+            select arg_min(s.what, device) as what, case when bool_or(s.what not like 'steps marked%') then ' ' || $mark
+                else '' end as marks from steps s join devices using (device) where is_main""",
+        notes=(
+            "Steps: {what}.{marks} Own work is the median without collectives: devices that wait for each other take "
+            "equally long, whatever their share of the work.",
+        ),
+        empty=_NO_STEPS,
+    ),
+    Analysis(
+        name="variation",
+        title="Variation and idle time against the limits",
+        columns="what=variation;spread:fraction;limit:fraction;verdict!",
+        query=f"""
+            with {STEP_TIMES},
+            checks as (
+                select 1 as at_, 'between steps, on the device where it is largest' as what, max(spread) as value,
+                    {IMBALANCE} as most, 'uneven steps' as bad from by_device
+                union all
+                select 2, 'between devices, step time', case when count(*) > 1 then
+                    (max(median_seconds) - min(median_seconds)) / nullif(median(median_seconds), 0) end, {IMBALANCE},
+                    'load imbalance' from by_device
+                union all
+                select 3, 'between devices, own work', case when count(*) > 1 then
+                    (max(own_seconds) - min(own_seconds)) / nullif(median(own_seconds), 0) end, {IMBALANCE},
+                    'load imbalance' from by_device
+                union all
+                select 4, 'idle in a step, on the device where it is largest', max(idle_fraction), {_INPUT},
+                    'input pipeline or host' from by_device)
+            select what, value, most, case when value is null then 'unknown: only one' when value > most then bad
+                else 'fine' end
+            from checks where (select count(*) from by_device) > 0 order by at_""",
+        notes=(
+            f"Spread = (longest - shortest) / median. Limits: {IMBALANCE:.0%} between devices (protocol, section 6), "
+            f"{_INPUT:.0%} input (section 8); that between steps is ours, the same as between devices.",
+        ),
+        empty=_NO_STEPS,
+    ),
+    Analysis(
+        name="host",
+        title="The host while all devices were idle",
+        columns="period=the host meanwhile;line=thread;seconds=of the idle time;share",
+        query=f"""
+            with {STEP_TIMES}, {_TOGETHER},
+            -- The annotation of a step lasts as long as the step and says nothing.
+            pieces as (
+                select h.name, h.thread, greatest(h.start_seconds, t.start_seconds) as start_seconds,
+                    least(h.end_seconds, t.end_seconds) as end_seconds
+                from host h join together t on {meets("h", "t")}
+                where h.step is null and h.name not in (select name from steps)),
+            -- Calls of one name may lie inside each other: their time counts once.
+            counted as (
+                select name, thread, greatest(start_seconds, coalesce(max(end_seconds) over (partition by name, thread
+                    order by start_seconds, end_seconds rows between unbounded preceding and 1 preceding), 0)) as from_,
+                    end_seconds as until from pieces),
+            took as (select name, thread, sum(greatest(0, until - from_)) as seconds from counted group by 1, 2)
+            select name, thread, seconds, seconds / (select sum(end_seconds - start_seconds) from together) from took
+            where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
+        facts=f"""
+            with {STEP_TIMES}, {_TOGETHER}
+            select coalesce(sum(end_seconds - start_seconds), 0) / (select arg_min(seconds, device) from by_device)
+                as idle,
+                case when (select count(*) from by_device) = 0 then $no_steps
+                    when coalesce(sum(end_seconds - start_seconds), 0) <= 0
+                    then 'there is no time in the steps in which all devices are idle'
+                    when $is_simulated then 'a simulated capture has no host'
+                    else 'the capture shows nothing of the host in the idle time: trace the host as well '
+                        || '(host_tracer_level 1 or 2). ' || $names end as why from together""",
+        notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
+        empty="{why}",
+    ),
+)
+
+
+def steps_table(capture: Capture) -> tuple[Table, ...]:
+    """Steps by device, their variation against the limits, and what the host did while the devices were idle."""
+    words = {"mark": MARK_STEPS, "no_steps": _NO_STEPS, "names": _NAME_FUNCTIONS}
+    return tables(capture, STEPS, is_simulated=capture.is_simulated, **words)
+
+
+def idle_in_steps(capture: Capture) -> float | None:
+    """The share of the steps in which all devices are idle together; None where the capture shows no steps."""
+    query = f"""
+        with {STEP_TIMES}, {_TOGETHER}
+        select (select coalesce(sum(end_seconds - start_seconds), 0) from together)
+        / (select arg_min(seconds, device) from by_device)"""
+    value: float | None = opened(capture).rows(query)[0][0]
+    return value

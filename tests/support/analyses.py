@@ -1,0 +1,59 @@
+"""The analyses of a capture as functions, for tests that ask one after the other."""
+
+from collections.abc import Sequence
+
+from harness.records import Capture, Table
+from harness.workbench.profiles import ceilings, hotspots, timeline
+from harness.workbench.profiles.analysis import tables
+from harness.workbench.profiles.ceilings import mfu
+from harness.workbench.profiles.communication import overlap
+from harness.workbench.profiles.comparison import compare, report
+from harness.workbench.profiles.overview import overview
+from harness.workbench.profiles.timeline import gaps_and_inside, steps_table
+from harness.workbench.profiles.waste import waste
+
+__all__ = (
+    "breakdown", "compare", "framework_ops", "gaps", "gaps_and_inside", "lines", "mfu", "ops", "overlap", "overview",
+    "report",
+    "roofline", "scopes", "steps_table", "utilization", "waste",
+)  # fmt: skip
+
+
+def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """What `xprof ops` says."""
+    return tables(capture, (hotspots.OPS,), top=top)
+
+
+def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | None = None) -> tuple[Table, ...]:
+    """What `xprof framework-ops` says."""
+    return hotspots.framework_ops(capture, ",".join(categories), top)
+
+
+def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """What `xprof lines` says."""
+    return tables(capture, (hotspots.LINES,), top=top)
+
+
+def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Table, ...]:
+    """What `xprof scopes` says."""
+    return tables(capture, (hotspots.SCOPES,), depth=depth, at_least=at_least)
+
+
+def breakdown(capture: Capture) -> tuple[Table, ...]:
+    """What `xprof breakdown` says."""
+    return tables(capture, hotspots.BREAKDOWN)
+
+
+def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """What `xprof roofline` says."""
+    return tables(capture, (ceilings.ROOFLINE,), top=top)
+
+
+def utilization(capture: Capture) -> tuple[Table, ...]:
+    """What `xprof utilization` says."""
+    return tables(capture, (ceilings.UTILIZATION,))
+
+
+def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """What `xprof gaps` says of the time between operations."""
+    return tables(capture, timeline.GAPS, top=top)

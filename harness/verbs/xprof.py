@@ -149,6 +149,25 @@ def _graph(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     return graph.dot(around) if given.dot else graph.table(capture, around)
 
 
+def _sql(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import asking
+
+    if given.schema:
+        return asking.schema()
+    if given.query is None:
+        raise UsageError("usage", "expected a capture and a query, or --schema, got no query")
+    place = places.resolve(given.where, directory(given.directory).resolve(), remote.server())
+    (capture,) = _captures((place,))
+    return asking.ask(capture, given.query, given.top)
+
+
+def _diagnose(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    from harness.workbench.profiles import diagnosis
+
+    other = given.other and places.resolve(given.other, directory(given.directory).resolve(), remote.server())
+    return diagnosis.diagnose(*_captures([*found, other] if other else found))
+
+
 def _list_runs(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles.listing import list_on_server, list_runs
 
@@ -232,6 +251,17 @@ def _add_graph(parser: Parser) -> None:
     parser.option("--module NAME", "the module, where several have the operation")
 
 
+def _add_sql(parser: Parser) -> None:
+    parser.add_argument("where", nargs="?", help=places.EXPECTED)
+    parser.add_argument("query", nargs="?", help="statements that read, parted by semicolons")
+    parser.flag("--schema", "the tables and their columns, of every capture")
+    _top(100)(parser)
+
+
+def _add_diagnose(parser: Parser) -> None:
+    parser.add_argument("other", nargs="?", help="a second capture, to compare with")
+
+
 def _add_url(parser: Parser) -> None:
     default = f"{remote.URL_VARIABLE} of the environment, else {remote.LOCAL}"
     parser.option("--url URL", f"an XProf server elsewhere (default: {default})")
@@ -250,6 +280,12 @@ def _add_serve(parser: Parser) -> None:
 COMMANDS = (
     Command("list-runs", "the captures of a log directory: when, which attempt, devices, size", "./profile_data",
             _list_runs, _add_log_directory, places=()),
+    Command("diagnose", "all analyses at once: a checklist, then findings by what they cost, each with rule and remedy",
+            "./profile_data", _diagnose, _add_diagnose),
+    Command("sql", "any question, in SQL: the capture as tables (docs/CAPTURE_TABLES.md)",
+            "3 'select class, sum(self_seconds) from times group by 1'", _sql, _add_sql, places=()),
+    Command("planes", "planes, lines, events and statistics, and what is missing for which analysis", "./profile_data",
+            _analysis("planes:planes", "top"), _top(30)),
     Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
             _tables("hotspots:OPS", "top"), _top(30)),
     Command("framework-ops", "time by framework operation and category: attention, moe, norm, matmul and others",

@@ -40,9 +40,11 @@ from harness.shell.main import main
 SECONDS = 300
 READING = {
     "audit", "diagnose", "diff", "doctor", "fsck", "hlo", "lines", "next", "predict", "results", "show", "simulate",
-    "status", "whatif", "xprof_breakdown", "xprof_compare", "xprof_counters", "xprof_framework_ops", "xprof_gaps",
+    "status", "whatif", "xprof_breakdown", "xprof_compare", "xprof_counters", "xprof_diagnose", "xprof_framework_ops",
+    "xprof_gaps",
     "xprof_graph", "xprof_lines", "xprof_list_runs", "xprof_memory", "xprof_memory_diagnose", "xprof_mfu", "xprof_ops",
-    "xprof_overlap", "xprof_overview", "xprof_report", "xprof_roofline", "xprof_scopes", "xprof_steps",
+    "xprof_overlap", "xprof_overview", "xprof_planes", "xprof_report", "xprof_roofline", "xprof_scopes", "xprof_sql",
+    "xprof_steps",
     "xprof_trace_url", "xprof_utilization", "xprof_waste",
 }  # fmt: skip
 WRITING = {"evaluate", "run_experiment", "sweep", "tune", "table", "attack", "replay", "rescale"}
@@ -54,10 +56,11 @@ NEEDED: dict[str, dict[str, Any]] = {
     "show": {"number": 2}, "xprof_compare": {"run_a": "one-device", "run_b": "four-devices"},
     "xprof_report": {"run_a": "one-device", "run_b": "four-devices"},
     "xprof_graph": {"run": "one-device", "op": "fusion.3"},
+    "xprof_sql": {"run": "four-devices", "query": "select count(*) as count from executions"},
     "xprof_mfu": {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
     **{f"xprof_{name}": {"run": "four-devices"} for name in (
-        "breakdown", "counters", "framework_ops", "gaps", "lines", "memory", "memory_diagnose", "ops", "overlap",
-        "overview", "roofline", "scopes", "steps", "trace_url", "utilization", "waste",
+        "breakdown", "counters", "diagnose", "framework_ops", "gaps", "lines", "memory", "memory_diagnose", "ops", "overlap",
+        "overview", "planes", "roofline", "scopes", "steps", "trace_url", "utilization", "waste",
     )},
 }  # fmt: skip
 

@@ -63,10 +63,18 @@ class Analysis:
         return tuple(map(_column, self.columns.split(";")))
 
 
-def run(database: Database, analysis: Analysis, parameters: Mapping[str, Cell], why: str = "") -> Table | None:
+def run(
+    database: Database,
+    analysis: Analysis,
+    parameters: Mapping[str, Any],
+    why: str = "",
+    *,
+    is_about_devices: bool = True,
+) -> Table | None:
     """The table; `why` says what is missing from a capture in which the query has nothing to go by."""
     capture = database.capture
-    why = why or ("" if op_times.devices(capture) else op_times.why_nothing_ran(capture))
+    if is_about_devices and not why and not op_times.devices(capture):
+        why = op_times.why_nothing_ran(capture)
     rows = [] if why else database.rows(analysis.query, **parameters)
     facts: Facts = dict(parameters)
     if not why and analysis.facts:
@@ -123,12 +131,16 @@ class _Figures(string.Formatter):
         return units.decimal(value, format_spec) if format_spec else str(value)
 
 
+def unit_of(name: str) -> Unit:
+    """What a column holds, by its name's ending."""
+    return next((known for ending, known in _UNITS if name.endswith(ending)), "")
+
+
 def _column(text: str) -> Column:
     match = _FIELD.fullmatch(text.strip())
     assert match is not None, text
     name, title, unit, whole = match.groups()
-    own = next((known for ending, known in _UNITS if name.endswith(ending)), "")
-    kind: Any = own if unit is None else unit
+    kind: Any = unit_of(name) if unit is None else unit
     return Column(name=name, title=name if title is None else title, unit=kind, is_whole=bool(whole))
 
 

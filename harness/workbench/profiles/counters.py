@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import chips
@@ -10,6 +10,7 @@ from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.units import quantity
 from harness.workbench.profiles import datatables
+from harness.workbench.profiles.database import MORE, Database, Row, TableOf
 from harness.workbench.profiles.datatables import Value, number
 from harness.workbench.profiles.op_times import origin, share
 from harness.workbench.profiles.reading import sources
@@ -54,6 +55,19 @@ class Count:
     meaning: str
 
 
+def _rows_of_counters(database: Database) -> Iterator[Row]:
+    for one in _counts([row for path in sources(database.capture) for row in _rows((path,), "perf_counters")])[0]:
+        yield one.host, one.chip, one.kernel, one.counter, one.count, one.meaning
+
+
+MORE["counters"] = TableOf("counters", "a hardware counter of one kernel on one chip, added up over samples", """
+    host VARCHAR           its host
+    chip INTEGER           its number there
+    kernel VARCHAR         the kernel
+    counter VARCHAR        its whole name
+    count DOUBLE           what it counted; those that could not be read are left out
+    meaning VARCHAR        what it counts
+    """, _rows_of_counters)  # fmt: skip
 _UNITS: Fields[CounterUnit] = (
     Field("device", "device", lambda one: one.device),
     Field("name", "unit", lambda one: one.name),

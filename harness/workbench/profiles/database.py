@@ -24,7 +24,7 @@ _MASKED: Any = np.ma
 # The category of an operation of which the simulator had only the name.
 _UNKNOWN = "unknown"
 # DuckDB's own memory, beside that of the records; a capture of a million events takes 60 MB of it.
-_MEMORY = "1GiB"
+_MEMORY = "512MiB"
 _LITERAL = re.compile(r"'[^']*'|--.*")
 _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 
@@ -124,9 +124,12 @@ RECORDED = (
     start_seconds DOUBLE*  when it began
     end_seconds DOUBLE*    when it ended
     """),
-    TableOf("gaps", "idle time of a device before its first operation, between two, or after its last", f"""
+    TableOf("gaps", "idle time of a device before its first operation, between two, or after its last", """
     device INTEGER         of devices
-    position VARCHAR*      before, between or after{_SPAN}
+    position VARCHAR*      before, between or after
+    start_seconds DOUBLE*  when it began, from the capture's first event
+    seconds DOUBLE*        how long it lasted
+    end_seconds DOUBLE*    when it ended
     before VARCHAR*        the operation that ended before it
     after VARCHAR*         the one that began after it
     place VARCHAR*         `inside jit_f(4)`, between runs, or unknown
@@ -137,7 +140,7 @@ RECORDED = (
     end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
     """),
 )  # fmt: skip
-# Read from elsewhere where a query names them; filled in by harness.workbench.profiles.derived.
+# Made where a query names them: modules beside this one put theirs here.
 MORE: dict[str, TableOf] = {}
 _VIEWS = """
 create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
@@ -189,6 +192,18 @@ create view step_counts as
 """
 
 
+# What the views of _VIEWS hold, for who asks.
+VIEWS = {
+    "work": "executions of the operations' own line with all that is known of operation and device",
+    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, rank and share of "
+    "the time",
+    "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
+    "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
+    "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
+    "devices",
+}
+
+
 @dataclass(slots=True)
 class Database:
     """The tables of one capture; those of MORE are made when `need` names them."""
@@ -199,7 +214,8 @@ class Database:
     _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        config = {"threads": "1", "memory_limit": _MEMORY, "autoload_known_extensions": "false"}
+        # One processor, no file to spill to, nothing that is loaded from elsewhere.
+        config = {"threads": "1", "memory_limit": _MEMORY, "temp_directory": "", "autoload_known_extensions": "false"}
         self.connection = duckdb.connect(":memory:", config={**config, "autoinstall_known_extensions": "false"})
         loaded = _Loaded(self.capture)
         for table in RECORDED:

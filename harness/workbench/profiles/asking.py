@@ -1,0 +1,130 @@
+"""A stranger's capture asked in SQL: its tables and columns, and the answer to any query that reads, within limits."""
+
+import re
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import duckdb
+
+from harness import limits
+from harness.errors import RatchetError, UsageError
+from harness.records import Capture, Cell, Column, Table
+from harness.records.table import Unit
+from harness.workbench.profiles import communication, counters, hotspots, inside, memory_tables, planes, waste
+from harness.workbench.profiles.analysis import unit_of
+from harness.workbench.profiles.database import MORE, RECORDED, VIEWS, Database
+from harness.workbench.profiles.op_times import origin
+from harness.workbench.tables import table
+
+# The modules that have tables of their own, which are made where a query names them.
+_WITH_TABLES = (communication, counters, hotspots, inside, memory_tables, planes, waste)
+# What only reads, the query itself or a description of it.
+_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION)
+_SCHEMA = (
+    Column(name="table", title="table"),
+    Column(name="column", title="column"),
+    Column(name="type", title="type"),
+    Column(name="is_derived", title="derived"),
+    Column(name="meaning", title="what it is", is_whole=True),
+)
+_LONGEST_TITLE = 60
+
+
+def schema() -> tuple[Table, ...]:
+    """Every table and view, and their columns; those marked as derived are worked out from what was recorded."""
+    assert _WITH_TABLES
+    tables = [*RECORDED, *MORE.values()]
+    rows = [(one.name, f"{one.sentence}{' (made on demand)' if one.rows else ''}") for one in tables]
+    rows += VIEWS.items()
+    columns = [(one.name, *column) for one in tables for column in one.columns]
+    note = (
+        "Times are seconds from the capture's first event, on the devices' own clocks; bytes and FLOPs are those of "
+        "one run. "
+        "in_words(seconds) and in_bytes(bytes) print them."
+    )
+    names = (*_SCHEMA[:1], *_SCHEMA[4:])
+    return (
+        table("tables", "Tables", "static", names, rows, (note,)),
+        table("columns", "Columns", "static", _SCHEMA, columns, ("DESCRIBE NAME lists those of a view.",)),
+    )
+
+
+def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
+    """The answer to each statement of `query`, of at most `top` rows.
+
+    The statements see the tables alone: no file, no network, no setting; they have a processor, 512 MiB beyond the
+    tables and the seconds of `limits.SECONDS`. Raises UsageError `bad-query`, RatchetError `too-large`.
+    """
+    database = Database(capture)
+    connection = database.connection
+    try:
+        statements = connection.extract_statements(query)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    if not statements:
+        raise UsageError("bad-query", "expected a query, got none; --schema lists the tables")
+    for statement in statements:
+        if statement.type not in _READS:
+            raise UsageError(
+                "bad-query", f"expected queries that read, got {statement.type.name}: {statement.query.strip()[:80]}"
+            )
+        database.need(statement.query)
+    for setting in ("enable_external_access = false", "lock_configuration = true"):
+        connection.execute(f"set {setting}")
+    return tuple(
+        _answer(database, statement.query.strip(), top, place) for place, statement in enumerate(statements, 1)
+    )
+
+
+def _answer(database: Database, query: str, top: int | None, place: int) -> Table:
+    connection, seconds = database.connection, limits.SECONDS.value
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.start()
+    try:
+        found = connection.execute(query)
+        names = [column[0] for column in found.description or ()]
+        rows = found.fetchall() if top is None else found.fetchmany(top + 1)
+    except duckdb.InterruptException:
+        limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
+    except duckdb.OutOfMemoryException as error:
+        raise RatchetError(
+            "too-large", f"the query {query[:60]!r} takes more than the memory that it may: {_first(error)}"
+        ) from error
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    finally:
+        timer.cancel()
+    notes = [f"The first {top} rows are shown (--top)."] if top is not None and len(rows) > top else []
+    columns = tuple(map(_column, _unlike(names)))
+    title = " ".join(query.split())
+    title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}..."
+    name = "answer" if place == 1 else f"answer_{place}"
+    shown = [tuple(map(_cell, row)) for row in rows[:top]]
+    return table(name, title, origin(database.capture), columns, shown, notes, "the query finds no row")
+
+
+def _unlike(names: list[str]) -> Iterator[str]:
+    """The names; of several alike each after the first with a number."""
+    seen: dict[str, Iterator[int]] = {}
+    for name in names:
+        number = next(seen.setdefault(name, count(1)))
+        yield name if number == 1 else f"{name}_{number}"
+
+
+def _column(name: str) -> Column:
+    unit: Unit = unit_of(name) if re.fullmatch(r"\w+", name) else ""
+    return Column(name=name, title=name, unit=unit, is_whole=True)
+
+
+def _cell(value: object) -> Cell:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _refused(error: duckdb.Error) -> UsageError:
+    return UsageError("bad-query", f"{_first(error)}; --schema lists tables and columns")
+
+
+def _first(error: duckdb.Error) -> str:
+    """What DuckDB says, without the drawing of where it is."""
+    return " ".join(line for line in str(error).split("\n\nLINE ")[0].splitlines() if line.strip())

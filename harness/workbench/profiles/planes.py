@@ -1,0 +1,167 @@
+"""What a capture's files hold, plane by plane and line by line, and what is missing for which analysis."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from harness.dumps.xplane import Space
+from harness.records import Capture, Table
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.analysis import Analysis, run
+from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.places import host_name
+from harness.workbench.profiles.reading import sources
+from harness.workbench.profiles.remote import Source
+
+_PICOSECONDS = 1e12
+# So many events of a line are looked at for the names of their statistics.
+_LOOKED_AT = 200
+
+
+def _spaces(database: Database) -> Iterator[tuple[str, Space]]:
+    for source in sources(database.capture):
+        space = reading.space(source)
+        yield _host(source, space), space
+
+
+def _host(source: Source, space: Space) -> str:
+    return space.hostnames[0] if space.hostnames else host_name(source)
+
+
+def _planes(database: Database) -> Iterator[Row]:
+    for host, space in _spaces(database):
+        for plane in space.planes:
+            described = sorted({name for one in plane.described for name in one.stats})
+            modules = sum(any(isinstance(value, bytes) for value in one.stats.values()) for one in plane.described)
+            events = sum(len(line.events) for line in plane.lines)
+            is_metadata = plane.name == "/host:metadata"
+            yield (
+                host, plane.name, len(plane.lines), events, len(plane.described), modules if is_metadata else 0,
+                ", ".join(sorted(plane.stats)), ", ".join(described),
+            )  # fmt: skip
+
+
+def _lines(database: Database) -> Iterator[Row]:
+    zero = min((space.start_ps for _, space in _spaces(database) if space.start_ps is not None), default=0)
+    for host, space in _spaces(database):
+        for plane in space.planes:
+            for line in plane.lines:
+                looked_at = list(islice(line.events, _LOOKED_AT))
+                names = sorted({name for event in looked_at for name in event.stats})
+                has_own = any("device_offset_ps" in event.stats for event in looked_at)
+                start = None if line.start_ps is None else (line.start_ps - zero) / _PICOSECONDS
+                yield (
+                    host,
+                    plane.name,
+                    line.name,
+                    len(line.events),
+                    line.unnamed_events,
+                    start,
+                    has_own,
+                    ", ".join(names),
+                )
+
+
+MORE["planes"] = TableOf("planes", "a plane of a file: a device, a host, or what is said about the capture", """
+    host VARCHAR           its host
+    plane VARCHAR          its name
+    lines INTEGER          how many it has
+    events BIGINT          on all of them
+    kinds INTEGER          of events that it describes
+    modules INTEGER        HLO modules that it carries
+    statistics VARCHAR     its own, by name
+    described VARCHAR      those of its kinds of events
+    """, _planes)  # fmt: skip
+MORE["lines"] = TableOf("lines", "a line of a plane: a thread, a queue, a row", """
+    host VARCHAR           its host
+    plane VARCHAR          its plane
+    line VARCHAR           its name
+    events BIGINT          on it
+    unnamed INTEGER        of them of a kind that the file does not describe
+    start_seconds DOUBLE   when the first began, by the profiler's clock
+    has_own_time BOOLEAN   whether its events bear the device's own time
+    statistics VARCHAR     of its first 200 events, by name
+    """, _lines)  # fmt: skip
+_PLANES = Analysis(
+    name="planes",
+    title="Planes",
+    columns="host;plane!;lines:count;events:count;kinds:count;modules:count;statistics",
+    query="select host, plane, lines, events, kinds, modules, nullif(statistics, '') from planes order by rowid",
+)
+_LINES = Analysis(
+    name="lines",
+    title="Lines",
+    columns="plane;line!;events:count;start_seconds=from;has_own_time=own time;statistics",
+    query="""
+        select plane, line, events, start_seconds, has_own_time, nullif(statistics, '') from lines
+        order by plane not like '/device:%', events desc, rowid limit $top""",
+    facts="select case when count(*) > $top then count(*) end as known from lines",
+    notes=(
+        "own time: the events bear the device's own time, beside the profiler's.",
+        "{top} of {known} lines are shown, devices first.",
+    ),
+)
+# What an analysis goes by, how that is seen in the tables, and what brings it into a capture.
+_NEEDS = (
+    ("operations of a device", "exists (from executions)", "all but host and planes",
+     "run something while it is taken"),
+    ("the device's own time", "exists (from lines where has_own_time)", "steps, gaps on a clock that does not jump",
+     "a TPU's profiler writes it"),
+    ("runs of modules", "exists (from runs)", "utilization, gaps between runs",
+     "a TPU's and a CPU's profiler write them"),
+    ("marked steps", "exists (from steps where what like 'steps marked%')", "steps of a training loop by name",
+     'jax.profiler.StepTraceAnnotation("train", step_num=n)'),
+    ("HLO modules", "exists (from planes where modules > 0)", "waste, graph, memory, hlo CAPTURE",
+     "enable_hlo_proto, and compile while it is taken or before in the same process"),
+    ("FLOPs and bytes", "exists (from operations where flops is not null)", "roofline, utilization, mfu",
+     "a TPU's profiler writes them; kernels need pl.CostEstimate"),
+    ("bytes by memory", "exists (from planes where described like '%memory_access_breakdown%')",
+     "HBM apart from host memory", "a TPU's profiler writes them"),
+    ("peaks of the device", "exists (from devices where peak_flops_per_second is not null)",
+     "roofline, utilization, mfu",
+     "a TPU's profiler writes them"),
+    ("tf_op", "exists (from operations where framework_name != '')", "scopes, framework-ops, breakdown",
+     "jax.named_scope; HLO metadata must not be stripped"),
+    ("source lines", "exists (from operations where source != '')", "lines, waste by line", "HLO metadata"),
+    ("asynchronous operations", "exists (from executions where line = 'asynchronous')", "overlap, flight times",
+     "a TPU's profiler writes them"),
+    ("rows inside kernels", "exists (from lines where plane like '/device:TPU%' and line not in ('XLA Ops', "
+     "'Async XLA Ops', 'XLA Modules', 'Steps', 'XLA TraceMe', 'Overlay'))", "gaps inside kernels",
+     "LIBTPU_INIT_ARGS=--xla_xprof_enable_custom_call_tracing=true, tpu_trace_mode TRACE_COMPUTE"),
+    ("allocator events", "exists (from lines where statistics like '%bytes_reserved%')", "memory, as measured",
+     "a TPU writes them where something was allocated while it was taken"),
+    ("hardware counters", "exists (from lines where statistics like '%performance_counter_id%')", "counters",
+     "advanced_configuration: tpu_enable_periodic_counter_sampling"),
+    ("threads of the host", "exists (from host)", "steps and gaps: the host meanwhile", "host_tracer_level 1 or 2"),
+)  # fmt: skip
+
+
+def _missing() -> str:
+    rows = " union all ".join(
+        f"select {place} as place, $name{place} as name, {holds} as holds, $use{place} as used, $how{place} as how"
+        for place, (_, holds, _, _) in enumerate(_NEEDS)
+    )
+    return f"select name, holds, used, case when not holds then how end from ({rows}) order by place"
+
+
+_MISSING = Analysis(
+    name="missing",
+    title="What the analyses go by",
+    columns="what;is_there=there;used_by=used by;how=if not",
+    query=_missing(),
+)
+
+
+def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """Planes and lines with their statistics, and what is missing for which analysis.
+
+    Raises RatchetError where the files cannot be read.
+    """
+    words = {
+        f"{kind}{place}": need[at]
+        for place, need in enumerate(_NEEDS)
+        for kind, at in (("name", 0), ("use", 2), ("how", 3))
+    }
+    database = opened(capture)
+    # Also of a capture in which nothing ran.
+    found = [run(database, each, {"top": top, **words}, is_about_devices=False) for each in (_PLANES, _LINES, _MISSING)]
+    return tuple(one for one in found if one is not None)

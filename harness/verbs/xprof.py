@@ -321,7 +321,7 @@ COMMANDS = (
             _memory("memory:memory"), _add_memory),
     Command("memory diagnose",
             "what is wrong with the memory: padding, growth, buffers kept long or as large as a vocabulary",
-            "./profile_data", _memory("memory_diagnosis:diagnose"), _add_memory),
+            "./profile_data", _memory("memory:diagnose"), _add_memory),
     Command("graph", "what an operation takes and who takes what it makes",
             "./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg", _graph, _add_graph),
     Command("url", "the addresses of a capture in XProf's pages", "./profile_data --url http://tpu-vm:8791",

@@ -59,8 +59,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "xprof_sql": {"run": "four-devices", "query": "select count(*) as count from executions"},
     "xprof_mfu": {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
     **{f"xprof_{name}": {"run": "four-devices"} for name in (
-        "breakdown", "counters", "diagnose", "framework_ops", "gaps", "lines", "memory", "memory_diagnose", "ops", "overlap",
-        "overview", "planes", "roofline", "scopes", "steps", "trace_url", "utilization", "waste",
+        "breakdown", "counters", "diagnose", "framework_ops", "gaps", "lines", "memory", "memory_diagnose", "ops",
+        "overlap", "overview", "planes", "roofline", "scopes", "steps", "trace_url", "utilization", "waste",
     )},
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from memory_examples import STEP
 
 from harness.records import Table
 from harness.workbench.hlo.training_memory import Transformer
-from harness.workbench.profiles import memory_diagnosis
+from harness.workbench.profiles import memory
 from harness.workbench.profiles.reading import read
 
 Tables: TypeAlias = dict[str, Table]
@@ -28,7 +28,7 @@ def found() -> dict[str, Tables]:
 
 
 def tables(path: Path) -> Tables:
-    return {table.name: table for table in memory_diagnosis.diagnose(read([path]))}
+    return {table.name: table for table in memory.diagnose(read([path]))}
 
 
 def rows(table: Table) -> list[dict[str, Any]]:

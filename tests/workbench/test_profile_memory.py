@@ -13,9 +13,9 @@ from memory_examples import GIGABYTE, MODULE, STEP, memory_run
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.shell.main import main
-from harness.workbench.profiles import buffers, conversion, memory_diagnosis, memory_rules
-from harness.workbench.profiles.buffers import HBM, VMEM, Buffer
-from harness.workbench.profiles.memory import memory, sparkline
+from harness.workbench.profiles import conversion, memory_rules
+from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.memory import diagnose, memory, sparkline
 from harness.workbench.profiles.reading import read
 
 MEBIBYTE = 1 << 20
@@ -33,7 +33,7 @@ def tables(captured: Path) -> dict[str, Table]:
 
 @pytest.fixture(scope="module")
 def findings(captured: Path) -> dict[str, Table]:
-    return {table.name: table for table in memory_diagnosis.diagnose(read([captured]))}
+    return {table.name: table for table in diagnose(read([captured]))}
 
 
 def row(table: Table, place: int = 0) -> dict[str, object]:
@@ -76,20 +76,24 @@ def viewer(captured: Path) -> dict[str, Any]:
 
 
 def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
-    heap = next(heap for heap in buffers.heaps([captured], [MODULE]) if heap.space == HBM)
+    database = opened(read([captured]))
+    ((heap, peak, place),) = database.rows("select heap, peak_bytes, peak_place from heaps where space = 'HBM'")
     viewed = viewer(captured)
-    assert heap.peak_bytes == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
-    assert sum(buffer.stored_bytes for buffer in heap.alive) == pytest.approx(heap.peak_bytes, rel=1e-9)
-    assert heap.peak_place is not None
-    assert heap.heap_bytes[heap.peak_place] == max(heap.heap_bytes) == pytest.approx(heap.peak_bytes)
+    assert peak == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
+    ((alive,),) = database.rows("select sum(bytes) from buffers where heap = $heap", heap=heap)
+    assert alive == pytest.approx(peak, rel=1e-9)
+    levels = database.rows("select bytes, instruction from heap_levels where heap = $heap order by place", heap=heap)
+    assert levels[place][0] == max(size for size, _ in levels) == pytest.approx(peak)
     # What makes the peak is the logits' fusion.
-    assert heap.instructions[heap.peak_place] == "fusion.35"
+    assert levels[place][1] == "fusion.35"
 
 
 def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> None:
     assert tables["modules"].column("space") == ("HBM", "VMEM")
-    vmem = next(heap for heap in buffers.heaps([captured], [MODULE]) if heap.space == VMEM)
-    assert vmem.heap_bytes[vmem.peak_place or 0] == max(vmem.heap_bytes)
+    query = """select bytes, max(bytes) over () from heap_levels join heaps using (heap)
+        where space = 'VMEM' qualify place = peak_place"""
+    ((at_peak, most),) = opened(read([captured])).rows(query)
+    assert at_peak == most
 
 
 def test_composition_by_the_rules(tables: dict[str, Table]) -> None:
@@ -118,10 +122,7 @@ def test_composition_by_the_rules(tables: dict[str, Table]) -> None:
     ],
 )
 def test_a_name_and_group_have_one_category(name: str, group: str, expected: str) -> None:
-    buffer = Buffer(
-        name="b", shape="f32[8]", group=group, opcode="", op_name=name, source="", stored_bytes=1, needed_bytes=1
-    )
-    assert memory_rules.category(buffer) == expected
+    assert memory_rules.category("b", "f32[8]", group, name) == expected
 
 
 def test_padding_counts_arguments_too_and_says_how_much(captured: Path, findings: dict[str, Table]) -> None:
@@ -173,7 +174,7 @@ def test_reserved_minus_available_is_read_against_capacity(findings: dict[str, T
 
 @pytest.mark.parametrize(("reserved", "reading"), [(13, "nearly full"), (9, "in order"), (4, "room")])
 def test_readings_of_the_memory_in_use(reserved: int, reading: str, tmp_path: Path) -> None:
-    table = memory_diagnosis.diagnose(read([memory_run(tmp_path, reserved=reserved * GIGABYTE)]))[0]
+    table = diagnose(read([memory_run(tmp_path, reserved=reserved * GIGABYTE)]))[0]
     assert str(row(table)["reading"]).startswith(reading)
 
 
@@ -195,7 +196,7 @@ def test_readings_of_the_memory_over_time(
     levels: tuple[int, ...], fragmentation: float, reading: str, tmp_path: Path
 ) -> None:
     capture = read([memory_run(tmp_path, levels=levels, fragmentation=fragmentation)])
-    assert str(row(memory_diagnosis.diagnose(capture)[0])["reading"]).startswith(reading)
+    assert str(row(diagnose(capture)[0])["reading"]).startswith(reading)
 
 
 @pytest.mark.slow
@@ -215,7 +216,7 @@ def test_without_modules_and_events_every_table_says_why_it_is_empty(
     make: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     capture = read([make(tmp_path)])
-    for table in (*memory(capture), *memory_diagnosis.diagnose(capture)):
+    for table in (*memory(capture), *diagnose(capture)):
         assert not table.rows
         assert len(table.why_empty) > 30
 
@@ -246,7 +247,7 @@ def test_an_unknown_module_is_named(captured: Path) -> None:
 
 def test_a_module_that_is_no_hlo_is_an_error_of_the_capture(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="memory_viewer"):
-        buffers.heaps([memory_run(tmp_path)], ["jit_absent(1)"])
+        conversion.answers([memory_run(tmp_path)], "memory_viewer", [{"module_name": "jit_absent(1)"}])
 
 
 def test_a_sparkline_reaches_from_empty_to_full() -> None:

@@ -55,7 +55,7 @@ class Analysis:
     empty: str = ""
     origin: Origin | None = None
     is_optional: bool = False
-    more: Callable[[Database], Facts] | None = None
+    more: Callable[[Database, Mapping[str, Any]], Facts] | None = None
 
     @property
     def named_columns(self) -> tuple[Column, ...]:
@@ -80,7 +80,7 @@ def run(
     if not why and analysis.facts:
         facts |= database.facts(analysis.facts, **parameters)
     if not why and analysis.more:
-        facts |= analysis.more(database)
+        facts |= analysis.more(database, parameters)
     if analysis.is_optional and not rows:
         return None
     columns = analysis.named_columns

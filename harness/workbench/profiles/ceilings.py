@@ -76,7 +76,7 @@ ROOFLINE = Analysis(
         "{without:%} of the time has no prediction (collectives, transfers, loops, no counts).",
         UNCOUNTED_NOTE,
     ),
-    more=lambda database: {"peak": _peaks(database)},
+    more=lambda database, _: {"peak": _peaks(database)},
     empty="{why}",
 )
 

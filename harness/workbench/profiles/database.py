@@ -247,8 +247,8 @@ class Database:
         return self.connection.execute(query, {name: parameters[name] for name in re.findall(r"\$(\w+)", query)})
 
     def facts(self, query: str, **parameters: Cell) -> dict[str, Any]:
-        """The one row of a query by the names of its columns."""
-        return self.named(query, **parameters)[0]
+        """The first row of a query by the names of its columns; nothing where there is none."""
+        return next(iter(self.named(query, **parameters)), {})
 
     def named(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
         """The rows of a query by the names of its columns."""

@@ -1,251 +1,191 @@
-"""Device memory as tables: peak and capacity, its composition at the peak, what is alive then, the heap over time."""
+"""Device memory: peak, composition, what is alive then, the heap over time; what is wrong with it, and what helps."""
 
-import math
-from collections import defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from harness import units
 from harness.errors import UsageError
 from harness.records import Capture, Table
-from harness.workbench.profiles import allocator, buffers, memory_rules
-from harness.workbench.profiles.allocator import Allocation, AllocatorState, Level
-from harness.workbench.profiles.buffers import HBM, SPACE_NAMES, Buffer, Heap
-from harness.workbench.profiles.op_times import origin, share
-from harness.workbench.profiles.reading import hlo_protos, sources
-from harness.workbench.profiles.remote import Source
-from harness.workbench.tables import Field, Fields, table_of
+from harness.workbench.hlo.training_memory import CHUNKS
+from harness.workbench.profiles import memory_tables
+from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.database import Database, opened
+from harness.workbench.profiles.memory_rules import (
+    LOGITS,
+    OPTIMIZER,
+    PARAMETERS,
+    TRAINING_BYTES_PER_PARAMETER,
+    VOCABULARY_ELEMENTS,
+)
 
+assert memory_tables, "its tables are what is asked here"
 # How many moments a heap over time is shown at.
 _MOMENTS = 12
 _BARS = "▁▂▃▄▅▆▇█"
-NO_EVENTS = (
+_NO_EVENTS = (
     "the capture has no allocator events (MemoryAllocation on the host's plane): a CPU writes none, and a TPU only "
-    "where something was allocated while the capture was taken"
+    "where "
+    "something was allocated while the capture was taken"
 )
-NO_MODULES = (
+_NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
     "enable_hlo_proto=False, or the program was compiled before and elsewhere"
 )
+# From the published analysis: above this the tiling costs more than it is worth looking past.
+_PADDING_BYTES = 500 * (1 << 20)
+# A temporary is kept long if it lives for this part of the schedule; with this size a long one is critical.
+_LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
+_SPIKES = 3
+# Ours, since the published analysis states none: a step gives back what it takes, so a tenth of the memory is a leak or
+# a cache; half as much again as usual is a moment worth looking at; a third of what is free in pieces is hard to use.
+_GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
+# Ours: a rise of less than this part of what the forward half leaves is no recomputation worth the name.
+_RISE = 0.05
 
 
-_MODULES: Fields[Heap] = (
-    Field("module", "module", lambda heap: heap.module),
-    Field("space", "memory", lambda heap: SPACE_NAMES[heap.space]),
-    Field("peak_bytes", "peak", lambda heap: heap.peak_bytes, "B"),
-    Field("argument_bytes", "arguments", lambda heap: heap.argument_bytes, "B"),
-    Field("temporary_bytes", "the rest", lambda heap: heap.peak_bytes - heap.argument_bytes, "B"),
-    Field("peak_place", "peak at", lambda heap: peak_fraction(heap), "fraction"),
+def _moments(value: str, table: str, where: str = "true") -> str:
+    """The highest moment of each of so many equal parts of a heap over time."""
+    return f"""
+        numbered as (select *, count(*) over (partition by grouped) as many from (select *, {value} as level, {table}
+            as grouped
+            from {{}}) where {where}),
+        parted as (select *, case when many <= {_MOMENTS} then place
+            else ((place + 1) * {_MOMENTS} + many - 1) // many - 1 end as part from numbered),
+        ranked as (select *, row_number() over (partition by grouped, part order by level desc, place) as at_ from
+            parted),
+        moments as (select * from ranked where at_ = 1)"""
+
+
+_USED = "reserved_bytes + allocated_bytes"
+# Reserved minus available (protocol, section 6); nothing where less is reserved than free, which that cannot mean.
+_ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_bytes end"
+_STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
+_OVER_TIME = _moments(_USED, "memory").format("memory_levels")
+_OVER_SCHEDULE = _moments("bytes", "heap", "heap = $heap").format("heap_levels")
+_HEAP = "select module, peak_bytes as peak from heaps where heap = $heap"
+MEMORY = (
+    Analysis(
+        name="memory",
+        title="Device memory at its peak",
+        columns="host;memory;capacity_bytes=capacity;used_bytes=used;used_fraction=of it;actual_bytes=actual;"
+        "reserved_bytes=reserved;allocated_bytes=allocated;available_bytes=available;fragmentation=fragmented:fraction;"
+        "lifetime_peak_bytes=peak since start;static_peak_bytes=static bound",
+        query=f"""
+            select host, name, capacity_bytes, {_USED}, ({_USED}) / capacity_bytes, {_ACTUAL}, reserved_bytes,
+                allocated_bytes,
+                free_bytes, fragmentation, lifetime_peak_bytes, {_STATIC} from memories order by memory""",
+        notes=(
+            "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds it up; "
+            "allocated alone leaves the workspace out.",
+            "actual = reserved - available, the published rule for what is really in use; - where it says nothing.",
+            "static bound: the compiler's peak of the largest module; while it runs 5 to 15 % less is in use.",
+        ),
+        empty=_NO_EVENTS,
+    ),
+    Analysis(
+        name="allocations",
+        title="Alive at the measured peak",
+        columns="memory;operation=allocated for;category=what for!;region;shape;count;bytes=size",
+        query="""
+            select m.name, coalesce(nullif(op_name, ''), '(no name)'), category, region, shape, count, bytes
+            from allocations a join memories m using (memory) order by memory, bytes desc, a.rowid limit $top""",
+        facts="select case when count(*) > $top then count(*) - $top end as more from allocations",
+        notes=(
+            "`stack` (the programs' workspace) and `unused preallocated` are what no single allocation explains.",
+            "{more} smaller ones are left out (--top).",
+        ),
+        empty=_NO_EVENTS,
+    ),
+    Analysis(
+        name="memory_over_time",
+        title="Memory in use over time",
+        columns="memory;at_seconds=at;used_bytes=used",
+        query=f"with {_OVER_TIME} select name, at_seconds, level from moments join memories using (memory) order by "
+        f"memory, place",
+        more=lambda database, _: {"lines": _lines_over_time(database)},
+        notes=("{lines}",),
+        empty=_NO_EVENTS,
+    ),
+    Analysis(
+        name="modules",
+        title="What the compiler planned, by module",
+        columns="module;space=memory;peak_bytes=peak;argument_bytes=arguments;temporary_bytes=the rest;"
+        "peak_place=peak at:fraction",
+        query="select module, space, peak_bytes, argument_bytes, peak_bytes - argument_bytes, peak_place / changes "
+        "from heaps order by heap",
+        notes=(
+            "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the "
+            "heap, - where "
+            "everything lives throughout. In a training step, before 50 % is its forward half.",
+        ),
+        empty=_NO_MODULES,
+        origin="static",
+    ),
+    Analysis(
+        name="composition",
+        title="{title}",
+        columns="category=what for!;bytes=size;share;buffers:count",
+        query="""
+            select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers where
+                heap = $heap
+            group by 1 order by size desc, min(rowid)""",
+        facts="""
+            select coalesce((select 'Composition of ' || module || ' at its planned peak' from heaps where heap = $heap),
+                'Composition at the planned peak') as title""",
+        notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",),
+        empty=_NO_MODULES,
+        origin="static",
+    ),
+    Analysis(
+        name="buffers",
+        title="Alive at the planned peak",
+        columns="buffer;shape;category=what for!;group;bytes=stored;needed_bytes=without padding;operation=from;source",
+        query="""
+            select name, shape, category, group_name, bytes, needed_bytes, op_name, source from buffers where heap =
+                $heap
+            order by rowid limit $top""",
+        facts="""
+            select nullif(count(*) filter (nth > $top), 0) as more, in_bytes(sum(bytes) filter (nth > $top)) as together
+            from (select bytes, row_number() over (order by rowid) as nth from buffers where heap = $heap)""",
+        notes=("{more} smaller ones, {together} together, are left out (--top).",),
+        empty=_NO_MODULES,
+        origin="static",
+    ),
+    Analysis(
+        name="heap_over_schedule",
+        title="The planned heap over the schedule",
+        columns="place=at:fraction;bytes=heap;instruction",
+        query=f"""
+            with {_OVER_SCHEDULE} select place / greatest(1, many - 1), bytes, coalesce(nullif(instruction, ''),
+                '(start)')
+            from moments order by place""",
+        facts=f"select case when $heap is null then '{_NO_MODULES.replace(chr(39), chr(39) * 2)}'"
+        " else 'every buffer lives from start to end, so the heap does not change' end as why",
+        more=lambda database, words: {"line": _line_over_schedule(database, words)},
+        notes=("empty to peak: {line}; the highest moment of each stretch is shown.",),
+        empty="{why}",
+        origin="static",
+    ),
 )
-_ALLOCATIONS: Fields[tuple[AllocatorState, Allocation]] = (
-    Field("memory", "memory", lambda one: one[0].name),
-    Field("operation", "allocated for", lambda one: one[1].op_name or "(no name)"),
-    Field("category", "what for", lambda one: memory_rules.of_name(one[1].op_name), is_whole=True),
-    Field("region", "region", lambda one: one[1].region),
-    Field("shape", "shape", lambda one: one[1].shape),
-    Field("count", "count", lambda one: one[1].count, "count"),
-    Field("bytes", "size", lambda one: one[1].bytes_each * one[1].count, "B"),
-)
-_LEVELS: Fields[tuple[AllocatorState, Level]] = (
-    Field("memory", "memory", lambda one: one[0].name),
-    Field("at_seconds", "at", lambda one: one[1].seconds, "s"),
-    Field("used_bytes", "used", lambda one: one[1].used_bytes, "B"),
-)
-_BUFFERS: Fields[Buffer] = (
-    Field("buffer", "buffer", lambda buffer: buffer.name),
-    Field("shape", "shape", lambda buffer: buffer.shape),
-    Field("category", "what for", memory_rules.category, is_whole=True),
-    Field("group", "group", lambda buffer: buffer.group),
-    Field("bytes", "stored", lambda buffer: buffer.stored_bytes, "B"),
-    Field("needed_bytes", "without padding", lambda buffer: buffer.needed_bytes, "B"),
-    Field("operation", "from", lambda buffer: buffer.op_name),
-    Field("source", "source", lambda buffer: buffer.source),
-)
 
 
-def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """What the allocator saw (measured), and what the compiler planned for the largest module, or `module` (static).
-
-    Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
-    """
-    paths = sources(capture)
-    seen = allocator.memories(paths)
-    heaps = planned(paths)
-    meant = chosen(heaps, module)
-    return (
-        _measured(capture, seen, heaps),
-        _allocations(capture, seen, top),
-        _over_time(capture, seen),
-        _modules(heaps),
-        _composition(meant),
-        _alive(meant, top),
-        _schedule(meant),
+def _lines_over_time(database: Database) -> list[str]:
+    query = f"""
+        with {_OVER_TIME} select memory, list(level order by place) as levels from moments group by 1 order by 1"""
+    levels = dict(database.rows(query))
+    rows = database.rows(
+        "select memory, name, capacity_bytes, allocations, deallocations from memories order by memory"
     )
-
-
-def planned(paths: Sequence[Source]) -> tuple[Heap, ...]:
-    """The heaps of all modules of the capture, HBM before VMEM, the largest peak first."""
-    found = buffers.heaps(paths, tuple(hlo_protos(paths)))
-    return tuple(sorted(found, key=lambda heap: (heap.space, -heap.peak_bytes)))
-
-
-def chosen(heaps: Sequence[Heap], module: str | None) -> Heap | None:
-    """The HBM of `module`, of the largest one where None is named; None where there is none at all.
-
-    Raises UsageError `unknown-module`.
-    """
-    found = [heap for heap in heaps if heap.space == HBM and module in (None, heap.module, heap.module.split("(")[0])]
-    if module is not None and not found:
-        known = ", ".join(dict.fromkeys(heap.module for heap in heaps)) or "none"
-        raise UsageError("unknown-module", f"expected one of the capture's modules ({known}), got {module!r}")
-    return found[0] if found else None
-
-
-def actual_bytes(peak: Level) -> int | None:
-    """Reserved minus available (protocol, section 6); None where less is reserved than free, which that cannot mean."""
-    return peak.reserved_bytes - peak.free_bytes if peak.reserved_bytes > peak.free_bytes else None
-
-
-def peak_of(capture: Capture) -> tuple[float | None, str]:
-    """Peak HBM of the fullest memory, and which figure it is: the allocator's before the compiler's."""
-    paths = sources(capture)
-    seen = allocator.memories(paths)
-    if seen:
-        fullest = max(seen, key=lambda memory: memory.peak.used_bytes)
-        actual = actual_bytes(fullest.peak)
-        if actual is not None:
-            return float(actual), "reserved - available"
-        return float(fullest.peak.used_bytes), "reserved + allocated"
-    peak = static_peak(planned(paths))
-    return (peak, "unknown") if peak is None else (peak, "planned, an upper bound")
-
-
-def estimate_of(capture: Capture) -> tuple[float | None, float]:
-    """The planned peak of the largest module, None without modules, and 16 bytes for each parameter among its "
-    "arguments."""
-    heap = chosen(planned(sources(capture)), None)
-    if heap is None:
-        return None, 0.0
-    own = [buffer for buffer in heap.alive if memory_rules.category(buffer) == memory_rules.PARAMETERS]
-    count = sum(math.prod(memory_rules.dimensions(buffer.shape)) for buffer in own)
-    return heap.peak_bytes, float(count * memory_rules.TRAINING_BYTES_PER_PARAMETER)
-
-
-def static_peak(heaps: Sequence[Heap]) -> float | None:
-    """The compiler's peak of the largest module in HBM, None where there is no module."""
-    return max((heap.peak_bytes for heap in heaps if heap.space == HBM), default=None)
-
-
-def _measured(capture: Capture, seen: Sequence[AllocatorState], heaps: Sequence[Heap]) -> Table:
-    static = static_peak(heaps)
-    fields: Fields[AllocatorState] = (
-        Field("host", "host", lambda one: one.host),
-        Field("memory", "memory", lambda one: one.name),
-        Field("capacity_bytes", "capacity", lambda one: one.capacity_bytes or None, "B"),
-        Field("used_bytes", "used", lambda one: one.peak.used_bytes, "B"),
-        Field("used_fraction", "of it", lambda one: share(one.peak.used_bytes, one.capacity_bytes), "fraction"),
-        Field("actual_bytes", "actual", lambda one: actual_bytes(one.peak), "B"),
-        Field("reserved_bytes", "reserved", lambda one: one.peak.reserved_bytes, "B"),
-        Field("allocated_bytes", "allocated", lambda one: one.peak.allocated_bytes, "B"),
-        Field("available_bytes", "available", lambda one: one.peak.free_bytes, "B"),
-        Field("fragmentation", "fragmented", lambda one: one.fragmentation, "fraction"),
-        Field("lifetime_peak_bytes", "peak since start", lambda one: one.lifetime_peak_bytes or None, "B"),
-        Field("static_peak_bytes", "static bound", lambda _: static, "B"),
-    )
-    notes = (
-        "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds it up; "
-        "allocated alone leaves the workspace out.",
-        "actual = reserved - available, the published rule for what is really in use; - where it says nothing.",
-        "static bound: the compiler's peak of the largest module; while it runs 5 to 15 % less is in use.",
-    )
-    return table_of("memory", "Device memory at its peak", origin(capture), fields, seen, notes, NO_EVENTS)
-
-
-def _allocations(capture: Capture, seen: Sequence[AllocatorState], top: int) -> Table:
-    found = [
-        (one, allocation)
-        for one in seen
-        for allocation in sorted(one.alive, key=lambda alive: -alive.bytes_each * alive.count)
+    return [
+        f"memory {name}, empty to full: {sparkline(levels.get(number, ()), capacity or 0)}; {made} allocations and "
+        f"{given} deallocations while the capture was taken."
+        for number, name, capacity, made, given in rows
     ]
-    notes = ["`stack` (the programs' workspace) and `unused preallocated` are what no single allocation explains."]
-    if len(found) > top:
-        notes.append(f"{len(found) - top} smaller ones are left out (--top).")
-    title = "Alive at the measured peak"
-    return table_of("allocations", title, origin(capture), _ALLOCATIONS, found[:top], notes, NO_EVENTS)
 
 
-def _over_time(capture: Capture, seen: Sequence[AllocatorState]) -> Table:
-    moments, notes = [], []
-    for one in seen:
-        highest = [one.levels[place] for place in _peaks([level.used_bytes for level in one.levels])]
-        moments += [(one, level) for level in highest]
-        line = sparkline([level.used_bytes for level in highest], one.capacity_bytes)
-        notes.append(
-            f"memory {one.name}, empty to full: {line}; {one.allocations} allocations and {one.deallocations} "
-            "deallocations while the capture was taken."
-        )
-    title = "Memory in use over time"
-    return table_of("memory_over_time", title, origin(capture), _LEVELS, moments, notes, NO_EVENTS)
-
-
-def _modules(heaps: Sequence[Heap]) -> Table:
-    note = (
-        "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the heap, "
-        "- where everything lives throughout. In a training step, before 50 % is its forward half."
-    )
-    title = "What the compiler planned, by module"
-    return table_of("modules", title, "static", _MODULES, heaps, (note,), NO_MODULES)
-
-
-def peak_fraction(heap: Heap) -> float | None:
-    """How far into the schedule the peak lies."""
-    return None if heap.peak_place is None else heap.peak_place / max(1, len(heap.heap_bytes) - 1)
-
-
-def _composition(heap: Heap | None) -> Table:
-    sizes: dict[str, list[float]] = defaultdict(list)
-    for buffer in heap.alive if heap else ():
-        sizes[memory_rules.category(buffer)].append(buffer.stored_bytes)
-    whole = sum(map(sum, sizes.values()))
-    fields: Fields[str] = (
-        Field("category", "what for", lambda kind: kind, is_whole=True),
-        Field("bytes", "size", lambda kind: sum(sizes[kind], 0.0), "B"),
-        Field("share", "share", lambda kind: share(sum(sizes[kind], 0.0), whole), "fraction"),
-        Field("buffers", "buffers", lambda kind: len(sizes[kind]), "count"),
-    )
-    title = f"Composition of {heap.module} at its planned peak" if heap else "Composition at the planned peak"
-    kinds = sorted(sizes, key=lambda kind: -sum(sizes[kind]))
-    notes = ("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",)
-    return table_of("composition", title, "static", fields, kinds, notes, NO_MODULES)
-
-
-def _alive(heap: Heap | None, top: int) -> Table:
-    found = heap.alive if heap else ()
-    left_out = units.decimal(sum(buffer.stored_bytes for buffer in found[top:]), "B")
-    notes = [f"{len(found) - top} smaller ones, {left_out} together, are left out (--top)."] if len(found) > top else []
-    return table_of("buffers", "Alive at the planned peak", "static", _BUFFERS, found[:top], notes, NO_MODULES)
-
-
-def _schedule(heap: Heap | None) -> Table:
-    sizes = heap.heap_bytes if heap else ()
-    peaks = _peaks(sizes)
-    fields: Fields[int] = (
-        Field("place", "at", lambda place: place / max(1, len(sizes) - 1), "fraction"),
-        Field("bytes", "heap", lambda place: sizes[place], "B"),
-        Field("instruction", "instruction", lambda place: heap.instructions[place] or "(start)" if heap else None),
-    )
-    line = sparkline([sizes[place] for place in peaks], max(sizes, default=0))
-    note = f"empty to peak: {line}; the highest moment of each stretch is shown."
-    why = NO_MODULES if heap is None else "every buffer lives from start to end, so the heap does not change"
-    return table_of("heap_over_schedule", "The planned heap over the schedule", "static", fields, peaks, (note,), why)
-
-
-def _peaks(levels: Sequence[float]) -> tuple[int, ...]:
-    """Where each of up to `_MOMENTS` equal parts of `levels` is highest."""
-    if len(levels) <= _MOMENTS:
-        return tuple(range(len(levels)))
-    ends = [len(levels) * moment // _MOMENTS for moment in range(_MOMENTS + 1)]
-    return tuple(max(range(first, last), key=lambda place: levels[place]) for first, last in pairwise(ends))
+def _line_over_schedule(database: Database, words: Mapping[str, Any]) -> str:
+    query = f"with {_OVER_SCHEDULE} select list(level order by place) from moments"
+    levels = database.rows(query, heap=words["heap"])[0][0] or ()
+    return sparkline(levels, max(levels, default=0.0))
 
 
 def sparkline(levels: Sequence[float], full: float) -> str:
@@ -254,3 +194,288 @@ def sparkline(levels: Sequence[float], full: float) -> str:
         return ""
     last = len(_BARS) - 1
     return "".join(_BARS[min(last, round(level / full * last))] for level in levels)
+
+
+def _of_heap(name: str, title: str, columns: str, query: str, why: str, **more: Any) -> Analysis:
+    """An analysis of the chosen module's memory; `why` it may be empty though there is one."""
+    no_modules = _NO_MODULES.replace("'", "''")
+    facts = more.pop("facts", "select 1")
+    said = f"""
+        select *, case when $heap is null then '{no_modules}' else {why} end as why
+        from ({_HEAP}) right join ({facts}) on true"""
+    return Analysis(
+        name=name, title=title, columns=columns, query=query, facts=said, empty="{why}", **{"origin": "static", **more}
+    )
+
+
+_WASTED = "coalesce(bytes - needed_bytes, 0)"
+_READING = f"""
+    coalesce(nullif(concat_ws('; ',
+        case when filled is null then 'unknown: the capacity is not said'
+            when filled > 0.9 then 'nearly full: reduce what is alive at the peak'
+            when filled < 0.5 then 'room for a larger batch' end,
+        case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || printf('%.1f%%', 100 * grown / capacity_bytes)
+            || ' of the capacity was taken and not given back; look for what is kept from step to step' end,
+        case when spike >= {_SPIKE} then 'a spike: the peak is ' || printf('%.1f', spike)
+            || ' times the median level; see what is alive at the peak' end,
+        case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || printf('%.1f%%', 100 * fragmentation)
+            || '; fewer sizes, or buffers that are donated' end), ''), 'in order')"""
+# Activations in both halves of a training step, which the first buffer of a backward pass parts: made by the change
+# `first`, so that one is there after it, and gone with the one after `last`.
+_HALVES = """
+    begins as (select min(first + 1) as at_ from lives where heap = $heap and is_backward),
+    changed as (
+        select first + 1 as place, bytes as change from lives where heap = $heap and is_activation
+        union all select last + 1, -bytes from lives where heap = $heap and is_activation),
+    summed as (
+        select l.place, sum(coalesce(c.change, 0)) over (order by l.place) as level
+        from (select place from heap_levels where heap = $heap) l
+        left join (select place, sum(change) as change from changed group by 1) c using (place)
+        where (select at_ from begins) is not null and exists (from changed)),
+    sides as (
+        select 1 as nth, 'forward' as half, * from summed where place < (select at_ from begins)
+        union all select 2, 'backward', * from summed where place >= (select at_ from begins) - 1),
+    risen as (select *, level - lag(level) over (partition by half order by place) as rise from sides),
+    ways as (select *, coalesce(lag(rise > 0) over (partition by half order by place), false) as was_up from risen
+        where rise != 0),
+    halves as (
+        select nth, half, arg_min(level, place) as first, max(level) as most, arg_max(level, place) as last,
+            coalesce(sum(greatest(0, rise)), 0) as made,
+            (select count(*) from ways w where w.half = r.half and rise > 0 and not was_up) as rises from risen r
+                group by 1, 2)"""
+_LOGITS_HINT = (
+    "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), embeddings "
+    "and their "
+    "optimizer state with sharding over it."
+)
+# What is recomputed is alive again while it is used, one piece at a time.
+_REMEDIES = f"""
+    alive as (select * from buffers where heap = $heap),
+    kept as (select * from alive where group_name = 'Temporary' and category != '{LOGITS}' and contains(op_name, 'jvp(')
+        and not contains(op_name, 'transpose(')),
+    remedies as (
+        select 1 as place, 'chunked cross entropy' as remedy, sum(bytes) * (1 - 1 / {CHUNKS}) as saved, 'logits' as of_,
+            'compute the loss in {CHUNKS} pieces of the sequence (jax.lax.map under jax.checkpoint)' as how
+        from alive where category = '{LOGITS}'
+        union all
+        select 2, 'rematerialisation', sum(bytes) - max(bytes), 'activations kept for the backward pass',
+            'jax.checkpoint around each layer: about one forward pass more'
+        from kept where not (select is_recomputed from heaps where heap = $heap)
+        union all
+        select 3, 'bfloat16 optimizer state', sum(bytes) / 2, 'float32 optimizer state',
+            'such as optax.adamw(mu_dtype=jnp.bfloat16); the second moment needs care'
+        from alive where category = '{OPTIMIZER}' and starts_with(shape, 'f32')
+        union all
+        select 4, 'sharding over twice the devices', sum(bytes) / 2, 'parameters and optimizer state',
+            'NamedSharding along a data axis (FSDP): weights are gathered layer by layer'
+        from alive where category in ('{PARAMETERS}', '{OPTIMIZER}'))"""
+DIAGNOSE = (
+    Analysis(
+        name="reserved",
+        title="Reserved minus available",
+        columns="memory;actual_bytes=actual;used_fraction=of capacity;allocated_bytes=allocated alone;"
+        "static_peak_bytes=static bound;actual_to_static=actual/static:ratio;grown_bytes=grown meanwhile;"
+        "peak_to_median=peak/median:ratio;fragmentation:fraction;reading!",
+        query=f"""
+            with levels as (
+                select memory, median({_USED}) as usual, arg_max({_USED}, place) - arg_min({_USED}, place) as grown
+                from memory_levels group by 1),
+            read as (
+                select m.*, {_ACTUAL} as actual, {_STATIC} as planned, grown, ({_USED}) / nullif(usual, 0) as spike,
+                    greatest(actual / capacity_bytes, ({_USED}) / capacity_bytes) as filled
+                from memories m left join levels using (memory))
+            select name, actual, actual / capacity_bytes, allocated_bytes, planned, actual / nullif(planned, 0),
+                grown, spike,
+                fragmentation, {_READING} from read order by memory""",
+        notes=(
+            f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
+            f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
+            "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
+            "start, what "
+            "was allocated and not given back.",
+            "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
+            "differs, and "
+            "room that is not there costs a run.",
+        ),
+        empty=_NO_EVENTS,
+    ),
+    _of_heap(
+        "padding",
+        "Padding",
+        "buffer;shape=shape and layout;bytes=stored;needed_bytes=needed;padding_bytes=padding;"
+        "stored_to_needed=ratio:ratio",
+        f"""
+            select name, shape, bytes, needed_bytes, {_WASTED} as padding, bytes / nullif(needed_bytes, 0) from buffers
+            where heap = $heap and padding > 0 order by padding desc, rowid limit $top""",
+        "'no buffer alive at the peak of ' || module || ' is padded'",
+        facts=f"""
+            select in_bytes(sum({_WASTED})) as padded, in_bytes((select peak_bytes from heaps where heap = $heap)) as
+                whole,
+                case when sum({_WASTED}) > {_PADDING_BYTES} then 'much: the shapes do not fit the tiles' else
+                    'little' end as verdict
+            from buffers where heap = $heap""",
+        notes=(
+            "{padded} of {whole} at the peak are padding: {verdict} (500 MiB is the published limit). Added up over "
+            "the "
+            "buffers: XProf's sum leaves arguments and results out.",
+        ),
+    ),
+    _of_heap(
+        "vocabulary",
+        "Vocabulary-sized buffers",
+        "buffer;shape;category=what for;bytes=stored;operation=from",
+        f"""
+            select name, shape, category, bytes, op_name from buffers where heap = $heap and longest >= {VOCABULARY_ELEMENTS}
+            order by rowid""",
+        f"'no buffer alive at the peak of ' || module || ' has a dimension of {VOCABULARY_ELEMENTS:,} or more'",
+        facts=f"select in_bytes(sum(bytes)) as together from buffers where heap = $heap and longest >= "
+        f"{VOCABULARY_ELEMENTS}",
+        notes=(f"{{together}} together. {_LOGITS_HINT}",),
+    ),
+    _of_heap(
+        "retained",
+        "Temporary buffers that are kept long",
+        "buffer;shape;bytes=stored;lives=lives for:fraction;level;operation=from",
+        f"""
+            select l.name, shape, bytes, (last - first) / changes as part, case
+                when part >= {_VERY_LONG} and bytes >= {_LARGE_BYTES} then 'critical' when part >= 0.5 then 'warning'
+                else 'notice' end, op_name
+            from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
+                limit $top""",
+        "'no temporary buffer of ' || module || ' lives for 30 % of its schedule'",
+        notes=(
+            "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
+            "layer at a "
+            "time; activations shrink with jax.checkpoint (rematerialisation).",
+        ),
+    ),
+    _of_heap(
+        "alike",
+        "Buffers of one shape alive together",
+        "shape;count;bytes=together",
+        """select shape, count(*), sum(bytes) as size from buffers where heap = $heap and shape != '' group by 1
+            having count(*) > 1 order by size desc, min(rowid) limit $top""",
+        "'no two buffers alive at the peak of ' || module || ' have the same shape'",
+    ),
+    _of_heap(
+        "spikes",
+        "Largest jumps of the planned heap",
+        "instruction;place=at:fraction;grows_bytes=grows by;bytes=to;is_peak=peak",
+        f"""
+            select instruction, place / changes, grows, bytes, place is not distinct from peak_place from (
+                select *, bytes - lag(bytes) over (order by place) as grows from heap_levels where heap = $heap)
+            join heaps using (heap) where grows > 0 order by grows desc, place limit {_SPIKES}""",
+        "'the heap of ' || module || ' does not grow within its schedule'",
+    ),
+    _of_heap(
+        "estimate",
+        "The peak against the estimate from the parameters",
+        "parameters:count;estimate_bytes=estimate (predicted);static_peak_bytes=planned peak (static);"
+        "parameter_bytes=parameters take;optimizer_bytes=optimizer takes",
+        f"""
+            select sum(elements)::BIGINT as parameters, parameters * {TRAINING_BYTES_PER_PARAMETER},
+                any_value(peak_bytes), sum(bytes),
+                (select coalesce(sum(bytes), 0) from buffers where heap = $heap and category = '{OPTIMIZER}')
+            from buffers join heaps using (heap) where heap = $heap and category = '{PARAMETERS}' having count(*) >
+                0""",
+        "'no argument of ' || module || ' is called a parameter'",
+        facts=f"select case when count(*) = 0 then '' end as none from buffers where heap = $heap and category = "
+        f"'{OPTIMIZER}'",
+        notes=(
+            "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",
+            "No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.{none}",
+        ),
+        origin="mixed",
+    ),
+    _of_heap(
+        "activations",
+        "Activations over the schedule",
+        "half;first_bytes=begins with;most_bytes=most;last_bytes=ends with;made_bytes=made;rises:count",
+        f"with {_HALVES} select half, first, most, last, made, rises from halves order by nth",
+        "module || ' keeps no temporary from a forward for a backward pass: it is no training step, or a loop holds "
+        "both passes'",
+        facts=f"""
+            with {_HALVES} select
+                case when b.made > {_RISE} * f.most then in_bytes(b.made) end as again, in_bytes(b.first) as kept,
+                case when b.made <= {_RISE} * f.most then in_bytes(f.most) end as all_kept
+            from (select 1) left join halves f on f.nth = 1 left join halves b on b.nth = 2""",
+        notes=(
+            "They fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept for it.",
+            "They only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
+            "jax.checkpoint trades "
+            "them for a second forward pass.",
+            "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
+        ),
+    ),
+    _of_heap(
+        "remedies",
+        "What would make the peak smaller",
+        "remedy!;saved_bytes=saves at most;saved_fraction=of the peak;of;how",
+        f"""
+            with {_REMEDIES} select remedy, saved, saved / (select peak_bytes from heaps where heap = $heap), of_,
+                how from remedies
+            where saved > 0 order by saved desc, place""",
+        "'nothing alive at the peak of ' || module || ' is by its name a parameter, an optimizer''s state, logits or "
+        "an activation'",
+        notes=(
+            "Upper bounds, read off the buffers alive at the peak: another moment may become the peak then, and the "
+            "compiler may "
+            "plan anew.",
+        ),
+    ),
+)
+
+
+def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
+    """What the allocator saw (measured), and what the compiler planned for the largest module, or `module` (static).
+
+    Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
+    """
+    return _tables(capture, MEMORY, top, module)
+
+
+def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
+    """Findings on the largest module's memory, or that of `module`, and on what the allocator saw; raises likewise."""
+    return _tables(capture, DIAGNOSE, top, module)
+
+
+def _tables(capture: Capture, analyses: Sequence[Analysis], top: int, module: str | None) -> tuple[Table, ...]:
+    database = opened(capture)
+    words: Facts = {"top": top, "heap": _chosen(database, module)}
+    found = (run(database, each, words, is_about_devices=False) for each in analyses)
+    return tuple(table for table in found if table is not None)
+
+
+def _chosen(database: Database, module: str | None) -> int | None:
+    """The HBM of `module`, of the largest one where None is named; None where there is none at all.
+
+    Raises UsageError `unknown-module`.
+    """
+    query = """select min(heap) from heaps where space = 'HBM'
+        and ($module is null or module = $module or split_part(module, '(', 1) = $module)"""
+    found: int | None = database.rows(query, module=module)[0][0]
+    if module is not None and found is None:
+        known = database.rows("select string_agg(distinct module, ', ' order by module) from heaps")[0][0] or "none"
+        raise UsageError("unknown-module", f"expected one of the capture's modules ({known}), got {module!r}")
+    return found
+
+
+def peak_of(capture: Capture) -> tuple[float | None, str]:
+    """Peak HBM of the fullest memory, and which figure it is: the allocator's before the compiler's."""
+    database = opened(capture)
+    query = f"select {_ACTUAL}, {_USED} as used from memories order by used desc limit 1"
+    for actual, used in database.rows(query):
+        return (actual, "reserved - available") if actual is not None else (used, "reserved + allocated")
+    ((peak,),) = database.rows(f"select {_STATIC}")
+    return (peak, "unknown") if peak is None else (peak, "planned, an upper bound")
+
+
+def estimate_of(capture: Capture) -> tuple[float | None, float]:
+    """The planned peak of the largest module, None without modules, and 16 bytes for each parameter among its "
+    "arguments."""
+    database = opened(capture)
+    heap = _chosen(database, None)
+    query = f"""select peak_bytes, (select coalesce(sum(elements), 0) * {TRAINING_BYTES_PER_PARAMETER} from buffers b
+        where b.heap = h.heap and category = '{PARAMETERS}') from heaps h where heap = $heap"""
+    found: list[tuple[Any, ...]] = database.rows(query, heap=heap)
+    return (found[0][0], found[0][1]) if found else (None, 0.0)

@@ -4,12 +4,13 @@ import re
 from dataclasses import dataclass
 
 from harness.workbench.hlo.prediction import TRAINING_BYTES
-from harness.workbench.profiles.buffers import Buffer
 
 PARAMETERS, OPTIMIZER, INPUTS = "parameters", "optimizer", "other inputs"
 LOGITS, MOE, ATTENTION, OTHER = "logits, cross entropy", "MoE", "attention", "other"
 SMALL = "small buffers"
 
+# How JAX calls what jax.checkpoint computes again, and the two halves of a derivative.
+AGAIN, BACKWARD, _FORWARD = "rematted_computation", "transpose(", "jvp("
 # A dimension as long as a vocabulary (protocol, section 6).
 VOCABULARY_ELEMENTS = 100_000
 # 16 (protocol, section 5).
@@ -41,11 +42,14 @@ RULES = (
 CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, LOGITS, MOE, ATTENTION, OTHER, SMALL)
 
 
-def category(buffer: Buffer) -> str:
-    """One of CATEGORIES."""
-    if not buffer.shape:
-        return SMALL
-    return of_name(f"{buffer.op_name} {buffer.name}", buffer.group)
+def category(name: str, shape: str, group: str, op_name: str) -> str:
+    """One of CATEGORIES, of a buffer."""
+    return of_name(f"{op_name} {name}", group) if shape else SMALL
+
+
+def is_activation(op_name: str) -> bool:
+    """Whether the forward pass makes it, or it is computed again for the backward pass."""
+    return AGAIN in op_name or (_FORWARD in op_name and BACKWARD not in op_name)
 
 
 def of_name(name: str, group: str = "") -> str:
@@ -60,8 +64,3 @@ def dimensions(shape: str) -> tuple[int, ...]:
     """`bf16[512,100352]{1,0:T(8,128)}` -> (512, 100352); of a tuple's shape the first array's."""
     match = _SHAPE.search(shape)
     return tuple(int(size) for size in match[2].split(",") if size) if match else ()
-
-
-def has_vocabulary(shape: str) -> bool:
-    """Whether one of its dimensions is as long as a vocabulary."""
-    return any(size >= VOCABULARY_ELEMENTS for size in dimensions(shape))

@@ -1,61 +1,158 @@
-"""A capture's memory as tables: what the compiler planned for each module, and what the allocator saw."""
+"""A capture's memory as tables: what the compiler planned (XProf's memory_viewer), what the allocator saw."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from harness.workbench.profiles import allocator, memory_rules
-from harness.workbench.profiles.allocator import AllocatorState
-from harness.workbench.profiles.buffers import SPACE_NAMES, Heap
+import msgspec
+
+from harness.workbench.profiles import conversion, memory_rules
 from harness.workbench.profiles.database import MORE, Database, Row, TableOf
-from harness.workbench.profiles.memory import planned
-from harness.workbench.profiles.reading import sources
+from harness.workbench.profiles.places import host_name
+from harness.workbench.profiles.reading import hlo_protos, sources
+
+# XLA's memory spaces that have buffers in captures of TPUs; everything else has only the first.
+_SPACES = {0: "HBM", 1: "VMEM"}
+_MEBIBYTE = 1 << 20
+_PICOSECONDS = 1e12
+# One answer of XProf: what it says of a module in a space, or of an allocator on a host.
+_Said = Mapping[str, Any]
 
 
-def _planned(database: Database) -> tuple[Heap, ...]:
+def _planned(database: Database) -> list[tuple[int, str, int, _Said]]:
+    """Of each module in each space with buffers its number, the module, the space and XProf's answer."""
     if "planned" not in database.options:
-        database.options["planned"] = planned(sources(database.capture))
-    found: tuple[Heap, ...] = database.options["planned"]
-    return found
-
-
-def _seen(database: Database) -> tuple[AllocatorState, ...]:
-    if "seen" not in database.options:
-        database.options["seen"] = allocator.memories(sources(database.capture))
-    found: tuple[AllocatorState, ...] = database.options["seen"]
-    return found
+        paths = sources(database.capture)
+        asked = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
+        options = [{"module_name": module, "memory_space": str(space)} for module, space in asked]
+        answers = conversion.answers(paths, "memory_viewer", options) if options else ()
+        said = [(*of, msgspec.json.decode(answer)) for of, answer in zip(asked, answers, strict=True)]
+        found = [one for one in said if one[2].get("maxHeap")]
+        found.sort(key=lambda one: (one[1], -one[2]["peakHeapMib"]))
+        database.options["planned"] = [(number, *one) for number, one in enumerate(found)]
+    planned: list[tuple[int, str, int, _Said]] = database.options["planned"]
+    return planned
 
 
 def _heaps(database: Database) -> Iterator[Row]:
-    for number, heap in enumerate(_planned(database)):
-        yield number, heap.module, SPACE_NAMES[heap.space], heap.peak_bytes, heap.argument_bytes
+    for number, module, space, said in _planned(database):
+        sizes = said.get("heapSizes", ())
+        # XProf names the change at `n`, counted from 0, and the size after it stands at `n + 1`; so with the peak's
+        # place, and proto3's JSON leaves a zero out.
+        place = said.get("peakHeapSizePosition", 0) + 1 if sizes else None
+        arguments = said.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
+        peak = said["peakHeapMib"] * _MEBIBYTE
+        is_again = any(memory_rules.AGAIN in block.get("tfOpName", "") for block in said.get("bufferBlocks", ()))
+        yield number, module, _SPACES[space], peak, arguments, place, max(1, len(sizes) - 1), is_again
 
 
 def _buffers(database: Database) -> Iterator[Row]:
-    for number, heap in enumerate(_planned(database)):
-        for one in heap.alive:
-            kind = memory_rules.category(one)
+    for number, _, _, said in _planned(database):
+        for one in said["maxHeapBySize"]:
+            name, shape = one.get("instructionName") or one.get("label", ""), one.get("shapeString", "")
+            group, op_name = one.get("groupName", ""), one.get("tfOpName", "")
+            needed = one["unpaddedShapeMib"] * _MEBIBYTE if "unpaddedShapeMib" in one else None
+            source = one.get("sourceInfo", {})
+            where = f"{source['fileName']}:{source.get('lineNumber', 0)}" if source.get("fileName") else ""
+            sizes = memory_rules.dimensions(shape)
             yield (
-                number, one.name, one.shape, kind, one.group, one.op_name, one.source, one.stored_bytes,
-                one.needed_bytes,
+                number, name, shape, memory_rules.category(name, shape, group, op_name), group, op_name, where,
+                one.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE, needed, float(math.prod(sizes)),
+                max(sizes, default=0),
             )  # fmt: skip
 
 
+def _levels(database: Database) -> Iterator[Row]:
+    for number, _, _, said in _planned(database):
+        names = ("", *said.get("hloInstructionNames", ()))
+        for place, size in enumerate(said.get("heapSizes", ())):
+            yield number, place, size * _MEBIBYTE, names[place] if place < len(names) else ""
+
+
+def _lives(database: Database) -> Iterator[Row]:
+    for number, _, _, said in _planned(database):
+        for block in said.get("bufferBlocks", ()):
+            if block.get("shapeString"):
+                op_name = block.get("tfOpName", "")
+                yield (
+                    number, block.get("name", ""), block["shapeString"], op_name, float(block.get("size", 0)),
+                    block.get("startStep", 0), block.get("endStep", 0), memory_rules.is_activation(op_name),
+                    memory_rules.BACKWARD in op_name,
+                )  # fmt: skip
+
+
+def _seen(database: Database) -> list[tuple[int, str, str, _Said]]:
+    """Of each memory with allocator events its number, host, name and XProf's answer."""
+    if "seen" not in database.options:
+        found: list[tuple[int, str, str, _Said]] = []
+        # XProf reads one host at a time here, and says nothing of a capture without one, as that of a simulated run.
+        for path in sources(database.capture):
+            if answer := conversion.tool((path,), "memory_profile"):
+                said: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
+                found += [(len(found) + at, host_name(path), *one) for at, one in enumerate(sorted(said.items()))]
+        database.options["seen"] = found
+    seen: list[tuple[int, str, str, _Said]] = database.options["seen"]
+    return seen
+
+
+def _level(said: _Said) -> tuple[int, int, int]:
+    names = ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes")
+    reserved, allocated, free = (int(said.get(name, 0)) for name in names)
+    return reserved, allocated, free
+
+
 def _memories(database: Database) -> Iterator[Row]:
-    for one in _seen(database):
-        peak = one.peak
+    for number, host, name, said in _seen(database):
+        summary = said["profileSummary"]
+        peak = summary.get("peakStats", {})
+        done = [one["activityMetadata"].get("memoryActivity", "ALLOCATION") for one in _timeline(said)]
+        counts = (sum(word == kind for word in done) for kind in ("ALLOCATION", "DEALLOCATION"))
         yield (
-            one.host, one.name, one.capacity_bytes or None, peak.reserved_bytes, peak.allocated_bytes, peak.free_bytes,
-            one.fragmentation, one.lifetime_peak_bytes or None,
+            number, host, name, int(summary.get("memoryCapacity", 0)) or None, *_level(peak),
+            float(peak.get("fragmentation", 0.0)), int(summary.get("peakBytesUsageLifetime", 0)) or None, *counts,
         )  # fmt: skip
 
 
-MORE["heaps"] = TableOf("heaps", "the memory of one module in one memory space, as the compiler planned it", """
-    heap INTEGER           its number here
+def _timeline(said: _Said) -> list[_Said]:
+    return list(said.get("sampledTimelineSnapshots", ()))
+
+
+def _moments(database: Database) -> Iterator[Row]:
+    for number, _, _, said in _seen(database):
+        for place, one in enumerate(_timeline(said)):
+            yield number, place, int(one.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(one["aggregationStats"])
+
+
+def _allocations(database: Database) -> Iterator[Row]:
+    for number, _, _, said in _seen(database):
+        for active in said.get("activeAllocations", ()):
+            # An index of -1 and below says that the other list is meant.
+            at = int(active.get("snapshotIndex", 0))
+            of = (
+                said["memoryProfileSnapshots"][at]["activityMetadata"]
+                if at >= 0
+                else said["specialAllocations"][int(active.get("specialIndex", 0))]
+            )
+            count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
+            size = int(of.get("allocationBytes", 0)) * count
+            yield (
+                number, name, memory_rules.of_name(name), of.get("regionType", ""), of.get("tensorShape", ""), count,
+                size,
+            )  # fmt: skip
+
+
+_TABLES = (
+    TableOf("heaps", "the memory of one module in one memory space, as the compiler planned it", """
+    heap INTEGER           its number here, HBM before VMEM, the largest first
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
     peak_bytes DOUBLE      in use at most
     argument_bytes DOUBLE  of them its arguments
-    """, _heaps)  # fmt: skip
-MORE["buffers"] = TableOf("buffers", "a buffer that is alive at a planned peak", """
+    peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
+    changes INTEGER        how often the heap changes, 1 at least
+    is_recomputed BOOLEAN* whether something is computed again for the backward pass
+    """, _heaps),
+    TableOf("buffers", "a buffer that is alive at a planned peak", """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
@@ -65,14 +162,55 @@ MORE["buffers"] = TableOf("buffers", "a buffer that is alive at a planned peak",
     source VARCHAR         its line
     bytes DOUBLE           as stored
     needed_bytes DOUBLE    as its shape alone would need; NULL of small ones, which come as one
-    """, _buffers)  # fmt: skip
-MORE["memories"] = TableOf("memories", "a device's memory at its peak, as the allocator saw it", """
+    elements DOUBLE*       of its shape
+    longest BIGINT*        its longest dimension
+    """, _buffers),
+    TableOf("heap_levels", "the planned heap after one change of it", """
+    heap INTEGER           of heaps
+    place INTEGER          which change, in the order of the schedule; 0 is the start
+    bytes DOUBLE           in use
+    instruction VARCHAR    whose buffer it is that is made or given up
+    """, _levels),
+    TableOf("lives", "a temporary buffer, from the change that makes it to the one that gives it up", """
+    heap INTEGER           of heaps
+    name VARCHAR           its own
+    shape VARCHAR          with its layout
+    op_name VARCHAR        where in the program it comes from
+    bytes DOUBLE           as stored
+    first INTEGER          the change that makes it
+    last INTEGER           the one that gives it up
+    is_activation BOOLEAN* what the forward pass makes, or what is computed again for the backward pass
+    is_backward BOOLEAN*   what the backward pass makes
+    """, _lives),
+    TableOf("memories", "a device's memory at its peak, as the allocator saw it", """
+    memory INTEGER         its number here
     host VARCHAR           its host
-    name VARCHAR           of the memory
+    name VARCHAR           its own
     capacity_bytes DOUBLE  of it
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE what goes in and out of them
     free_bytes DOUBLE      available
-    fragmentation DOUBLE   XProf's, at the peak
+    fragmentation DOUBLE   XProf's
     lifetime_peak_bytes DOUBLE since the process began
-    """, _memories)  # fmt: skip
+    allocations INTEGER    while the capture was taken
+    deallocations INTEGER  likewise
+    """, _memories),
+    TableOf("memory_levels", "a device's memory at one moment, as the allocator saw it", """
+    memory INTEGER         of memories
+    place INTEGER          which moment
+    at_seconds DOUBLE      after the first event
+    reserved_bytes DOUBLE  the programs' workspace
+    allocated_bytes DOUBLE what goes in and out of them
+    free_bytes DOUBLE      available
+    """, _moments),
+    TableOf("allocations", "something that the allocator says was alive at the measured peak", """
+    memory INTEGER         of memories
+    op_name VARCHAR        for what
+    category VARCHAR*      parameters, optimizer, attention ...
+    region VARCHAR         the allocator's word: temp, output, stack ...
+    shape VARCHAR          of the array
+    count INTEGER          how many alike
+    bytes DOUBLE           of all of them
+    """, _allocations),
+)  # fmt: skip
+MORE.update({one.name: one for one in _TABLES})

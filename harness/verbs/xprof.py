@@ -314,7 +314,7 @@ COMMANDS = (
             "./profile_data", _analysis("waste:waste", "top"), _top(10)),
     Command("lines", "time by source line", "./profile_data", _tables("hotspots:LINES", "top"), _top(30)),
     Command("scopes", "time by named scope, as a tree", "./profile_data --depth 3",
-            _tables("hotspots:SCOPES", "depth", "at_least"), _add_scopes),
+            _tables("hotspots:BY_SCOPE", "depth", "at_least"), _add_scopes),
     Command("overview", "devices and steps, the program against the roofline, what took longest", "./profile_data",
             _analysis("overview:overview")),
     Command("memory", "peak and capacity, what it is made of, what is alive then, the heap over time", "./profile_data",

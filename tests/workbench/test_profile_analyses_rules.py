@@ -16,10 +16,13 @@ from analyses import (
     scopes,
     steps_table,
     utilization,
+    waste,
 )
 from analysis_examples import US, capture, device, op
 
 from harness.records import Capture, Device, Execution, Operation
+from harness.workbench.profiles import hotspots
+from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import direction, framework_category, op_class
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import segments
@@ -322,3 +325,51 @@ def test_no_counts_and_no_steps_are_said() -> None:
     assert "neither steps nor runs of modules" in steps_table(bare)[0].why_empty
     assert "names its source" in lines(bare)[0].why_empty
     assert "bears a tf_op" in scopes(bare)[0].why_empty
+
+
+# --- layers and chains -------------------------------------------------------------------------
+
+
+def test_time_by_layer_with_its_share_at_the_roofline() -> None:
+    ran = [
+        (
+            replace(op("fusion.1", "convolution fusion", framework_name="jit(f)/jvp(layers_0)/dot:"), flops=197e6),
+            0.0,
+            2.0,
+        ),
+        (
+            replace(op("fusion.2", "convolution fusion", framework_name="jit(f)/jvp(layers_1)/dot:"), flops=197e6),
+            2.0,
+            6.0,
+        ),
+        (op("fusion.3", "loop fusion", framework_name="jit(f)/transpose(jvp(layers_1))/mul:"), 8.0, 2.0),
+        (op("fusion.4", "loop fusion", framework_name="jit(f)/loss/mul:"), 10.0, 2.0),
+    ]
+    scoped, layers = tables(capture(device(ran)), hotspots.BY_SCOPE, depth=2, at_least=0.0)
+    assert layers.column("layer") == (0, 1)
+    assert layers.column("self_seconds") == pytest.approx((2 * US, 8 * US))
+    assert layers.column("forward_seconds") == pytest.approx((2 * US, 6 * US))
+    first, second = layers.column("backward_seconds")
+    assert first is None
+    assert second == pytest.approx(2 * US)
+    # Both products need 1 us at the peak.
+    assert layers.column("roofline_share") == pytest.approx((0.5, 0.5))
+    assert dict(zip(scoped.column("scope"), scoped.column("roofline_share"), strict=True))["  jvp(layers_1)"] == 0.5
+    assert len(tables(capture(device(ran[3:])), hotspots.BY_SCOPE, depth=2, at_least=0.0)) == 1
+
+
+def test_unfused_chains_with_their_bytes_in_one_pass() -> None:
+    shape, size = "f32[1024,1024]{1,0:T(8,128)}", 4 * 1024 * 1024
+
+    def step(name: str, operand: str, more: int) -> Operation:
+        text = f"%{name} = {shape} fusion({shape} %{operand}), kind=kLoop, calls=%{name}_body"
+        return replace(op(name, "loop fusion", text), bytes_accessed=float(more * size))
+
+    ran = [(step("fusion.1", "param.1", 2), 0.0, 10.0), (step("fusion.2", "fusion.1", 2), 10.0, 10.0),
+           (step("fusion.3", "fusion.2", 3), 20.0, 15.0), (step("fusion.31", "param.2", 2), 35.0, 10.0)]  # fmt: skip
+    chains = waste(replace(capture(device(ran)), paths=()))[2]
+    (row,) = chains.rows
+    # Seven arrays moved now; in one pass neither of the two in between is written and read.
+    assert row[:5] == ("fusion.1", "fusion.3", 3, 7 * size, 3 * size)
+    assert row[5] == pytest.approx(35 * US * 4 / 7)
+    assert len(waste(replace(capture(device(ran[3:])), paths=()))) == 2

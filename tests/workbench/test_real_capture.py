@@ -176,6 +176,16 @@ def test_ops_of_a_clock_that_jumps_are_xprofs(made: Capture, offload: Path) -> N
         assert row["seconds"] == pytest.approx(float(str(theirs[row["operation"]]["total_time"])) * US)
 
 
+def test_transfers_stand_in_the_overview_with_the_links_own_time(made: Capture) -> None:
+    found = {table.name: table for table in overview(made)}
+    there, back = rows(found["host_transfers"])
+    assert (there["direction"], there["count"], there["bytes"]) == ("from the host", OFFLOAD_RUNS, OFFLOADED_BYTES)
+    assert there["bytes_per_second"] == pytest.approx(OFFLOADED_BYTES / (189 * US))
+    assert back["waited_seconds"] == pytest.approx(183 * US * OFFLOAD_RUNS)
+    # v6e: 27.7 GB/s.
+    assert there["link_seconds"] == pytest.approx(OFFLOADED_BYTES * OFFLOAD_RUNS / 27.7e9)
+
+
 def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:
     (row,) = rows(utilization(made)[0])
     moved = 4 * OFFLOADED_BYTES * OFFLOAD_RUNS

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from harness.errors import RatchetError
+from harness.hlo import shapes
 from harness.records import Operation
 
 Direction: TypeAlias = Literal["forward", "backward", "neither known"]
@@ -14,6 +16,8 @@ CONTROL_FLOW, TRANSFER, CUSTOM_KERNEL = "control flow", "memory transfer", "cust
 # An opcode at the start of the call: `fusion(`, `all-gather-start(`; the layouts before it have no blank in front.
 _OPCODE = re.compile(r"[)\]} ] ?([a-z][a-z0-9-]*)\(")
 _HALF = re.compile(r"-(start|done|update)\b")
+# The result of an operation that gives one array: `%name = f32[8]{0:T(128)} `.
+_RESULT = re.compile(r"%?\S+ = (\w+\[[\d,]*\](?:\{[^}]*\})?) ")
 _FUSION_KIND = re.compile(r"kind=k(\w+)")
 _FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
 _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
@@ -116,6 +120,17 @@ def half(operation: Operation) -> Literal["start", "done", "update", ""]:
 def pair_name(name: str) -> str:
     """The name that both halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
     return _HALF.sub("", name)
+
+
+def result_bytes(operation: Operation) -> float | None:
+    """What the result takes in memory, an array's alone; None where its text does not say it."""
+    match = _RESULT.match(operation.text)
+    if match is None:
+        return None
+    try:
+        return shapes.array(match[1]).padded_bytes
+    except RatchetError:
+        return None
 
 
 def is_host_transfer(operation: Operation) -> bool:

@@ -90,6 +90,7 @@ RECORDED = (
     is_host_transfer BOOLEAN* a copy from or to the host's memory, or the wait for one
     is_exponential BOOLEAN* an exponential, or a fusion written as one
     experts VARCHAR*       GMM or TGMM of a mixture of experts, else NULL
+    result_bytes DOUBLE*   what its result takes in memory, where its HLO says it
     """),
     TableOf("executions", "one run of an operation on one device, in order, nested ones after those around them", f"""
     execution INTEGER      its number here
@@ -153,15 +154,25 @@ create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12)
 create view work as
     select e.*, o.* exclude (operation), d.label, d.is_main
     from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
+create view peaks as
+    -- Of one device; NULL where they differ or do not say it.
+    select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
+        as peak,
+        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end as
+            bandwidth
+    from devices where is_main;
 create view times as
     with summed as (
         select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
             round(sum(self_seconds), 12) as self_seconds
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
-    ) select o.*, count, seconds, self_seconds, row_number() over (order by self_seconds desc, name) as rank,
+    ) select o.*, count, seconds, self_seconds,
+        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it.
+        nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) as least_seconds,
+            row_number() over (order by self_seconds desc, name) as rank,
         self_seconds / nullif(sum(self_seconds) over (), 0) as share
-    from summed join operations o using (operation);
+    from summed join operations o using (operation), peaks;
 create view transfers as
     -- The halves of an asynchronous copy belong together in their order.
     with halves as (
@@ -198,6 +209,7 @@ VIEWS = {
     "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, rank and share of "
     "the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
+    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says",
     "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
     "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
     "devices",
@@ -430,7 +442,7 @@ def _operation(number: int, one: Operation) -> Row:
         None if holds else one.flops, None if holds else one.bytes_accessed, None if holds else one.hbm_bytes_at_most,
         classes.op_class(one), classes.category(one), classes.half(one), classes.pair_name(one.name),
         classes.framework_category(one), way, known_by, holds, classes.is_custom_call(one),
-        classes.is_host_transfer(one), classes.is_exponential(one), experts,
+        classes.is_host_transfer(one), classes.is_exponential(one), experts, classes.result_bytes(one),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from harness.workbench.profiles.analysis import Analysis, run
 from harness.workbench.profiles.ceilings import PREDICTED
 from harness.workbench.profiles.comparison import figures_of, report
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
-from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
+from harness.workbench.profiles.hotspots import FORMATTING_LIMIT, UNFUSED
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.op_times import comparable, origin
@@ -97,6 +97,13 @@ RULES = (
             (select kind, sum(seconds) as seconds from {WASTE.name} where kind not like 'wait for%' group by 1)""",
         reason=f"copies, casts, padding; over {FORMATTING_LIMIT:.0%}: layouts, sharding (section 6)",
         remedy="`xprof waste` names lines; donate, choose layouts, pad to tiles",
+    ),
+    Rule(
+        name="unfused chains",
+        query=f"{UNFUSED} select sum(saved), 'most from ' || arg_max(first, saved) || ' to ' || arg_max(last, saved) "
+        f"from unfused",
+        reason="a large array written and read again between elementwise steps: ours",
+        remedy="`xprof waste` lists them; fuse by hand, or give each one user",
     ),
     Rule(
         name="far from the roofline",

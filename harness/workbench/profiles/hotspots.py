@@ -131,11 +131,11 @@ MORE["scopes"] = TableOf("scopes", "a named scope in which an operation stands, 
 SCOPES = Analysis(
     name="scopes",
     title="Time by named scope",
-    columns="scope;depth:count;seconds=time;share;count=runs",
+    columns="scope;depth:count;seconds=time;share;roofline_share=at the roofline;count=runs",
     query="""
-        with whole as (select sum(self_seconds) as whole from times),
-        took as (
-            select path, scope, depth, sum(t.self_seconds) as took, sum(t.count) as runs
+        with took as (
+            select path, scope, depth, sum(t.self_seconds) as took, sum(t.count) as runs,
+                sum(t.count * least_seconds) as least
             from scopes s join times t using (operation) where depth <= $depth group by all),
         -- A scope stands below the one around it, the longer ones first.
         ordered as (
@@ -143,7 +143,8 @@ SCOPES = Analysis(
             from took one join took above on above.depth <= one.depth and starts_with(one.path || '/', above.path ||
                 '/')
             group by one.path)
-        select repeat('  ', depth - 1) || scope, depth, took, took / nullif(whole, 0), runs
+        select repeat('  ', depth - 1) || scope, depth, took, took / nullif(whole, 0),
+            least / nullif((select sum(count * least_seconds) from times), 0), runs
         from took join ordered using (path), whole
         where (whole = 0 or took >= $at_least * whole) and (select bool_or(framework_name != '') from times) order by
             place""",
@@ -153,10 +154,70 @@ SCOPES = Analysis(
         select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few from
             took""",
     notes=(
-        "Each scope's time holds that of the scopes in it; the last segment is the operation itself.",
+        "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the roofline: "
+        "its "
+        "share if every operation with a prediction took no longer than that.",
         "{few} scopes below {at_least:%} of the time are left out.",
     ),
     empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
+)
+
+
+# What a scope of a layer is called in flax, haiku, equinox and by hand: `layers_3`, `block/3`, `decoder.layer[3]`.
+_LAYER = r"(?i)(?:layers?|blocks?|stage)[_./\[(]*(\d+)"
+LAYERS = Analysis(
+    name="layers",
+    title="Time by layer",
+    columns="layer;self_seconds=self time;share;forward_seconds=forward;backward_seconds=backward;"
+    "roofline_share=at the roofline;longest=longest operation",
+    query=f"""
+        with numbered as (
+            select *, try_cast(nullif(regexp_extract(framework_name, '{_LAYER}', 1), '') as integer) as layer from
+                times)
+        select layer, sum(self_seconds) as took, took / nullif((select whole from whole), 0),
+            sum(self_seconds) filter (direction = 'forward'), sum(self_seconds) filter (direction = 'backward'),
+            sum(count * least_seconds) / nullif((select sum(count * least_seconds) from times), 0), arg_min(name, rank)
+        from numbered where layer is not null group by 1 order by 1""",
+    notes=("By the first number behind layer, block or stage in a tf_op; a loop over layers (scan) has none.",),
+    is_optional=True,
+)
+# An elementwise operation or a reduction whose large result the next one of its kind reads again.
+UNFUSED = """
+    with recursive work_on as (
+        select * from times where class in ('elementwise fusion', 'other') and text != '' and result_bytes >= 1048576
+            and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
+    links as (
+        select a.operation as one, min(b.operation) as next from work_on a join work_on b on a.module = b.module
+            and a.operation != b.operation and regexp_matches(b.text, '%' || regexp_escape(a.name) || '[,) ]') group
+                by 1),
+    chains as (
+        select one as start, one as at_, [one] as members from links where one not in (select next from links)
+        union all
+        select start, next, list_append(members, next) from chains join links on at_ = one
+        where not list_contains(members, next) and len(members) < 64),
+    longest as (select start, arg_max(members, len(members)) as members from chains where len(members) > 1 group by 1),
+    listed as (
+        select start, unnest(members) as operation, generate_subscripts(members, 1) as nth, len(members) as many from
+            longest),
+    unfused as (
+        select arg_min(w.name, nth) as first, arg_max(w.name, nth) as last, any_value(many) as many, sum(hbm_bytes *
+            count) as now,
+            now - 2 * sum(result_bytes * count) filter (nth < many) as fused,
+            sum(self_seconds) * (1 - greatest(0, fused) / now) as saved, nullif(arg_min(w.source, nth), '') as source
+        from listed join work_on w using (operation) group by start having now > 0 and fused < now)"""
+CHAINS = Analysis(
+    name="chains",
+    title="Unfused chains",
+    columns="first=from;last=to;operations:count;bytes=moved now;fused_bytes=in one pass;saved_seconds=saves at most;"
+    "source",
+    query=f"{UNFUSED} select first, last, many, now, fused, saved, source from unfused order by saved desc limit $top",
+    notes=(
+        "Elementwise operations and reductions, one after the other over a large array that is written and read again "
+        "between "
+        "them. In one pass: without that. Fuse them by hand, or see what keeps XLA from it (several users, a layout, "
+        "a loop).",
+    ),
+    is_optional=True,
 )
 
 
@@ -233,3 +294,4 @@ BREAKDOWN = (
         empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
     ),
 )
+BY_SCOPE = (SCOPES, LAYERS)

@@ -129,7 +129,8 @@ MEMORY = (
                 heap = $heap
             group by 1 order by size desc, min(rowid)""",
         facts="""
-            select coalesce((select 'Composition of ' || module || ' at its planned peak' from heaps where heap = $heap),
+            select coalesce(
+                (select 'Composition of ' || module || ' at its planned peak' from heaps where heap = $heap),
                 'Composition at the planned peak') as title""",
         notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",),
         empty=_NO_MODULES,
@@ -325,7 +326,8 @@ DIAGNOSE = (
         "Vocabulary-sized buffers",
         "buffer;shape;category=what for;bytes=stored;operation=from",
         f"""
-            select name, shape, category, bytes, op_name from buffers where heap = $heap and longest >= {VOCABULARY_ELEMENTS}
+            select name, shape, category, bytes, op_name from buffers
+            where heap = $heap and longest >= {VOCABULARY_ELEMENTS}
             order by rowid""",
         f"'no buffer alive at the peak of ' || module || ' has a dimension of {VOCABULARY_ELEMENTS:,} or more'",
         facts=f"select in_bytes(sum(bytes)) as together from buffers where heap = $heap and longest >= "

@@ -17,9 +17,11 @@ from harness.workbench.hlo.waste import (
     waste_tables,
 )
 from harness.workbench.hlo.work import work
+from harness.workbench.profiles.analysis import run
 from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER
 from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
+from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 
 # Categories of operations whose HLO the capture does not have; XProf's for a copy or a transpose is one.
@@ -80,7 +82,8 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     if options["has_prefetches"]:
         notes.append("Of copies between memories that run beside other work only the waiting for their end counts.")
     ((whole,),) = database.rows("select whole from whole")
-    return waste_tables(wasted, whole, origin(capture), notes, top)
+    chains = run(database, CHAINS, {"top": top})
+    return (*waste_tables(wasted, whole, origin(capture), notes, top), *((chains,) if chains else ()))
 
 
 def _waste_of(

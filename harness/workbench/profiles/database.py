@@ -293,7 +293,8 @@ class _Loaded:
         self.capture = capture
         self.numbers: dict[Operation, int] = {}
         self.found: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
-        self.executions: list[list[Values]] = []
+        # Of those that may have a row for each event: columns, a piece for each device.
+        self.pieces: dict[str, list[list[Values]]] = {"executions": [], "busy": [], "gaps": []}
         main = {id(device) for device in op_times.devices(capture)}
         labelled = op_times.devices(capture) or capture.devices
         for number, device in enumerate(capture.devices):
@@ -311,9 +312,9 @@ class _Loaded:
 
     def columns(self, table: str) -> list[Values]:
         """The columns of a table in its order, none where it has no row."""
-        if table == "executions":
-            kept = [_MASKED.concatenate(column) for column in zip(*self.executions, strict=True)]
-            return [np.arange(len(kept[0])), *kept] if kept else []
+        if table in self.pieces:
+            kept = [_MASKED.concatenate(column) for column in zip(*self.pieces.pop(table), strict=True)]
+            return [np.arange(len(kept[0])), *kept] if table == "executions" and kept else kept
         return [_objects(column) for column in zip(*self.found[table], strict=True)]
 
     def _device(self, number: int, device: Device) -> None:
@@ -333,7 +334,7 @@ class _Loaded:
             if len(ran):
                 none = _MASKED.masked_all(len(ran), int)
                 is_serial = line == "serial"
-                self.executions.append(
+                self.pieces["executions"].append(
                     [np.full(len(ran), number), numbers[ran.numbers], np.full(len(ran), line, object), ran.starts,
                      ran.seconds, ran.ends, ran.own, work if work is not None else np.ones(len(ran), bool),
                      runs if is_serial else none, in_steps if is_serial else none]
@@ -347,12 +348,15 @@ class _Loaded:
             ("kernels", kernels[serial.numbers] if len(serial) else every),
         ):
             starts, ends = merged(serial.starts[chosen], serial.ends[chosen])
-            self.found["busy"] += [(number, of, *times) for times in zip(starts.tolist(), ends.tolist(), strict=True)]
+            if len(starts):
+                self.pieces["busy"].append(
+                    [np.full(len(starts), number), np.full(len(starts), of, object), starts, ends]
+                )
         self._idle(number, device, serial, is_work)
 
     def _idle(self, number: int, device: Device, serial: "_Ran", is_work: Values) -> None:
         at = np.flatnonzero(is_work)
-        starts, ends, names = serial.starts[at], serial.ends[at], [one.name for one in device.operations]
+        starts, ends, names = serial.starts[at], serial.ends[at], _objects([one.name for one in device.operations])
         shown = [*device.modules, *device.steps]
         if not len(at):
             return
@@ -366,19 +370,23 @@ class _Loaded:
             _QUEUED_SECONDS,
         ) if device.modules else (np.array([first]), np.array([last]))  # fmt: skip
         self.found["spans"] += [(number, *times) for times in zip(*(one.tolist() for one in spans), strict=True)]
-        place = _places(device)
-
-        def gap(at_: str, start: float, end_: float, before: str | None, after: str | None) -> None:
-            middle = (start + end_) / 2
-            self.found["gaps"].append((number, at_, start, end_ - start, end_, before, after, place(middle)))
-
-        if begin < first:
-            gap("before", begin, first, None, names[serial.numbers[at[0]]])
-        for place_ in (np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1).tolist():
-            before, after = serial.numbers[at[latest[place_ - 1]]], serial.numbers[at[place_]]
-            gap("between", float(so_far[place_ - 1]), float(starts[place_]), names[before], names[after])
-        if end > last:
-            gap("after", last, end, names[serial.numbers[at[latest[-1]]]], None)
+        # Before the first, after the last, and between where one begins later than all before it ended.
+        holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
+        edges: list[tuple[str, float, float, Any, Any]] = []
+        edges += [("before", begin, first, None, 0)] if begin < first else []
+        edges += [("after", last, end, latest[-1], None)] if end > last else []
+        position = np.r_[np.full(len(holes), "between", object), _objects([edge[0] for edge in edges])]
+        gap_starts = np.r_[so_far[holes - 1], [edge[1] for edge in edges]]
+        gap_ends = np.r_[starts[holes], [edge[2] for edge in edges]]
+        called = names[serial.numbers[at]]
+        before = np.r_[
+            called[latest[holes - 1]], _objects([None if one[3] is None else called[one[3]] for one in edges])
+        ]
+        after = np.r_[called[holes], _objects([None if one[4] is None else called[one[4]] for one in edges])]
+        self.pieces["gaps"].append(
+            [np.full(len(position), number), position, gap_starts, gap_ends - gap_starts, gap_ends, before, after,
+             _places(device, (gap_starts + gap_ends) / 2)]
+        )  # fmt: skip
 
 
 class _Ran:
@@ -410,20 +418,21 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
     return found
 
 
-def _places(device: Device) -> Callable[[float], str]:
+def _places(device: Device, moments: Values) -> Values:
+    """The module that runs at each moment, the last to begin of several; where none does, that it is between runs."""
+    if not device.modules:
+        return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)
-    starts = [run.start for run in ordered]
-    longest = max((run.seconds for run in ordered), default=0.0)
-
-    def place(middle: float) -> str:
-        at = int(np.searchsorted(starts, middle, "right")) - 1
-        while at >= 0 and ordered[at].start + longest >= middle:
-            if ordered[at].end >= middle:
-                return f"inside {ordered[at].name}"
-            at -= 1
-        return "between runs" if ordered else "unknown"
-
-    return place
+    starts, ends = (np.array([getattr(run, name) for run in ordered]) for name in ("start", "end"))
+    latest = np.maximum.accumulate(ends)
+    at = np.searchsorted(starts, moments, "right") - 1
+    # Runs that overlap: one that began earlier may still go on.
+    for place in np.flatnonzero((at >= 0) & (ends[at] < moments) & (latest[at] >= moments)):
+        while ends[at[place]] < moments[place]:
+            at[place] -= 1
+    called = _objects([f"inside {run.name}" for run in ordered])
+    places: Values = np.where((at >= 0) & (ends[at] >= moments), called[at], "between runs")
+    return places
 
 
 def _operation(number: int, one: Operation) -> Row:

@@ -1,12 +1,12 @@
 """A device's own clock, on which all of a device is placed: the profiler's clock, adjusted to the host's, jumps."""
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Mapping
 
 import numpy as np
 
 from harness.dumps.xplane import Event, Value
+from harness.workbench.profiles.spans import Values
 
 # Both clocks agree on a stretch that they count alike to this: rounding is 1 ns at most, a jump some ms (v6e).
 _AGREE_PS = 1_000_000
@@ -23,7 +23,7 @@ class DeviceClock:
         self._laid_ps: int | None = None
         self._least = self._most = 0
         self._adjusted, self._own = array("q"), array("q")
-        self._order: tuple[list[int], list[int]] | None = None
+        self._order: tuple[Values, Values] | None = None
 
     @property
     def spread_ps(self) -> int:
@@ -64,18 +64,19 @@ class DeviceClock:
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps
         adjusted, own = self._ordered()
-        after = min(bisect_left(adjusted, adjusted_ps), len(adjusted) - 1)
-        before = max(after - 1, 0)
-        nearest = min((after, before), key=lambda place: abs(adjusted[place] - adjusted_ps))
-        is_between = adjusted[before] < adjusted_ps < adjusted[after]
-        jump = (adjusted[after] - adjusted[before]) - (own[after] - own[before])
-        return own[nearest] + (adjusted_ps - adjusted[nearest] if is_between and abs(jump) <= _AGREE_PS else 0)
+        after = min(int(np.searchsorted(adjusted, adjusted_ps)), len(adjusted) - 1)
+        ends = [(int(adjusted[place]), int(own[place])) for place in (after, max(after - 1, 0))]
+        nearest = min(ends, key=lambda end: abs(end[0] - adjusted_ps))
+        (later, own_later), (earlier, own_earlier) = ends
+        jump = (later - earlier) - (own_later - own_earlier)
+        is_known = earlier < adjusted_ps < later and abs(jump) <= _AGREE_PS
+        return nearest[1] + (adjusted_ps - nearest[0] if is_known else 0)
 
-    def _ordered(self) -> tuple[list[int], list[int]]:
+    def _ordered(self) -> tuple[Values, Values]:
         if self._order is None:
             adjusted, own = np.frombuffer(self._adjusted, np.int64), np.frombuffer(self._own, np.int64)
             order = np.lexsort((own, adjusted))
-            self._order = adjusted[order].tolist(), own[order].tolist()
+            self._order = adjusted[order], own[order]
         return self._order
 
 

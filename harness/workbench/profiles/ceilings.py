@@ -33,15 +33,10 @@ _VERDICT = f"""
 # What took no time that the profiler could tell has no ratio; neither sharding nor layout slow a kernel down.
 PREDICTED = f"""
     {ROOF},
-    floors as (
-        select t.*, self_seconds / count as mean, coalesce(flops / peak, 0) as by_flops, coalesce(hbm_bytes /
-            bandwidth, 0) as by_bytes,
-            greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)) as least
-        from times t, roof
-        -- Of a kernel whose FLOPs nobody counted, the bytes alone are no roofline.
-        where self_seconds > 0 and class not in ('communication', 'memory transfer', 'control flow')
-            and not (flops is null and class in ('custom kernel', 'attention'))),
-    predicted as (select *, mean / least as ratio from floors where least > 0)"""
+    predicted as (
+        select t.*, self_seconds / count as mean, least_seconds as least, mean / least_seconds as ratio,
+            coalesce(flops / peak, 0) as by_flops, coalesce(hbm_bytes / bandwidth, 0) as by_bytes
+        from times t, roof where self_seconds > 0 and least_seconds is not null)"""
 ROOFLINE = Analysis(
     name="roofline",
     title="Roofline by operation",

@@ -168,9 +168,12 @@ create view times as
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
     ) select o.*, count, seconds, self_seconds,
-        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it.
-        nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) as least_seconds,
-            row_number() over (order by self_seconds desc, name) as rank,
+        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it. Of a kernel
+        -- whose FLOPs nobody counted, the bytes alone are no roofline.
+        case when class not in ('communication', 'memory transfer', 'control flow')
+            and not (flops is null and class in ('custom kernel', 'attention')) then
+            nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
+        row_number() over (order by self_seconds desc, name) as rank,
         self_seconds / nullif(sum(self_seconds) over (), 0) as share
     from summed join operations o using (operation), peaks;
 create view transfers as

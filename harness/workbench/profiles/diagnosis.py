@@ -255,42 +255,30 @@ def _checklist(database: Database) -> Table:
 
 
 def _checks(database: Database) -> Iterator[tuple[str, str, str, str]]:
-    def share(value: float | None, limit: float, unknown: str) -> tuple[str, str]:
-        return (unknown, "unknown") if value is None else (percent(value), "fine" if value <= limit else "look")
+    def judged(
+        check: str, value: float | None, limit: float, words: str, unknown: str = ""
+    ) -> tuple[str, str, str, str]:
+        found = unknown if value is None else f"{percent(value)} {words}"
+        verdict = "unknown" if value is None else "fine" if value <= limit else "look"
+        return check, found, percent(limit, 0) if limit else "none", verdict
 
     if not database.rows("select count(*) from times")[0][0]:
         return
     facts: Mapping[str, Any] = database.facts(
-        f"with {PREDICTED} select sum(self_seconds) filter (ratio > 1.1) / nullif(sum(self_seconds), 0) as slow, "
-        f"count(*) as known"
-        " from predicted"
+        f"""with {PREDICTED}, {PARTS}, waits as (select * from times where class = 'memory transfer' and half = 'done')
+        select (select coalesce(sum(self_seconds) filter (ratio > 1.1), 0) / nullif(sum(self_seconds), 0) from
+            predicted) as slow,
+            (select coalesce(sum(self_seconds), 0) from times where class = 'communication' and half != 'start') /
+                whole as sent,
+            (select sum(idle) / nullif(sum(seconds), 0) from part_times join devices using (device)
+                where is_main and place = 0) as idle,
+            ((select coalesce(sum(self_seconds), 0) from times where class = 'data formatting')
+                + (select coalesce(sum(self_seconds), 0) from waits)) / whole as moved from whole"""
     )
-    found, verdict = share(facts["slow"] if facts["known"] else None, 0.0, "no operation has a prediction")
-    yield "operations near roofline", f"{found} of their time beyond 10 %", "none", verdict
-    facts = database.facts(
-        "select sum(self_seconds) / any_value(whole) as exposed from whole left join times on class = 'communication'"
-        " and half != 'start'"
-    )
-    found, verdict = share(facts["exposed"] or 0.0, RED_FLAG, "")
-    yield "collectives hidden", f"{found} of the time exposed", percent(RED_FLAG, 0), verdict
-    facts = database.facts(
-        f"with {PARTS} select sum(idle) / nullif(sum(seconds), 0) as idle from part_times join devices using (device)"
-        " where is_main and place = 0"
-    )
-    found, verdict = share(facts["idle"], RED_FLAG, "nothing ran")
-    yield "gaps minimal", f"{found} of the runs idle", percent(RED_FLAG, 0), verdict
-    facts = database.facts(
-        "select sum(self_seconds) / any_value(whole) as moved from whole left join times on class = 'data formatting' "
-        "or"
-        " (class = 'memory transfer' and half = 'done')"
-    )
-    found, verdict = share(facts["moved"] or 0.0, FORMATTING_LIMIT, "")
-    yield (
-        "copies rare and small",
-        f"{found} of the time in copies or waiting for them",
-        percent(FORMATTING_LIMIT, 0),
-        verdict,
-    )
+    yield judged("operations near roofline", facts["slow"], 0.0, "of their time beyond 10 %", "none has a prediction")
+    yield judged("collectives hidden", facts["sent"], RED_FLAG, "of the time exposed")
+    yield judged("gaps minimal", facts["idle"], RED_FLAG, "of the runs idle", "nothing ran")
+    yield judged("copies rare and small", facts["moved"], FORMATTING_LIMIT, "of the time in copies or waiting for them")
     check, limit = "memory near the estimate", "2x"
     try:
         peak, estimate = estimate_of(database.capture)

@@ -34,7 +34,7 @@ from harness.records import Table
 from harness.shell.main import main
 from harness.workbench.profiles import datatables, diagnosis, memory, reading
 from harness.workbench.profiles.asking import ask, schema
-from harness.workbench.profiles.database import MORE, RECORDED, Database
+from harness.workbench.profiles.database import ON_DEMAND, RECORDED, Database, on_demand
 from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.planes import planes
 
@@ -104,10 +104,10 @@ def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
     tables, columns = schema()
     described = {row["table"] for row in rows(tables)}
     database = Database(reading.read([runs["four"]]))
-    database.need(" ".join(MORE))
+    database.need(" ".join(ON_DEMAND))
     there = {name for (name,) in database.rows("select table_name from information_schema.tables")}
     assert there == described
-    for one in (*RECORDED, *MORE.values()):
+    for one in (*RECORDED, *map(on_demand, ON_DEMAND)):
         found = database.rows(f"select column_name, column_type from (describe {one.name})")
         assert found == [(row["column"], row["type"]) for row in rows(columns) if row["table"] == one.name]
     derived = {(row["table"], row["column"]) for row in rows(columns) if row["is_derived"]}

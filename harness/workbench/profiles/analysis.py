@@ -99,7 +99,7 @@ def run(
 def tables(capture: Capture, analyses: Sequence[Analysis], **parameters: Cell) -> tuple[Table, ...]:
     """The tables of several analyses of one capture."""
     database = opened(capture)
-    return tuple(found for one in analyses if (found := run(database, one, parameters)) is not None)
+    return tuple(table_ for one in analyses if (table_ := run(database, one, parameters)) is not None)
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -11,14 +11,11 @@ from harness import limits
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Column, Table
 from harness.records.table import Unit
-from harness.workbench.profiles import communication, counters, hotspots, inside, memory_tables, planes, waste
 from harness.workbench.profiles.analysis import unit_of
-from harness.workbench.profiles.database import MORE, RECORDED, VIEWS, Database
+from harness.workbench.profiles.database import ON_DEMAND, RECORDED, VIEWS, Database, on_demand
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.tables import table
 
-# The modules that have tables of their own, which are made where a query names them.
-_WITH_TABLES = (communication, counters, hotspots, inside, memory_tables, planes, waste)
 # What only reads, the query itself or a description of it.
 _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION)
 _SCHEMA = (
@@ -33,11 +30,12 @@ _LONGEST_TITLE = 60
 
 def schema() -> tuple[Table, ...]:
     """Every table and view, and their columns; those marked as derived are worked out from what was recorded."""
-    assert _WITH_TABLES
-    tables = [*RECORDED, *MORE.values()]
-    rows = [(one.name, f"{one.sentence}{' (made on demand)' if one.rows else ''}") for one in tables]
+    tables = [*RECORDED, *map(on_demand, ON_DEMAND)]
+    rows = [
+        (described.name, f"{described.sentence}{' (made on demand)' if described.rows else ''}") for described in tables
+    ]
     rows += VIEWS.items()
-    columns = [(one.name, *column) for one in tables for column in one.columns]
+    columns = [(described.name, *column) for described in tables for column in described.columns]
     note = (
         "Times are seconds from the capture's first event, on the devices' own clocks; bytes and FLOPs are those of "
         "one run. "
@@ -82,9 +80,9 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
     timer = threading.Timer(seconds, connection.interrupt)
     timer.start()
     try:
-        found = connection.execute(query)
-        names = [column[0] for column in found.description or ()]
-        rows = found.fetchall() if top is None else found.fetchmany(top + 1)
+        answer = connection.execute(query)
+        names = [column[0] for column in answer.description or ()]
+        rows = answer.fetchall() if top is None else answer.fetchmany(top + 1)
     except duckdb.InterruptException:
         limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
     except duckdb.OutOfMemoryException as error:

@@ -21,7 +21,7 @@ from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, run
 from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name
 from harness.workbench.profiles.collectives import Flight, Moved, flights, least_seconds
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.timeline import meets, overlap_of
 
@@ -40,26 +40,27 @@ _UNKNOWN = "unknown"
 def _collectives(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""
     capture, options = database.capture, database.options
-    found = op_times.devices(capture)
-    are_sent = any(op_class(operation) == COMMUNICATION for device in found for operation in device.operations)
+    main = op_times.devices(capture)
+    are_sent = any(op_class(operation) == COMMUNICATION for device in main for operation in device.operations)
     graphs, options["unread"] = _known_graphs(capture) if are_sent else ({}, None)
-    of_device = [(device, flights(device, graphs)) for device in found]
-    every = [one for _, some in of_device for one in some]
+    of_device = [(device, flights(device, graphs)) for device in main]
+    every = [collective for _, some in of_device for collective in some]
     mesh, network = _mesh_of(options.get("mesh") or {}, every, graphs), _network(capture)
     options |= {"graphs": graphs, "laid_out": mesh}
     for device, some in of_device:
         number = capture.devices.index(device)
-        for one in some:
-            axes = axes_of_groups(one.moved.groups, mesh) or axes_of_pairs(one.moved.pairs, mesh)
+        for collective in some:
+            axes = axes_of_groups(collective.moved.groups, mesh) or axes_of_pairs(collective.moved.pairs, mesh)
+            moved = collective.moved
             yield (
-                number, one.module, one.name, one.moved.kind, one.moved.size, one.moved.array_bytes,
-                one.moved.bus_bytes,
-                "+".join(axes) or _UNKNOWN, one.is_asynchronous, one.count, one.flights, one.flight_seconds,
-                one.waited_seconds, one.start_seconds, least_seconds(one.moved, network),
+                number, collective.module, collective.name, moved.kind, moved.size, moved.array_bytes, moved.bus_bytes,
+                "+".join(axes) or _UNKNOWN, collective.is_asynchronous, collective.count, collective.flights,
+                collective.flight_seconds, collective.waited_seconds, collective.start_seconds,
+                least_seconds(moved, network),
             )  # fmt: skip
 
 
-MORE["collectives"] = TableOf("collectives", "a collective of one device: all its runs", """
+COLLECTIVE_TABLE = TableOf("collectives", "a collective of one device: all its runs", """
     device INTEGER         of devices
     module VARCHAR         its program
     name VARCHAR*          the name that its halves share
@@ -244,31 +245,39 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
     database.need("collectives")
     words = _words(database)
-    found = [table for each in (_EXPOSED, _COLLECTIVES, _AXES, _SPARSE) if (table := run(database, each, words))]
+    shown = [table for each in (_EXPOSED, _COLLECTIVES, _AXES, _SPARSE) if (table := run(database, each, words))]
     large = list(_spared(database))
     if not large:
-        return tuple(found)
+        return tuple(shown)
     rows = [
-        (at, module, one.name, pair_name(one.name), "+".join(one.axes) or _UNKNOWN, one.array_bytes, one.used_by)
-        for at, (module, one) in enumerate(large)
+        (
+            at,
+            module,
+            collective.name,
+            pair_name(collective.name),
+            "+".join(collective.axes) or _UNKNOWN,
+            collective.array_bytes,
+            collective.used_by,
+        )
+        for at, (module, collective) in enumerate(large)
     ]
     database.add(_SPARED, rows)
     table = run(database, _LARGE, words)
     assert table is not None
-    return (*found, table, constraint_table([one for _, one in large], op_times.origin(capture)))
+    return (*shown, table, constraint_table([collective for _, collective in large], op_times.origin(capture)))
 
 
 def _words(database: Database) -> Facts:
     capture, mesh = database.capture, database.options.get("laid_out")
-    found, chip, network = op_times.devices(capture), chip_of(capture), _network(capture)
-    kind = (found[0].kind if found else "") or "a device that does not say what it is"
+    main, chip, network = op_times.devices(capture), chip_of(capture), _network(capture)
+    kind = (main[0].kind if main else "") or "a device that does not say what it is"
     stalls = [note for (note,) in database.rows(_STALLS)]
     return {
         "stalls": stalls, "axes": network.axes if network else None, "unpublished": None if network else kind,
         "chip": chip.name if chip and network else None, "chip_": "" if network else None,
         "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
         "source": network.source if network else None, "unread": database.options.get("unread"),
-        "no_line": "" if network and any(d.platform == "tpu" and not d.asynchronous for d in found) else None,
+        "no_line": "" if network and any(d.platform == "tpu" and not d.asynchronous for d in main) else None,
         "no_mesh": "" if mesh is None else None,
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
     }  # fmt: skip
@@ -276,8 +285,8 @@ def _words(database: Database) -> Facts:
 
 def chip_of(capture: Capture) -> Chip | None:
     """The chip that the capture was taken on, None where it names none that is known."""
-    found = op_times.devices(capture)
-    return chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
+    main = op_times.devices(capture)
+    return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
 
 
 def _network(capture: Capture) -> Links | None:
@@ -297,7 +306,7 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[
 
     Raises UsageError `usage` where the named one has another number of devices than the groups name.
     """
-    devices = max((device + 1 for one in every for device in _members(one.moved)), default=0)
+    devices = max((device + 1 for collective in every for device in _members(collective.moved)), default=0)
     if sizes:
         mesh = Mesh(axes=tuple(sizes.items()))
         if devices and mesh.devices != devices:
@@ -307,10 +316,14 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[
             )
         return mesh
     for graph in graphs.values():
-        found = laid_out(graph.module, None).mesh
-        if found is not None and found.devices == devices:
-            return found
-    return inferred((), [one.moved.groups for one in every if one.moved.groups], devices) if devices else None
+        fitting = laid_out(graph.module, None).mesh
+        if fitting is not None and fitting.devices == devices:
+            return fitting
+    return (
+        inferred((), [collective.moved.groups for collective in every if collective.moved.groups], devices)
+        if devices
+        else None
+    )
 
 
 def _members(moved: Moved) -> tuple[int, ...]:
@@ -328,4 +341,4 @@ def _spared(database: Database) -> Iterator[tuple[str, Spared]]:
         if name in ran:
             named = mesh if mesh is not None and graph.module.devices in (1, mesh.devices) else None
             by_module[name] += spared(Graph(module=laid_out(graph.module, named)), target)
-    yield from ((name, one) for name, some in by_module.items() for one in some)
+    yield from ((name, collective) for name, some in by_module.items() for collective in some)

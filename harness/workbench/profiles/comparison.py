@@ -108,16 +108,16 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     Raises RatchetError `not-comparable` like `comparable`.
     """
     why = comparable(a, b)
-    one, other = opened(a), Database(b)
+    first, other = opened(a), Database(b)
     sides = [database.facts(
         "select steps, devices, (select median(seconds) from steps join devices using (device) where is_main) as step,"
         " (select string_agg(distinct coalesce(nullif(kind, ''), platform), ', ' order by coalesce(nullif(kind, ''), "
         "platform))"
         " from devices where is_main) as kinds from step_counts"
-    ) for database in (one, other)]  # fmt: skip
+    ) for database in (first, other)]  # fmt: skip
     per_step = all(side["steps"] for side in sides)
-    for name, database in (("a", one), ("b", other)):
-        one.add(TableOf(name, "", _TABLE), [] if why else database.rows(_SIDE, per_step=per_step))
+    for name, database in (("a", first), ("b", other)):
+        first.add(TableOf(name, "", _TABLE), [] if why else database.rows(_SIDE, per_step=per_step))
     kinds, counts = ([side[key] for side in sides] for key in ("kinds", "devices"))
     words: Facts = {
         "a_step": sides[0]["step"], "b_step": sides[1]["step"], "top": top, "a_name": a.name, "b_name": b.name,
@@ -125,7 +125,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
         "a_kinds": kinds[0] if kinds[0] != kinds[1] else None, "b_kinds": kinds[1],
         "a_count": counts[0] if counts[0] != counts[1] else None, "b_count": counts[1],
     }  # fmt: skip
-    return tuple(table for each in (_TOTALS, _CATEGORIES, _OPERATIONS) if (table := run(one, each, words, why)))
+    return tuple(table for each in (_TOTALS, _CATEGORIES, _OPERATIONS) if (table := run(first, each, words, why)))
 
 
 # A capture's figures, NULL where it does not say one. Times are of one step of one device; `step` is that of the
@@ -176,19 +176,19 @@ _REPORT = Analysis(
 def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
     """The table of baseline, experiment and delta. Raises RatchetError `not-comparable` like `comparable`."""
     why = comparable(baseline, experiment)
-    one = opened(baseline)
+    first = opened(baseline)
     words: Facts = {"a_name": baseline.name, "b_name": experiment.name}
-    rows = [] if why else list(_sides(one, Database(experiment)))
-    one.add(_ROWS, rows)
+    rows = [] if why else list(_sides(first, Database(experiment)))
+    first.add(_ROWS, rows)
     if rows:
         ratio, froms = rows[1][4], [row[-1] for row in rows[:2]]
         words |= {
             "change": None if ratio is None else change(ratio), "no_step": "" if ratio is None else None,
             "peaks": "; ".join(froms) if froms[0] != froms[1] else None,
         }  # fmt: skip
-    found = run(one, _REPORT, words, why)
-    assert found is not None
-    return (found,)
+    table = run(first, _REPORT, words, why)
+    assert table is not None
+    return (table,)
 
 
 def figures_of(database: Database) -> list[Row]:

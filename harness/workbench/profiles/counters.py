@@ -8,7 +8,7 @@ from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.analysis import Analysis, run
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.datatables import Value, number
 from harness.workbench.profiles.reading import sources
 
@@ -53,7 +53,7 @@ def _units(database: Database) -> Iterator[Row]:
             yield int(number(row, "device") or 0), name, str(row["unit"]), achieved, peak
 
 
-MORE["counters"] = TableOf("counters", "a sample of a hardware counter of one kernel on one chip", """
+COUNTER_TABLE = TableOf("counters", "a sample of a hardware counter of one kernel on one chip", """
     host VARCHAR           its host
     chip INTEGER           its number there
     kernel VARCHAR         the kernel
@@ -62,7 +62,7 @@ MORE["counters"] = TableOf("counters", "a sample of a hardware counter of one ke
     meaning VARCHAR        what it counts
     name VARCHAR           its whole name
     """, _counters)  # fmt: skip
-MORE["units"] = TableOf("units", "a sample of a unit of a device, worked out by XProf from the counters", """
+UNIT_TABLE = TableOf("units", "a sample of a unit of a device, worked out by XProf from the counters", """
     device INTEGER         its number
     name VARCHAR           the unit's
     unit VARCHAR           what is counted
@@ -121,5 +121,5 @@ def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """
     by_hand = f"XProf works out units for {_WITH_UNITS} alone; the counters themselves follow"
     words = {"top": top, "why": _WHY, "by_hand": by_hand}
-    found = (run(opened(capture), each, words, is_about_devices=False) for each in (_UNITS, _COUNTS))
-    return tuple(table for table in found if table is not None)
+    tables = (run(opened(capture), each, words, is_about_devices=False) for each in (_UNITS, _COUNTS))
+    return tuple(table for table in tables if table is not None)

@@ -1,7 +1,8 @@
 """A capture as tables in DuckDB, on the devices' own clocks: what was recorded, and what is derived from it."""
 
+import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -141,8 +142,32 @@ RECORDED = (
     end_seconds DOUBLE*    when the last ended; the next began more than 2 us later
     """),
 )  # fmt: skip
-# Made where a query names them: modules beside this one put theirs here.
-MORE: dict[str, TableOf] = {}
+# Tables that are made where a query names them, and where each is described.
+ON_DEMAND = {
+    "scopes": "hotspots:SCOPE_TABLE",
+    "insides": "inside:INSIDE_TABLE",
+    "collectives": "communication:COLLECTIVE_TABLE",
+    "waste": "waste:WASTE_TABLE",
+    "heaps": "memory_tables:HEAP_TABLE",
+    "buffers": "memory_tables:BUFFER_TABLE",
+    "heap_levels": "memory_tables:HEAP_LEVEL_TABLE",
+    "lives": "memory_tables:LIFE_TABLE",
+    "memories": "memory_tables:MEMORY_TABLE",
+    "memory_levels": "memory_tables:MEMORY_LEVEL_TABLE",
+    "allocations": "memory_tables:ALLOCATION_TABLE",
+    "counters": "counters:COUNTER_TABLE",
+    "units": "counters:UNIT_TABLE",
+    "planes": "planes:PLANE_TABLE",
+    "lines": "planes:LINE_TABLE",
+}
+
+
+def on_demand(name: str) -> TableOf:
+    """The table of ON_DEMAND that is called `name`."""
+    table: TableOf = pkgutil.resolve_name(f"harness.workbench.profiles.{ON_DEMAND[name]}")
+    return table
+
+
 _VIEWS = """
 create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
     when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
@@ -221,7 +246,7 @@ VIEWS = {
 
 @dataclass(slots=True)
 class Database:
-    """The tables of one capture; those of MORE are made when `need` names them."""
+    """The tables of one capture; those of ON_DEMAND are made when `need` names them."""
 
     capture: Capture
     connection: "duckdb.DuckDBPyConnection" = field(init=False)
@@ -238,11 +263,11 @@ class Database:
         self.connection.execute(_VIEWS)
 
     def need(self, query: str) -> None:
-        """Makes the tables of MORE that a query names."""
+        """Makes the tables of ON_DEMAND that a query names."""
         for name in re.findall(r"\w+", _LITERAL.sub("", query).lower()):
-            if name in MORE and name not in self._made:
+            if name in ON_DEMAND and name not in self._made:
                 self._made.add(name)
-                table = MORE[name]
+                table = on_demand(name)
                 assert table.rows is not None
                 self.add(table, table.rows(self))
 
@@ -267,9 +292,9 @@ class Database:
 
     def named(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
         """The rows of a query by the names of its columns."""
-        found = self.find(query, parameters)
-        names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, map(_plain, row), strict=True)) for row in found.fetchall()]
+        answer = self.find(query, parameters)
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in answer.fetchall()]
 
     def _fill(self, table: TableOf, columns: Sequence[Values]) -> None:
         kinds = ", ".join(f'"{name}" {kind}' for name, kind, _, _ in table.columns)
@@ -295,7 +320,7 @@ class _Loaded:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.numbers: dict[Operation, int] = {}
-        self.found: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
+        self.rows_of: dict[str, list[Row]] = {table.name: [] for table in RECORDED}
         # Of those that may have a row for each event: columns, a piece for each device.
         self.pieces: dict[str, list[list[Values]]] = {"executions": [], "busy": [], "gaps": []}
         main = {id(device) for device in op_times.devices(capture)}
@@ -303,14 +328,15 @@ class _Loaded:
         for number, device in enumerate(capture.devices):
             label = op_times.device_label(device, labelled)
             sparse = op_times.is_sparse_core(device)
-            self.found["devices"].append(
+            self.rows_of["devices"].append(
                 (number, device.name, device.host, device.platform, device.kind, label, id(device) in main, sparse,
                  device.peak_flops_per_second, device.hbm_bytes_per_second)
             )  # fmt: skip
             self._device(number, device)
-        self.found["operations"] = [_operation(number, one) for one, number in self.numbers.items()]
-        self.found["host"] = [
-            (one.name, one.line or None, one.start, one.seconds, one.end, one.step) for one in capture.host_periods
+        self.rows_of["operations"] = [_operation(number, operation) for operation, number in self.numbers.items()]
+        self.rows_of["host"] = [
+            (host.name, host.line or None, host.start, host.seconds, host.end, host.step)
+            for host in capture.host_periods
         ]
 
     def columns(self, table: str) -> list[Values]:
@@ -318,19 +344,21 @@ class _Loaded:
         if table in self.pieces:
             kept = [_MASKED.concatenate(column) for column in zip(*self.pieces.pop(table), strict=True)]
             return [np.arange(len(kept[0])), *kept] if table == "executions" and kept else kept
-        return [_objects(column) for column in zip(*self.found[table], strict=True)]
+        return [_objects(column) for column in zip(*self.rows_of[table], strict=True)]
 
     def _device(self, number: int, device: Device) -> None:
-        numbers = np.array([self.numbers.setdefault(one, len(self.numbers)) for one in device.operations], int)
+        numbers = np.array(
+            [self.numbers.setdefault(operation, len(self.numbers)) for operation in device.operations], int
+        )
         steps, what = op_times.steps(device)
-        first_run, first_step = len(self.found["runs"]), len(self.found["steps"])
+        first_run, first_step = len(self.rows_of["runs"]), len(self.rows_of["steps"])
         for at, run in enumerate(device.modules, first_run):
-            self.found["runs"].append((at, number, run.name, run.start, run.seconds, run.end))
+            self.rows_of["runs"].append((at, number, run.name, run.start, run.seconds, run.end))
         for at, step in enumerate(steps):
             row = (first_step + at, number, at, step.name, step.start, step.seconds, step.end, what)
-            self.found["steps"].append(row)
+            self.rows_of["steps"].append(row)
         serial = _Ran(device.executions)
-        holds = np.array([op_times.is_container(one) for one in device.operations], bool)
+        holds = np.array([op_times.is_container(operation) for operation in device.operations], bool)
         is_work = ~holds[serial.numbers] | (serial.own == serial.seconds) if len(serial) else np.zeros(0, bool)
         runs, in_steps = _within(serial.starts, device.modules, first_run), _within(serial.starts, steps, first_step)
         for line, ran, work in (("serial", serial, is_work), ("asynchronous", _Ran(device.asynchronous), None)):
@@ -342,8 +370,11 @@ class _Loaded:
                      ran.seconds, ran.ends, ran.own, work if work is not None else np.ones(len(ran), bool),
                      runs if is_serial else none, in_steps if is_serial else none]
                 )  # fmt: skip
-        sends = np.array([classes.op_class(one) == COMMUNICATION for one in device.operations], bool)
-        kernels = np.array([classes.is_custom_call(one) or one.category == _UNKNOWN for one in device.operations], bool)
+        sends = np.array([classes.op_class(operation) == COMMUNICATION for operation in device.operations], bool)
+        kernels = np.array(
+            [classes.is_custom_call(operation) or operation.category == _UNKNOWN for operation in device.operations],
+            bool,
+        )
         every = np.ones(len(serial), bool)
         for of, chosen in (
             ("everything", is_work),
@@ -359,12 +390,16 @@ class _Loaded:
 
     def _idle(self, number: int, device: Device, serial: "_Ran", is_work: Values) -> None:
         at = np.flatnonzero(is_work)
-        starts, ends, names = serial.starts[at], serial.ends[at], _objects([one.name for one in device.operations])
+        starts, ends, names = (
+            serial.starts[at],
+            serial.ends[at],
+            _objects([operation.name for operation in device.operations]),
+        )
         shown = [*device.modules, *device.steps]
         if not len(at):
             return
         first, last = float(starts[0]), float(ends.max())
-        begin, end = min([first, *(one.start for one in shown)]), max([last, *(one.end for one in shown)])
+        begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
         # The operation that ends last so far: it counts from where it is the first to end so late.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
@@ -372,7 +407,9 @@ class _Loaded:
             np.array([run.start for run in device.modules]), np.array([run.end for run in device.modules]),
             _QUEUED_SECONDS,
         ) if device.modules else (np.array([first]), np.array([last]))  # fmt: skip
-        self.found["spans"] += [(number, *times) for times in zip(*(one.tolist() for one in spans), strict=True)]
+        self.rows_of["spans"] += [
+            (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
+        ]
         # Before the first, after the last, and between where one begins later than all before it ended.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         edges: list[tuple[str, float, float, Any, Any]] = []
@@ -383,9 +420,9 @@ class _Loaded:
         gap_ends = np.r_[starts[holes], [edge[2] for edge in edges]]
         called = names[serial.numbers[at]]
         before = np.r_[
-            called[latest[holes - 1]], _objects([None if one[3] is None else called[one[3]] for one in edges])
+            called[latest[holes - 1]], _objects([None if edge[3] is None else called[edge[3]] for edge in edges])
         ]
-        after = np.r_[called[holes], _objects([None if one[4] is None else called[one[4]] for one in edges])]
+        after = np.r_[called[holes], _objects([None if edge[4] is None else called[edge[4]] for edge in edges])]
         self.pieces["gaps"].append(
             [np.full(len(position), number), position, gap_starts, gap_ends - gap_starts, gap_ends, before, after,
              _places(device, (gap_starts + gap_ends) / 2)]
@@ -414,11 +451,11 @@ class _Ran:
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
     """The number of the period in which each begins, counted from `first`; masked in none. `starts` are in order."""
-    found: Values = _MASKED.masked_all(len(starts), int)
+    numbers: Values = _MASKED.masked_all(len(starts), int)
     for number, period in enumerate(periods, first):
         low, high = np.searchsorted(starts, (period.start, period.end))
-        found[low:high] = number
-    return found
+        numbers[low:high] = number
+    return numbers
 
 
 def _places(device: Device, moments: Values) -> Values:
@@ -438,23 +475,24 @@ def _places(device: Device, moments: Values) -> Values:
     return places
 
 
-def _operation(number: int, one: Operation) -> Row:
-    way, known_by = classes.direction(one)
-    holds = op_times.is_container(one)
+def _operation(number: int, operation: Operation) -> Row:
+    way, known_by = classes.direction(operation)
+    holds = op_times.is_container(operation)
     experts = next(
         (
             name
             for name, turned in (("GMM", False), ("TGMM", True))
-            if classes.is_grouped_matmul(one, transposed=turned)
+            if classes.is_grouped_matmul(operation, transposed=turned)
         ),
         None,
     )
     return (
-        number, one.name, one.module, one.text, one.category, one.framework_name, one.source,
-        None if holds else one.flops, None if holds else one.bytes_accessed, None if holds else one.hbm_bytes_at_most,
-        classes.op_class(one), classes.category(one), classes.half(one), classes.pair_name(one.name),
-        classes.framework_category(one), way, known_by, holds, classes.is_custom_call(one),
-        classes.is_host_transfer(one), classes.is_exponential(one), experts, classes.result_bytes(one),
+        number, operation.name, operation.module, operation.text, operation.category, operation.framework_name,
+        operation.source, None if holds else operation.flops, None if holds else operation.bytes_accessed,
+        None if holds else operation.hbm_bytes_at_most, classes.op_class(operation), classes.category(operation),
+        classes.half(operation), classes.pair_name(operation.name), classes.framework_category(operation), way,
+        known_by, holds, classes.is_custom_call(operation), classes.is_host_transfer(operation),
+        classes.is_exponential(operation), experts, classes.result_bytes(operation),
     )  # fmt: skip
 
 
@@ -468,9 +506,3 @@ def _objects(column: Sequence[Any]) -> Values:
 def _plain(value: Any) -> Any:
     # What a literal such as 0.05 is to DuckDB.
     return float(value) if isinstance(value, Decimal) else value
-
-
-def schema() -> Iterator[TableOf]:
-    """Every table, those that are made on demand among them."""
-    yield from RECORDED
-    yield from MORE.values()

@@ -17,7 +17,6 @@ from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.op_times import comparable, origin
 from harness.workbench.profiles.timeline import IMBALANCE, PARTS, STEP_TIMES
-from harness.workbench.profiles.waste import WASTE
 
 # Below this a finding is left out: one part in a thousand of the time.
 _WORTH = 0.001
@@ -92,9 +91,9 @@ RULES = (
     ),
     Rule(
         name="useless work",
-        query=f"""
+        query="""
             select sum(seconds), string_agg(kind || ' ' || in_words(seconds), ', ' order by seconds desc) from
-            (select kind, sum(seconds) as seconds from {WASTE.name} where kind not like 'wait for%' group by 1)""",
+            (select kind, sum(seconds) as seconds from waste where kind not like 'wait for%' group by 1)""",
         reason=f"copies, casts, padding; over {FORMATTING_LIMIT:.0%}: layouts, sharding (section 6)",
         remedy="`xprof waste` names lines; donate, choose layouts, pad to tiles",
     ),
@@ -205,12 +204,12 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
     database = opened(capture)
     missing = _load(database)
     ranked = [table for each in (_RANKED, _REMEDIES) if (table := run(database, each, {})) is not None]
-    found = [_checklist(database), *ranked]
+    shown = [_checklist(database), *ranked]
     if missing:
-        found.append(tables.table("unread", "What could not be looked at", origin(capture), _UNREAD, missing))
+        shown.append(tables.table("unread", "What could not be looked at", origin(capture), _UNREAD, missing))
     if other is None:
-        return (found[0], _metrics(capture), *found[1:])
-    return (found[0], *report(capture, other), _compared(capture, other), *found[1:])
+        return (shown[0], _metrics(capture), *shown[1:])
+    return (shown[0], *report(capture, other), _compared(capture, other), *shown[1:])
 
 
 def _load(database: Database) -> list[tuple[str, str]]:

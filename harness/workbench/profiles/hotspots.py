@@ -6,7 +6,7 @@ from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf
+from harness.workbench.profiles.database import Database, Row, TableOf
 
 # Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
@@ -122,7 +122,7 @@ def _scopes(database: Database) -> Iterator[Row]:
             yield operation, depth, "/".join(path[:depth]), path[depth - 1]
 
 
-MORE["scopes"] = TableOf("scopes", "a named scope in which an operation stands, its own name the last", """
+SCOPE_TABLE = TableOf("scopes", "a named scope in which an operation stands, its own name the last", """
     operation INTEGER      of operations
     depth INTEGER*         how deep: 1 is the outermost
     path VARCHAR*          the scopes down to it

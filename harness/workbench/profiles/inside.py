@@ -7,7 +7,7 @@ from harness.dumps.xplane import Event, Plane, Value
 from harness.records import Capture, Table
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.analysis import Analysis, run
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.reading import KNOWN_LINES, OPS_LINE, TPU_PLANE, sources
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
 
@@ -27,11 +27,11 @@ def _parts(database: Database) -> Iterator[Row]:
         for plane in reading.space(source).planes:
             if match := TPU_PLANE.fullmatch(plane.name):
                 parts = _cycles(plane)
-                found = parts.items() if parts else _recorded(plane)
-                yield from ((match[1], part, amount, bool(parts)) for part, amount in found)
+                amounts = parts.items() if parts else _recorded(plane)
+                yield from ((match[1], part, amount, bool(parts)) for part, amount in amounts)
 
 
-MORE["insides"] = TableOf("insides", "a part of the time inside the kernels of a device", """
+INSIDE_TABLE = TableOf("insides", "a part of the time inside the kernels of a device", """
     device VARCHAR         its name
     part VARCHAR           what the simulator counted, or the row that the device recorded
     amount DOUBLE          cycles, or seconds
@@ -77,9 +77,9 @@ def inside_table(capture: Capture) -> Table:
         if is_simulated
         else "Rows that the device recorded beside its operations, as far as they lie inside custom calls."
     )
-    found = run(database, replace(INSIDE, columns=INSIDE.columns.format(amount=amount)), {"note": note})
-    assert found is not None
-    return found
+    table = run(database, replace(INSIDE, columns=INSIDE.columns.format(amount=amount)), {"note": note})
+    assert table is not None
+    return table
 
 
 def _cycles(plane: Plane) -> dict[str, int]:

@@ -6,7 +6,6 @@ from typing import Any
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.hlo.training_memory import CHUNKS
-from harness.workbench.profiles import memory_tables
 from harness.workbench.profiles.analysis import Analysis, Facts, run
 from harness.workbench.profiles.database import Database, opened
 from harness.workbench.profiles.memory_rules import (
@@ -17,7 +16,6 @@ from harness.workbench.profiles.memory_rules import (
     VOCABULARY_ELEMENTS,
 )
 
-assert memory_tables, "its tables are what is asked here"
 # How many moments a heap over time is shown at.
 _MOMENTS = 12
 _BARS = "▁▂▃▄▅▆▇█"
@@ -444,8 +442,8 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
 def _tables(capture: Capture, analyses: Sequence[Analysis], top: int, module: str | None) -> tuple[Table, ...]:
     database = opened(capture)
     words: Facts = {"top": top, "heap": _chosen(database, module)}
-    found = (run(database, each, words, is_about_devices=False) for each in analyses)
-    return tuple(table for table in found if table is not None)
+    tables = (run(database, each, words, is_about_devices=False) for each in analyses)
+    return tuple(table for table in tables if table is not None)
 
 
 def _chosen(database: Database, module: str | None) -> int | None:
@@ -455,11 +453,11 @@ def _chosen(database: Database, module: str | None) -> int | None:
     """
     query = """select min(heap) from heaps where space = 'HBM'
         and ($module is null or module = $module or split_part(module, '(', 1) = $module)"""
-    found: int | None = database.rows(query, module=module)[0][0]
-    if module is not None and found is None:
+    heap: int | None = database.rows(query, module=module)[0][0]
+    if module is not None and heap is None:
         known = database.rows("select string_agg(distinct module, ', ' order by module) from heaps")[0][0] or "none"
         raise UsageError("unknown-module", f"expected one of the capture's modules ({known}), got {module!r}")
-    return found
+    return heap
 
 
 def peak_of(capture: Capture) -> tuple[float | None, str]:
@@ -479,5 +477,5 @@ def estimate_of(capture: Capture) -> tuple[float | None, float]:
     heap = _chosen(database, None)
     query = f"""select peak_bytes, (select coalesce(sum(elements), 0) * {TRAINING_BYTES_PER_PARAMETER} from buffers b
         where b.heap = h.heap and category = '{PARAMETERS}') from heaps h where heap = $heap"""
-    found: list[tuple[Any, ...]] = database.rows(query, heap=heap)
-    return (found[0][0], found[0][1]) if found else (None, 0.0)
+    rows: list[tuple[Any, ...]] = database.rows(query, heap=heap)
+    return (rows[0][0], rows[0][1]) if rows else (None, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harness.workbench.profiles import conversion, memory_rules
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf
+from harness.workbench.profiles.database import Database, Row, TableOf
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import hlo_protos, sources
 
@@ -26,52 +26,52 @@ def _planned(database: Database) -> list[tuple[int, str, int, _Said]]:
         asked = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
         options = [{"module_name": module, "memory_space": str(space)} for module, space in asked]
         answers = conversion.answers(paths, "memory_viewer", options) if options else ()
-        said = [(*of, msgspec.json.decode(answer)) for of, answer in zip(asked, answers, strict=True)]
-        found = [one for one in said if one[2].get("maxHeap")]
-        found.sort(key=lambda one: (one[1], -one[2]["peakHeapMib"]))
-        database.options["planned"] = [(number, *one) for number, one in enumerate(found)]
+        answer = [(*of, msgspec.json.decode(answer)) for of, answer in zip(asked, answers, strict=True)]
+        kept = [entry for entry in answer if entry[2].get("maxHeap")]
+        kept.sort(key=lambda entry: (entry[1], -entry[2]["peakHeapMib"]))
+        database.options["planned"] = [(number, *entry) for number, entry in enumerate(kept)]
     planned: list[tuple[int, str, int, _Said]] = database.options["planned"]
     return planned
 
 
 def _heaps(database: Database) -> Iterator[Row]:
-    for number, module, space, said in _planned(database):
-        sizes = said.get("heapSizes", ())
+    for number, module, space, answer in _planned(database):
+        sizes = answer.get("heapSizes", ())
         # XProf names the change at `n`, counted from 0, and the size after it stands at `n + 1`; so with the peak's
         # place, and proto3's JSON leaves a zero out.
-        place = said.get("peakHeapSizePosition", 0) + 1 if sizes else None
-        arguments = said.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
-        peak = said["peakHeapMib"] * _MEBIBYTE
-        is_again = any(memory_rules.AGAIN in block.get("tfOpName", "") for block in said.get("bufferBlocks", ()))
+        place = answer.get("peakHeapSizePosition", 0) + 1 if sizes else None
+        arguments = answer.get("entryComputationParametersMib", 0.0) * _MEBIBYTE
+        peak = answer["peakHeapMib"] * _MEBIBYTE
+        is_again = any(memory_rules.AGAIN in block.get("tfOpName", "") for block in answer.get("bufferBlocks", ()))
         yield number, module, _SPACES[space], peak, arguments, place, max(1, len(sizes) - 1), is_again
 
 
 def _buffers(database: Database) -> Iterator[Row]:
-    for number, _, _, said in _planned(database):
-        for one in said["maxHeapBySize"]:
-            name, shape = one.get("instructionName") or one.get("label", ""), one.get("shapeString", "")
-            group, op_name = one.get("groupName", ""), one.get("tfOpName", "")
-            needed = one["unpaddedShapeMib"] * _MEBIBYTE if "unpaddedShapeMib" in one else None
-            source = one.get("sourceInfo", {})
+    for number, _, _, answer in _planned(database):
+        for entry in answer["maxHeapBySize"]:
+            name, shape = entry.get("instructionName") or entry.get("label", ""), entry.get("shapeString", "")
+            group, op_name = entry.get("groupName", ""), entry.get("tfOpName", "")
+            needed = entry["unpaddedShapeMib"] * _MEBIBYTE if "unpaddedShapeMib" in entry else None
+            source = entry.get("sourceInfo", {})
             where = f"{source['fileName']}:{source.get('lineNumber', 0)}" if source.get("fileName") else ""
             sizes = memory_rules.dimensions(shape)
             yield (
                 number, name, shape, memory_rules.category(name, shape, group, op_name), group, op_name, where,
-                one.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE, needed, float(math.prod(sizes)),
+                entry.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE, needed, float(math.prod(sizes)),
                 max(sizes, default=0),
             )  # fmt: skip
 
 
 def _levels(database: Database) -> Iterator[Row]:
-    for number, _, _, said in _planned(database):
-        names = ("", *said.get("hloInstructionNames", ()))
-        for place, size in enumerate(said.get("heapSizes", ())):
+    for number, _, _, answer in _planned(database):
+        names = ("", *answer.get("hloInstructionNames", ()))
+        for place, size in enumerate(answer.get("heapSizes", ())):
             yield number, place, size * _MEBIBYTE, names[place] if place < len(names) else ""
 
 
 def _lives(database: Database) -> Iterator[Row]:
-    for number, _, _, said in _planned(database):
-        for block in said.get("bufferBlocks", ()):
+    for number, _, _, answer in _planned(database):
+        for block in answer.get("bufferBlocks", ()):
             if block.get("shapeString"):
                 op_name = block.get("tfOpName", "")
                 yield (
@@ -84,28 +84,28 @@ def _lives(database: Database) -> Iterator[Row]:
 def _seen(database: Database) -> list[tuple[int, str, str, _Said]]:
     """Of each memory with allocator events its number, host, name and XProf's answer."""
     if "seen" not in database.options:
-        found: list[tuple[int, str, str, _Said]] = []
+        kept: list[tuple[int, str, str, _Said]] = []
         # XProf reads one host at a time here, and says nothing of a capture without one, as that of a simulated run.
         for path in sources(database.capture):
             if answer := conversion.tool((path,), "memory_profile"):
-                said: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
-                found += [(len(found) + at, host_name(path), *one) for at, one in enumerate(sorted(said.items()))]
-        database.options["seen"] = found
+                memories: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
+                kept += [(len(kept) + at, host_name(path), *one) for at, one in enumerate(sorted(memories.items()))]
+        database.options["seen"] = kept
     seen: list[tuple[int, str, str, _Said]] = database.options["seen"]
     return seen
 
 
-def _level(said: _Said) -> tuple[int, int, int]:
+def _level(answer: _Said) -> tuple[int, int, int]:
     names = ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes")
-    reserved, allocated, free = (int(said.get(name, 0)) for name in names)
+    reserved, allocated, free = (int(answer.get(name, 0)) for name in names)
     return reserved, allocated, free
 
 
 def _memories(database: Database) -> Iterator[Row]:
-    for number, host, name, said in _seen(database):
-        summary = said["profileSummary"]
+    for number, host, name, answer in _seen(database):
+        summary = answer["profileSummary"]
         peak = summary.get("peakStats", {})
-        done = [one["activityMetadata"].get("memoryActivity", "ALLOCATION") for one in _timeline(said)]
+        done = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
         counts = (sum(word == kind for word in done) for kind in ("ALLOCATION", "DEALLOCATION"))
         yield (
             number, host, name, int(summary.get("memoryCapacity", 0)) or None, *_level(peak),
@@ -113,25 +113,25 @@ def _memories(database: Database) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _timeline(said: _Said) -> list[_Said]:
-    return list(said.get("sampledTimelineSnapshots", ()))
+def _timeline(answer: _Said) -> list[_Said]:
+    return list(answer.get("sampledTimelineSnapshots", ()))
 
 
 def _moments(database: Database) -> Iterator[Row]:
-    for number, _, _, said in _seen(database):
-        for place, one in enumerate(_timeline(said)):
-            yield number, place, int(one.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(one["aggregationStats"])
+    for number, _, _, answer in _seen(database):
+        for place, entry in enumerate(_timeline(answer)):
+            yield number, place, int(entry.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(entry["aggregationStats"])
 
 
 def _allocations(database: Database) -> Iterator[Row]:
-    for number, _, _, said in _seen(database):
-        for active in said.get("activeAllocations", ()):
+    for number, _, _, answer in _seen(database):
+        for active in answer.get("activeAllocations", ()):
             # An index of -1 and below says that the other list is meant.
             at = int(active.get("snapshotIndex", 0))
             of = (
-                said["memoryProfileSnapshots"][at]["activityMetadata"]
+                answer["memoryProfileSnapshots"][at]["activityMetadata"]
                 if at >= 0
-                else said["specialAllocations"][int(active.get("specialIndex", 0))]
+                else answer["specialAllocations"][int(active.get("specialIndex", 0))]
             )
             count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
             size = int(of.get("allocationBytes", 0)) * count
@@ -141,8 +141,7 @@ def _allocations(database: Database) -> Iterator[Row]:
             )  # fmt: skip
 
 
-_TABLES = (
-    TableOf("heaps", "the memory of one module in one memory space, as the compiler planned it", """
+HEAP_TABLE = TableOf("heaps", "the memory of one module in one memory space, as the compiler planned it", """
     heap INTEGER           its number here, HBM before VMEM, the largest first
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
@@ -151,8 +150,8 @@ _TABLES = (
     peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
     changes INTEGER        how often the heap changes, 1 at least
     is_recomputed BOOLEAN* whether something is computed again for the backward pass
-    """, _heaps),
-    TableOf("buffers", "a buffer that is alive at a planned peak", """
+    """, _heaps)  # fmt: skip
+BUFFER_TABLE = TableOf("buffers", "a buffer that is alive at a planned peak", """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
@@ -164,14 +163,14 @@ _TABLES = (
     needed_bytes DOUBLE    as its shape alone would need; NULL of small ones, which come as one
     elements DOUBLE*       of its shape
     longest BIGINT*        its longest dimension
-    """, _buffers),
-    TableOf("heap_levels", "the planned heap after one change of it", """
+    """, _buffers)  # fmt: skip
+HEAP_LEVEL_TABLE = TableOf("heap_levels", "the planned heap after one change of it", """
     heap INTEGER           of heaps
     place INTEGER          which change, in the order of the schedule; 0 is the start
     bytes DOUBLE           in use
     instruction VARCHAR    whose buffer it is that is made or given up
-    """, _levels),
-    TableOf("lives", "a temporary buffer, from the change that makes it to the one that gives it up", """
+    """, _levels)  # fmt: skip
+LIFE_TABLE = TableOf("lives", "a temporary buffer, from the change that makes it to the one that gives it up", """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
@@ -181,8 +180,8 @@ _TABLES = (
     last INTEGER           the one that gives it up
     is_activation BOOLEAN* what the forward pass makes, or what is computed again for the backward pass
     is_backward BOOLEAN*   what the backward pass makes
-    """, _lives),
-    TableOf("memories", "a device's memory at its peak, as the allocator saw it", """
+    """, _lives)  # fmt: skip
+MEMORY_TABLE = TableOf("memories", "a device's memory at its peak, as the allocator saw it", """
     memory INTEGER         its number here
     host VARCHAR           its host
     name VARCHAR           its own
@@ -194,16 +193,16 @@ _TABLES = (
     lifetime_peak_bytes DOUBLE since the process began
     allocations INTEGER    while the capture was taken
     deallocations INTEGER  likewise
-    """, _memories),
-    TableOf("memory_levels", "a device's memory at one moment, as the allocator saw it", """
+    """, _memories)  # fmt: skip
+MEMORY_LEVEL_TABLE = TableOf("memory_levels", "a device's memory at one moment, as the allocator saw it", """
     memory INTEGER         of memories
     place INTEGER          which moment
     at_seconds DOUBLE      after the first event
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE what goes in and out of them
     free_bytes DOUBLE      available
-    """, _moments),
-    TableOf("allocations", "something that the allocator says was alive at the measured peak", """
+    """, _moments)  # fmt: skip
+ALLOCATION_TABLE = TableOf("allocations", "something that the allocator says was alive at the measured peak", """
     memory INTEGER         of memories
     op_name VARCHAR        for what
     category VARCHAR*      parameters, optimizer, attention ...
@@ -211,6 +210,4 @@ _TABLES = (
     shape VARCHAR          of the array
     count INTEGER          how many alike
     bytes DOUBLE           of all of them
-    """, _allocations),
-)  # fmt: skip
-MORE.update({one.name: one for one in _TABLES})
+    """, _allocations)  # fmt: skip

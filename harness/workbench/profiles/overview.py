@@ -155,11 +155,11 @@ def _program(capture: Capture, paths: Sequence[Source]) -> tuple[Table, float]:
     why = _why_no_table(capture)
     scale = 1.0
     try:
-        found = program_row(capture, paths)
+        stated = program_row(capture, paths)
     except RatchetError as error:
-        found, why = None, str(error)
-    if found is not None:
-        row, said = found
+        stated, why = None, str(error)
+    if stated is not None:
+        row, answer = stated
         scale = excess(capture, row)
         flops = number(row, "measured_flop_rate", GIGAFLOPS * scale)
         rows.append(
@@ -170,7 +170,7 @@ def _program(capture: Capture, paths: Sequence[Source]) -> tuple[Table, float]:
                 number(row, "hbm_bw", GIBIBYTES * scale) or None,
                 number(row, "max_mem_bw_utilization", scale) or None,
                 number(row, "operational_intensity") or None,
-                float(said.properties["hbm_ridge_point"]) or None,
+                float(answer.properties["hbm_ridge_point"]) or None,
                 number(row, "roofline_efficiency", scale) or None,
                 str(row.get("bound_by") or "unknown"),
             )
@@ -190,8 +190,8 @@ def excess(capture: Capture, row: Mapping[str, Value]) -> float:
     xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start without.
     """
     own = sum(map(_span_seconds, devices(capture))) / len(devices(capture))
-    said = number(row, "total_time_per_core", MICROSECOND)
-    return said / own if said is not None and own > 0 and said > own * _SAME_TIME else 1.0
+    answer = number(row, "total_time_per_core", MICROSECOND)
+    return answer / own if answer is not None and own > 0 and answer > own * _SAME_TIME else 1.0
 
 
 def _span_seconds(device: Device) -> float:
@@ -241,7 +241,7 @@ def _figures(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell
 
 
 def _messages(tables: Sequence[DataTable]) -> Iterator[str]:
-    for said in tables:
-        if said.columns == ("severity", "message"):
-            for row in said.rows:
+    for answer in tables:
+        if answer.columns == ("severity", "message"):
+            for row in answer.rows:
                 yield f"XProf, {str(row['severity']).lower()}: {row['message']}"

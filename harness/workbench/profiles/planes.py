@@ -7,7 +7,7 @@ from harness.dumps.xplane import Space
 from harness.records import Capture, Table
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.analysis import Analysis, run
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import sources
 from harness.workbench.profiles.remote import Source
@@ -30,8 +30,8 @@ def _host(source: Source, space: Space) -> str:
 def _planes(database: Database) -> Iterator[Row]:
     for host, space in _spaces(database):
         for plane in space.planes:
-            described = sorted({name for one in plane.described for name in one.stats})
-            modules = sum(any(isinstance(value, bytes) for value in one.stats.values()) for one in plane.described)
+            described = sorted({name for each in plane.described for name in each.stats})
+            modules = sum(any(isinstance(value, bytes) for value in each.stats.values()) for each in plane.described)
             events = sum(len(line.events) for line in plane.lines)
             is_metadata = plane.name == "/host:metadata"
             yield (
@@ -61,7 +61,7 @@ def _lines(database: Database) -> Iterator[Row]:
                 )
 
 
-MORE["planes"] = TableOf("planes", "a plane of a file: a device, a host, or what is said about the capture", """
+PLANE_TABLE = TableOf("planes", "a plane of a file: a device, a host, or what is said about the capture", """
     host VARCHAR           its host
     plane VARCHAR          its name
     lines INTEGER          how many it has
@@ -71,7 +71,7 @@ MORE["planes"] = TableOf("planes", "a plane of a file: a device, a host, or what
     statistics VARCHAR     its own, by name
     described VARCHAR      those of its kinds of events
     """, _planes)  # fmt: skip
-MORE["lines"] = TableOf("lines", "a line of a plane: a thread, a queue, a row", """
+LINE_TABLE = TableOf("lines", "a line of a plane: a thread, a queue, a row", """
     host VARCHAR           its host
     plane VARCHAR          its plane
     line VARCHAR           its name
@@ -163,5 +163,7 @@ def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     }
     database = opened(capture)
     # Also of a capture in which nothing ran.
-    found = [run(database, each, {"top": top, **words}, is_about_devices=False) for each in (_PLANES, _LINES, _MISSING)]
-    return tuple(one for one in found if one is not None)
+    tables = [
+        run(database, each, {"top": top, **words}, is_about_devices=False) for each in (_PLANES, _LINES, _MISSING)
+    ]
+    return tuple(each for each in tables if each is not None)

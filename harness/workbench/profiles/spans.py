@@ -14,8 +14,8 @@ LEAST = 0.5e-12
 
 def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
     """The same time as `pairs` of start and end, merged."""
-    found = np.array(list(pairs), float).reshape(-1, 2)
-    return merged(found[:, 0], found[:, 1])
+    ends = np.array(list(pairs), float).reshape(-1, 2)
+    return merged(ends[:, 0], ends[:, 1])
 
 
 def merged(starts: Values, ends: Values, apart: float = LEAST) -> Spans:

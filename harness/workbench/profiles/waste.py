@@ -19,7 +19,7 @@ from harness.workbench.hlo.waste import (
 from harness.workbench.hlo.work import work
 from harness.workbench.profiles.analysis import run
 from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER
-from harness.workbench.profiles.database import MORE, Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
@@ -45,13 +45,13 @@ def _wasted(database: Database) -> Iterator[Row]:
     beside = {name: prefetches(graph) for name, graph in known.items()}
     options["has_prefetches"] = any(beside.values())
     for took in database.named("select * from times where not is_container order by rank"):
-        found = _waste_of(took, known.get(took["module"]), beside.get(took["module"], frozenset()))
-        if found is not None:
-            kind, each, seconds = found
+        wasted = _waste_of(took, known.get(took["module"]), beside.get(took["module"], frozenset()))
+        if wasted is not None:
+            kind, each, seconds = wasted
             yield kind, took["name"], took["source"], None if each is None else int(each) * took["count"], seconds
 
 
-WASTE = MORE["waste"] = TableOf("waste", "an operation that does nothing useful, or moves padding", """
+WASTE_TABLE = TableOf("waste", "an operation that does nothing useful, or moves padding", """
     kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
     name VARCHAR           the operation's
     source VARCHAR         its line
@@ -101,10 +101,10 @@ def _waste_of(
         known = known or (OTHER if took["class"] == DATA_FORMATTING and not took["half"] else None)
         return None if known is None else (known, took["bytes_accessed"], seconds)
     computation, instruction = graph.computations[place], graph.instructions[place, took["name"]]
-    found = of_instruction(graph, computation, instruction, beside)
-    if found is None:
+    wasted = of_instruction(graph, computation, instruction, beside)
+    if wasted is None:
         return None
-    kind, each = found
+    kind, each = wasted
     if kind == PADDING:
         whole = work(graph, computation, instruction).hbm_bytes
         seconds *= min(1.0, (each or 0) / whole) if whole else 0.0

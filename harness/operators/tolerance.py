@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.operators.outputs import as_read, element, in_rows, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.state import check_state
+from harness.operators.survey import standing_out
 from harness.operators.wrong_parts import wrong_parts
 from harness.records import Array, Check, Failure, Mode
 
@@ -195,6 +196,7 @@ def check(
     rows = problem.sample_rows(seed)
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
+    rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, found)
         for (_, _, columns), found in zip(

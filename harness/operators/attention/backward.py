@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.operators.attention import backward_probes as attention_backward_probes
 from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import space as attention_space
+from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.space import Field, Recipe
 from harness.operators.axes import Operator, axis
 from harness.operators.fields import require_flag, require_positive
@@ -230,6 +231,23 @@ class AttentionBackward(Operator):
             self._put(result, places, 2, of_weights.T @ np.square(do), pairs.weights.T, do, 1.0)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """Of every row how far its gradients are off, in deviations or about that: see `attention_survey`."""
+        off = []
+        for head in range(self.heads):
+            own, gradients = (
+                tuple(
+                    array.reshape(self.heads, self.sequence, *array.shape[len(self._shape) - 1 :])[head]
+                    for array in arrays
+                )
+                for arrays in (inputs, outputs)
+            )
+            found = attention_survey.gradient_errors(
+                own, gradients, self.scale, self.dtype, is_causal=self.causal, seed=seed
+            )
+            off.append(attention_survey.in_deviations(*found, self.dtype))
+        return np.concatenate(off)
 
     def _put(
         self, result: Exact, places: NDArray[np.int64], output: int, variance: Exact, a: Exact, b: Exact, scale: float

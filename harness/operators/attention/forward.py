@@ -14,6 +14,7 @@ from harness.operators.attention import inputs as attention_inputs
 from harness.operators.attention import probes as attention_probes
 from harness.operators.attention import rounding as attention_rounding
 from harness.operators.attention import space as attention_space
+from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.rounding import KeyBlock, softmax
 from harness.operators.axes import Operator, axis
 from harness.operators.fields import require_positive, require_sizes
@@ -320,6 +321,18 @@ class Attention(Operator, Recipes):
             result[piece.places] = np.sqrt(found)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """Of every row how far it is off, in deviations or about that: see `attention_survey`."""
+        got = attention_survey.checksums(outputs[0].reshape(-1, self.head_dim), seed)
+        values = attention_survey.checksums(inputs[2].reshape(-1, self.kv_sequence, self.head_dim), seed)
+        group = self.heads // self.kv_heads * self.sequence
+        off = np.empty(len(got))
+        for piece in self._pieces(inputs, np.arange(len(got)), np.float32):
+            some, own = values[piece.places[0] // group], got[piece.places]
+            found = attention_survey.errors(piece, own, some, self.scale, self.soft_cap)
+            off[piece.places] = attention_survey.in_deviations(*found, self.dtype)
+        return off
 
     def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[KeyBlock]:
         q = inputs[0].reshape(-1, self.head_dim)

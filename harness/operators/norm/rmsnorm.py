@@ -30,6 +30,8 @@ _SPIKE = 2.0**10
 _SPIKES = 8
 # Residual streams carry values of this size that cancel to exactly 0.
 _CANCELLED = 2.0**14
+# What is divided by where an element is zero, or nearly.
+_LEAST_ERROR = 1e-30
 # Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
 
@@ -214,6 +216,25 @@ class RMSNorm(Operator, textures.Textured):
         # Zero only where everything is exactly zero.
         found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
         return found
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[rows]`: the largest error of each row as a share of its element, all computed in float32."""
+        relative = np.float32(relative_rounding(self.dtype))
+        off = np.empty(self.rows)
+        size = max(1, _PART // self.columns)
+        for start in range(0, self.rows, size):
+            rows = slice(start, start + size)
+            h = inputs[0][rows].astype(np.float32)
+            if self.residual:
+                h += inputs[1][rows].astype(np.float32)
+            scale = 1 / np.sqrt(np.einsum("ij,ij->i", h, h) / np.float32(self.columns) + np.float32(self.eps))
+            worst = np.zeros(len(h), np.float32)
+            for expected, output in zip((h * scale[:, None] * inputs[-1].astype(np.float32), h), outputs, strict=False):
+                error = np.abs(output[rows].astype(np.float32) - expected)
+                error /= np.maximum(np.abs(expected) * relative, np.float32(_LEAST_ERROR))
+                np.maximum(worst, error.max(axis=1), out=worst)
+            off[rows] = worst
+        return off
 
     def _in_parts(
         self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows

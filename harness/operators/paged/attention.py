@@ -320,6 +320,18 @@ class PagedAttention(Operator, Borrowed):
         """As `rounding`, by `Attention.exact_rounding`."""
         return np.maximum(self._by_sequence("exact_rounding", inputs, rows), np.finfo(np.float32).tiny)
 
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """Of every row how far it is off, as of the Attention of its sequence; 0 in rows that nobody reads."""
+        off = np.zeros((self.rows, self.heads))
+        k, v = self._keys_and_values(inputs)
+        for sequence in self._tables_of(inputs).sequences(self.page_size):
+            own, slots = slice(sequence.tokens.start, sequence.tokens.stop), sequence.slots(self.page_size)
+            arrays = tuple(array.swapaxes(0, 1) for array in (inputs[0][own], k[slots], v[slots]))
+            attention = self._attention(len(sequence.tokens), sequence.length)
+            got = np.ascontiguousarray(outputs[0][own].swapaxes(0, 1))
+            off[own] = attention.survey(arrays, (got,), seed).reshape(self.heads, -1).T
+        return off.reshape(-1)
+
     def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows) -> Exact:
         """What this method of each sequence's Attention gives for its rows; 0 elsewhere."""
         result = np.zeros((len(rows), self.head_dim))

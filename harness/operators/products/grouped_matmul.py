@@ -16,6 +16,7 @@ from harness.operators.products import probes as product_probes
 from harness.operators.products.matmul import COMPOSITE, Matmul, expected
 from harness.operators.rounding import DTYPES, product_deviation
 from harness.operators.space import DRAWN
+from harness.operators.survey import checksum_errors
 from harness.operators.timing import Stated
 from harness.records import Array, Statement, Work
 
@@ -168,6 +169,16 @@ class GroupedMatmul(Operator, space.Borrowed):
         ulp(out)^2 / 12, and that of the float32 sum over k (`product_deviation`).
         """
         return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        lhs, rhs, sizes = inputs
+        off = np.zeros(self.m)
+        for group, rows in enumerate(spans([0, *np.cumsum(sizes).tolist()])):
+            if rows:
+                own = slice(rows.start, rows.stop)
+                off[own] = checksum_errors(lhs[own], rhs[group], outputs[0][own], self.dtype, seed)
+        return off
 
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]

@@ -13,6 +13,7 @@ from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products.grouped_matmul import GroupedMatmul
 from harness.operators.products.matmul import COMPOSITE, Matmul
 from harness.operators.rounding import DTYPES
+from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
 
 _LHS, _RHS = range(2)
@@ -130,6 +131,17 @@ class GroupedMatmulTransposed(GroupedMatmul):
         first = group * self.k
         places = range(first + rows.start, first + rows.stop, rows.step)
         return Part(rows=places, columns=range(self.n) if columns is None else columns)
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[groups * k]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        lhs, rhs, sizes = inputs
+        groups = [slice(rows.start, rows.stop) for rows in spans([0, *np.cumsum(sizes).tolist()])]
+        return np.concatenate(
+            [
+                checksum_errors(lhs[own].T, rhs[own], matrix, self.dtype, seed)
+                for own, matrix in zip(groups, outputs[0], strict=True)
+            ]
+        )
 
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]

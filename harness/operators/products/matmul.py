@@ -16,6 +16,7 @@ from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.rounding import DTYPES, product_deviation
 from harness.operators.space import DRAWN, RECIPE, generator
+from harness.operators.survey import checksum_errors
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # Far from zero, and another number in every column, as in attention.
@@ -157,6 +158,10 @@ class Matmul(Operator, textures.Textured):
         Of the output itself and of the float32 sum over k, as `product_deviation` derives it.
         """
         return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        return checksum_errors(inputs[0], inputs[1], outputs[0], self.dtype, seed)
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
         """`function` of these rows of A and some columns of B at a time, all of them beside each other."""

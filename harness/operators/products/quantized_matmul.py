@@ -16,6 +16,7 @@ from harness.operators.products import probes as product_probes
 from harness.operators.products.matmul import COMPOSITE, Matmul, expected
 from harness.operators.rounding import DTYPES, sum_variance, ulp
 from harness.operators.space import Borrowed
+from harness.operators.survey import checksum_errors
 from harness.records import Array, Statement, Work
 
 # The largest weight; -128 has no opposite, and quantisers leave it out.
@@ -150,6 +151,12 @@ class QuantizedMatmul(Operator, Borrowed):
             return np.asarray(np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny))
 
         return self._of_rows(inputs, rows, np.float32, deviation)
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
+        a, q, *scales = inputs
+        both = (scales[0], scales[1] if len(scales) > 1 else np.ones((self.m, 1)))
+        return checksum_errors(a, q, outputs[0], self.dtype, seed, both)
 
     def _of_rows(
         self,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import turned
+from harness.operators.blocks import BLOCK, turned
 from harness.operators.fields import require_flag
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
@@ -17,6 +17,7 @@ from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
 from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
 from harness.operators.space import DRAWN, RECIPE, generator
+from harness.operators.survey import block_sums, drawn_columns, random_signs, root_mean_square
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # What a row of X is multiplied by in the composite, by its position modulo 4, counted from a drawn place.
@@ -214,6 +215,33 @@ class SwiGLU(Operator, textures.Textured):
             variance += sum_variance(products, sums, self.hidden) + np.square(ulp(sums, self.dtype)) / 12
         # Zero only where everything is exactly zero.
         return np.maximum(np.sqrt(variance), tiny)
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[tokens]`: how far each row is off, in deviations, by one column of every 128, or of Wd's product checksums.
+
+        Without Wd an output costs what its own column of the weights does, and a row that is wrong over a tile's width
+        is so in one of these. With it every output needs all hidden values; those are computed as `honest` does.
+        """
+        rows = np.arange(self.tokens)
+        if not self.down:
+            some = drawn_columns(self.hidden, seed)
+            few = replace(self, hidden=len(some))
+            part = (inputs[0], *(np.ascontiguousarray(weight[:, some]) for weight in inputs[1:]))
+            error = outputs[0][:, some].astype(np.float64) - few.honest(part, rows)
+            return root_mean_square(error / few.rounding(part, rows))
+        whole = replace(self, down=False)
+        signs, relative = random_signs(self.model, seed), relative_rounding(self.dtype)
+        down = inputs[3].astype(np.float64)
+        checks = block_sums(down * signs, BLOCK)
+        squares = block_sums(np.square(down), BLOCK)
+        off = np.empty(self.tokens)
+        for start in range(0, self.tokens, _COLUMNS):
+            own = rows[start : start + _COLUMNS]
+            hidden, got = whole.honest(inputs[:3], own), outputs[0][own].astype(np.float64)
+            variance = np.square(hidden) @ squares + block_sums(np.square(got), BLOCK)
+            error = block_sums(got * signs, BLOCK) - hidden @ checks
+            off[own] = root_mean_square(error / np.maximum(relative * np.sqrt(variance), np.finfo(np.float32).tiny))
+        return off
 
     def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
         """The error `[len(rows), columns]` that each rounding to dtype alone would make which the statement rules out.

@@ -1,0 +1,123 @@
+"""All rows of attention looked at: a checksum of every 32 columns, for the price of scores and exponentials alone.
+
+Outputs are linear in the values (gradients in keys, queries and output gradients), whose columns are added up with
+random signs before the product. What honest rounding may cost is estimated: by the largest weight of a row, and by the
+mean square of the keys. Within a factor of a few that is right, and a row that is wrong is off by hundreds.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.attention.rounding import KeyBlock
+from harness.operators.problem import Exact, Values
+from harness.operators.rounding import drop_subnormal, relative_rounding
+from harness.operators.survey import block_sums, random_signs, root_mean_square
+
+_COLUMNS = 32
+# exp(-80) weighs nothing beside 1, and is no subnormal number, products of which take ten times as long.
+_LEAST_SCORE = np.float32(-80)
+# What float32 leaves unknown of a difference.
+_UNKNOWN = 1e-5
+# Sums of what may be taken for zero: thousands of times float32's smallest normal number.
+_LEAST_DEVIATION = 1e-33
+# Pairs held at once.
+_CHUNK_PAIRS = 1 << 20
+
+
+def checksums(values: NDArray[Any], seed: int) -> NDArray[np.float32]:
+    """`[..., rows, 2 checksums]`: of every 32 columns the sum with random signs, then the sums of their squares."""
+    wide = values.reshape(-1, values.shape[-1]).astype(np.float64)
+    both = wide * random_signs(values.shape[-1], seed), np.square(wide)
+    found = np.concatenate([block_sums(each, _COLUMNS) for each in both], axis=1)
+    return found.astype(np.float32).reshape(*values.shape[:-1], -1)
+
+
+def errors(
+    piece: KeyBlock, got: NDArray[Any], weighed: NDArray[np.float32], scale: float, soft_cap: float | None
+) -> tuple[Exact, Exact]:
+    """`[rows, checksums]` each: the errors of these rows of an output, and the variance of a relative rounding of 1.
+
+    `weighed` are the checksums of the values, `got` those of the output.
+    """
+    low, high = (0, len(piece.k)) if piece.seen is None else (int(piece.seen[0].min()), int(piece.seen[1].max()))
+    queries = piece.q * np.float32(scale)
+    scores: NDArray[Any] = queries @ piece.k[low:high].T
+    if soft_cap is not None:
+        scores /= np.float32(soft_cap)
+        np.tanh(scores, out=scores)
+        scores *= np.float32(soft_cap)
+    if piece.seen is not None:
+        first, end = (edge[:, None] - low for edge in piece.seen)
+        key = np.arange(high - low)
+        scores[(key < first) | (key >= end)] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    np.maximum(scores, _LEAST_SCORE, out=scores)
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=1, dtype=np.float64)[:, None]
+    signed, squares = np.split((scores @ weighed[low:high]).astype(np.float64), 2, axis=1)
+    own, of_output = np.split(got.astype(np.float64), 2, axis=1)
+    # A rounded score moves the output by how far its value is from it: by nothing where one key has all the weight.
+    turned = np.square(queries) @ np.square(piece.k).mean(axis=0)
+    squares /= total
+    spread = np.maximum(squares - of_output, _UNKNOWN * squares)
+    # The largest weight of a row is 1 / total, so that the squares of all add up to no more than that.
+    return own - signed / total, (squares + turned[:, None] * spread) / total + of_output
+
+
+def in_deviations(error: Exact, variance: Exact, dtype: str) -> Exact:
+    """`[rows]`: the root mean square of the checksums' errors, for variances of a relative rounding of 1."""
+    return root_mean_square(error / np.maximum(relative_rounding(dtype) * np.sqrt(variance), _LEAST_DEVIATION))
+
+
+def gradient_errors(
+    inputs: tuple[Values, ...], outputs: tuple[Values, ...], scale: float, dtype: str, *, is_causal: bool, seed: int
+) -> tuple[Exact, Exact]:
+    """`[rows, 3 checksums]` each, of dq, dk and dv of one head: as `errors`."""
+    q, k, v, o, lse, do = (array.astype(np.float32) for array in inputs)
+    length = len(q)
+    delta = (o * do).sum(axis=1)
+    queries = q * np.float32(scale)
+    of_q, of_k, of_do = (checksums(array, seed) for array in (q, k, do))
+    count = of_q.shape[1] // 2
+    # What a rounding of a scaled query turns scores by, and of p and ds one each.
+    moved = 1 + np.square(queries) @ np.square(k).mean(axis=0)
+    # By how much float32 sums over head_dim miss dp - delta, where little is left of both.
+    left = np.square(do) @ np.square(v).mean(axis=0)
+    left *= np.float32(
+        q.shape[1] * (1 + q.shape[1] / 3) * (relative_rounding("float32") / relative_rounding(dtype)) ** 2
+    )
+    signed = np.zeros((length, 3, count))
+    squares = np.zeros((length, 3, count))
+    for at in _chunks(length):
+        end = at.stop if is_causal else length
+        weights: NDArray[Any] = queries[at] @ k[:end].T
+        weights -= lse[at, None]
+        if is_causal:
+            weights[np.arange(end) > np.arange(at.start, at.stop)[:, None]] = -np.inf
+        np.exp(weights, out=weights)
+        drop_subnormal(weights)
+        gradients: NDArray[Any] = do[at] @ v[:end].T
+        gradients -= delta[at, None]
+        gradients *= weights
+        signed[at, 0] = scale * (gradients @ of_k[:end, :count])
+        signed[:end, 1] += scale * (gradients.T @ of_q[at, :count])
+        signed[:end, 2] += weights.T @ of_do[at, :count]
+        np.square(gradients, out=gradients)
+        np.square(weights, out=weights)
+        gradients *= moved[at, None]
+        gradients += weights * left[at, None]
+        squares[at, 0] = scale**2 * (gradients @ of_k[:end, count:])
+        squares[:end, 1] += scale**2 * (gradients.T @ of_q[at, count:])
+        squares[:end, 2] += weights.T @ (moved[at, None] * of_do[at, count:])
+    got = np.stack([checksums(output, seed) for output in outputs], axis=1).astype(np.float64)
+    errors_of = got[..., :count] - signed
+    variance = squares + got[..., count:]
+    return errors_of.reshape(length, -1), variance.reshape(length, -1)
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    size = max(1, _CHUNK_PAIRS // length)
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))

@@ -1,0 +1,108 @@
+"""All rows of an output looked at cheaply: those that stand out are compared with float64, besides those drawn."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.blocks import BLOCK
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import relative_rounding
+
+# Rows that are compared because they stand out: a tile of eight wrong rows, and as many that stand out by chance.
+_MOST = 16
+# Elements converted at a time.
+_PART = 1 << 22
+# What is divided by where everything is exactly zero.
+_LEAST_VARIANCE = 1e-76
+
+
+@runtime_checkable
+class Surveying(Protocol):
+    """A problem that tells cheaply how far each row of its outputs is off, where not all rows are compared."""
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[rows]`: the error of each row in deviations of honest rounding, or about that.
+
+        Rows are put in order by it, and nothing is refused for it. `seed` draws what a kernel must not foresee.
+        """
+
+
+def standing_out(
+    problem: object, inputs: Sequence[Values], outputs: Sequence[Values], compared: Rows, seed: int
+) -> Rows:
+    """The rows that are off most of those that are not `compared` anyway, sorted; none where all are."""
+    total = prod(outputs[0].shape[:-1])
+    if len(compared) == total or not isinstance(problem, Surveying):
+        return compared[:0]
+    with np.errstate(all="ignore"):
+        off = problem.survey(inputs, outputs, seed)
+    off[np.isnan(off)] = np.inf
+    off[compared] = -1
+    most = min(_MOST, total - len(compared))
+    return np.sort(np.argpartition(off, total - most)[total - most :]).astype(np.int64)
+
+
+def random_signs(count: int, seed: int) -> NDArray[np.float64]:
+    """`[count]`: 1 or -1 with the same probability, which follow from the seed."""
+    return np.random.default_rng((seed, count)).choice(np.array([-1.0, 1.0]), count)
+
+
+def drawn_columns(count: int, seed: int) -> NDArray[np.int64]:
+    """One column of every 128, which follow from the seed; sorted."""
+    starts = np.arange(0, count, BLOCK)
+    found: NDArray[np.int64] = np.random.default_rng((seed, count, 1)).integers(
+        starts, np.minimum(starts + BLOCK, count)
+    )
+    return found
+
+
+def block_sums(values: NDArray[Any], size: int) -> NDArray[Any]:
+    """`[rows, blocks]`: the sums of so many neighbouring columns each."""
+    found: NDArray[Any] = np.add.reduceat(values, np.arange(0, values.shape[1], size), axis=1)
+    return found
+
+
+def root_mean_square(off: NDArray[Any]) -> Exact:
+    """`[rows]`: that of each row."""
+    found: Exact = np.sqrt(np.mean(np.square(off, dtype=np.float64), axis=1))
+    return found
+
+
+def checksum_errors(
+    a: Values, b: Values, got: Values, dtype: str, seed: int, scales: tuple[Values, Values] | None = None
+) -> Exact:
+    """`[rows]`: how far each row of `got` is off A B, in deviations, by a checksum of every 128 columns.
+
+    Freivalds: with random signs s, the sum of s_j c_ij over some columns j of C = A B is row i of A times the sum of
+    s_j b_j, and costs one column of a product. Over the signs its error has the variance of the sum of all squared
+    errors in these columns, whatever they have in common: so a row that is off by e deviations shows about e, of the
+    root mean square of its checksums, and a single element that is off by e shows e / sqrt(columns). Honest is 1: the
+    rounding of C to `dtype` and of the float32 sum. `scales` [1, n] and [rows, 1] multiply C.
+    """
+    n, k = b.shape[1], len(b)
+    signs = random_signs(n, seed)
+    checks, squares = [], []
+    # As many columns as fit, in whole blocks.
+    width = max(1, _PART // max(k, 1) // BLOCK) * BLOCK
+    for start in range(0, n, width):
+        some = slice(start, start + width)
+        columns = b[:, some].astype(np.float64)
+        columns *= signs[some] if scales is None else signs[some] * scales[0][0, some]
+        checks.append(block_sums(columns, BLOCK))
+        squares.append(block_sums(np.square(columns, out=columns), BLOCK))
+    check, square = (np.concatenate(parts, axis=1) for parts in (checks, squares))
+    relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
+    off = np.empty(len(got))
+    height = max(1, _PART // max(k, n))
+    for start in range(0, len(got), height):
+        rows = slice(start, start + height)
+        own, values = a[rows].astype(np.float64), got[rows].astype(np.float64)
+        factors = 1.0 if scales is None else scales[1][rows].astype(np.float64)
+        error = block_sums(values * signs, BLOCK) - own @ check * factors
+        variance = relative**2 * block_sums(np.square(values, out=values), BLOCK)
+        variance += (relative32**2 * k) * (np.square(own, out=own) @ square) * np.square(factors)
+        off[rows] = root_mean_square(error / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)))
+    return off

@@ -44,6 +44,12 @@ _SETTINGS = {
     "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
     "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
+    # So many rows that not all are compared with float64.
+    "plain_long": (("SEQUENCE", "3072"),),
+    "backward_long": (("HEADS", "1"), ("SEQUENCE", "2048")),
+    "matmul_long": (("M", "24576"), ("N", "512"), ("K", "512")),
+    "grouped_long": (("M", "24576"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
+    "swiglu_long": (("TOKENS", "8192"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
 # Contests like another template than attention's.
 _TEMPLATES = {
@@ -65,6 +71,10 @@ _TEMPLATES = {
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
     "rmsnorm_long": "rmsnorm",
+    "backward_long": "attention-backward",
+    "matmul_long": "matmul",
+    "grouped_long": "grouped-matmul",
+    "swiglu_long": "swiglu",
     "suite": "attention-suite",
     "training": "attention-training",
     "swiglu": "swiglu",

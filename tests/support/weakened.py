@@ -196,6 +196,12 @@ GUARDS = (
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
     _guard(
+        "rows that stand out",
+        "few_rows_wrong",
+        "operators/tolerance.py",
+        "def standing_out(problem, inputs, outputs, compared, seed): return compared[:0]",
+    ),
+    _guard(
         "roundings ruled out", "up_rounded", "operators/tolerance.py", "def _forbidden(*arguments): return '', 0.0, 0.0"
     ),
     _guard("dependence", "causal_leak_ahead", "operators/probes.py", _PASSED.format("check_probe", "is not None")),

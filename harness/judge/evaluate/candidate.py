@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from harness.judge.evaluate.interpret import interpretation, transfers
+from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
@@ -34,6 +34,7 @@ from harness.judge.evaluate.trace import (
     one_core,
     packages,
     program_codec,
+    semantics,
     smaller_shapes,
     vmem,
 )
@@ -111,7 +112,12 @@ def trace(request: TraceRequest) -> TraceReply:
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
-    said = (*_enclosed_warnings(_full.closed), *_claim_warnings(claims, _full.calls), *_loop_warnings(work))
+    said = (
+        *_unchecked_warnings(_full.closed),
+        *_enclosed_warnings(_full.closed),
+        *_claim_warnings(claims, _full.calls),
+        *_loop_warnings(work),
+    )
     return TraceReply(
         trace=found, claims=claims, warnings=(*flags, *said), exceeds_vmem=_exceeds_vmem(_full),
         operations=sum(1 for _ in jaxprs.equations(_full.closed.jaxpr)),
@@ -202,6 +208,14 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
             f"{work.outside:,} floating-point operations outside Pallas calls, more than {_OUTSIDE_SHARE:.0%} of the "
             f"useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
         )  # fmt: skip
+
+
+def _unchecked_warnings(closed: Any) -> tuple[str, ...]:
+    return tuple(
+        f"{packages.place_of(equation)}{' and '.join(options)}: timed as shipped, and checked with what that leaves out"
+        for equation in jaxprs.pallas_calls(closed.jaxpr)
+        if (options := semantics.checks_left_out(equation))
+    )
 
 
 def _enclosed_warnings(closed: Any) -> tuple[str, ...]:
@@ -331,6 +345,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
             orders_from(order_seed),
             quick_interpreter(),
             deadlocks_found(),
+            reshaped.reshaped_references(),
             transfers.transfers_end(order) as ended,
         ):
             outputs = [np.asarray(out) for out in jax.block_until_ready(run(*inputs))]
@@ -344,6 +359,12 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
     if isinstance(failure, NotImplementedError):
         raise interpretation.not_interpretable(failure)
     if failure is not None:
+        if reshaped.NO_BLOCK in str(failure):
+            line = next(iter(reshaped.lines(traced.closed.jaxpr)), "")
+            raise interpretation.not_interpretable(
+                f"{line}a copy or write of a part of a reshaped reference that is no block of the reference itself; "
+                "index it before it is reshaped"
+            )
         raise _rejection(failure, where)
     if ended.unfinished:
         raise Rejected(

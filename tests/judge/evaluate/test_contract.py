@@ -1,5 +1,6 @@
 """What the trace finds: broken contracts, foreign work, false claims; identity, traffic and buffers of good ones."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -394,3 +395,18 @@ def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
         strange = one.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
     assert on_chip.trace.fingerprint == plain.trace.fingerprint
     assert "asks a device for 'client', which the judge does not know of a v5e" in strange.message
+
+
+def test_the_line_of_a_package_stands_behind_that_of_kernel_py(bench: Tracer) -> None:
+    source = """
+from jax.experimental.pallas.ops.tpu.flash_attention import BlockSizes, flash_attention
+
+
+def kernel_fn(q, k, v):
+    sizes = BlockSizes(block_q=700, block_k_major=128, block_k=128, block_b=1)
+    return flash_attention(q[None, None], k[None, None], v[None, None], block_sizes=sizes)[0, 0]
+"""
+    found = bench.failure(source)
+    assert found.kind == "trace-error"
+    place = r"kernel\.py line 7, in jax/experimental/pallas/ops/tpu/flash_attention\.py line \d+: "
+    assert re.search(place, found.message), found.message

@@ -20,8 +20,9 @@ from jax.extend import core
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
+from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
-from harness.judge.evaluate.trace import kernels
+from harness.judge.evaluate.trace import jaxprs, kernels, packages
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
@@ -195,7 +196,7 @@ def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str,
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
-    with quick_grid_loop(), copies_of_any_size(), memory_filled_with(fill):
+    with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
         return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)
 
@@ -207,10 +208,13 @@ def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chi
     except NotImplementedError as error:
         raise not_interpretable(error) from error
     except ValueError as error:
-        # JAX's interpreter knows no loops within scoped memory within scoped memory (0.10.2, 0.12.0).
-        if "pass a Ref" not in str(error):
+        # Of references that JAX's interpreter cannot follow it says that they are passed or turned into values.
+        if " Ref " not in str(error) and "discharged" not in str(error):
             raise
-        raise not_interpretable(f"nested scoped memory ({str(error).splitlines()[0]}); use scratch_shapes") from error
+        scopes = (one for one in jaxprs.equations(closed.jaxpr) if one.primitive.name == "run_scoped")
+        where = next(map(packages.place_of, scopes), "")
+        said = str(error).splitlines()[0]
+        raise not_interpretable(f"{where}memory of run_scoped ({said}); use scratch_shapes") from error
 
 
 def not_interpretable(error: object) -> Rejected:

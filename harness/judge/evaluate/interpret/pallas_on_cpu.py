@@ -9,7 +9,7 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, step_numbers, undefined
+from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, reshaped, step_numbers, undefined
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
@@ -42,6 +42,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
             if isinstance(interpret, pltpu.InterpretParams):
                 params["jaxpr"] = plain_accesses.with_plain_reads(params["jaxpr"])
+                params["jaxpr"] = reshaped.with_indices_first(params["jaxpr"])
                 params |= grids.as_interpreted(equation, interpret)
             equation = equation.replace(params=params, effects={*equation.effects, *effects})
         elif any(map(pallas_calls, inner(equation))):

@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 from jax._src.state import discharge, indexing
+from jax._src.state.types import ReshapeTransform
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ def copies_of_any_size() -> Iterator[None]:
         return _part(x, transforms, read) if _is_sized(transforms) else read(x, transforms)
 
     def write_part(x: Any, transforms: Any, value: Any) -> Any:
+        place = next((place for place, one in enumerate(transforms or ()) if isinstance(one, ReshapeTransform)), None)
+        if place is not None:
+            # As much of the reference as is reshaped is taken out, changed, and put back.
+            inner = read(x, transforms[:place])
+            old, new = write_part(inner.reshape(transforms[place].shape), transforms[place + 1 :], value)
+            return old, swap(x, transforms[:place], new.reshape(inner.shape))[1]
         if not _is_sized(transforms) and not isinstance(value, _CopiedPart):
             return swap(x, transforms, value)
         if not _is_sized(transforms):

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from harness.judge.evaluate.trace import imports
+from harness.judge.evaluate.trace import imports, packages
 from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
 from harness.sandbox.messages import Rejected, described, traced
 
@@ -41,8 +41,11 @@ class CandidateCode:
     ) -> None:
         if error is None or isinstance(error, (Rejected, MemoryError)):
             return
-        lines = [f"{at.filename} line {at.lineno}: " for at in traceback.extract_tb(trace) if is_own(at.filename)]
-        where = lines[-1] if lines else ""
+        frames = [(at.filename, at.lineno or 0) for at in reversed(traceback.extract_tb(trace))]
+        own = next((number for number, (file, _) in enumerate(frames) if is_own(file)), len(frames))
+        places = [f"{file} line {line}" for file, line in frames[own : own + 1]]
+        where = ", in ".join(filter(None, (*places, packages.place(*frames[:own]))))
+        where += ": " * bool(where)
         detail = traced(error)
         message = f"{self._doing} failed: {where}{described(error).splitlines()[0]}"
         raise Rejected(self._stage, self._kind, message, detail) from error

@@ -2,15 +2,17 @@
 
 import hashlib
 import importlib.metadata
+import itertools
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from jax._src import source_info_util
 
-from harness.judge.evaluate.trace.jaxprs import Jaxpr, equations
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
 from harness.records import Imported, SourceFile
 
 # Kernels that come with JAX; its other modules are the judge's own tools, whose version is in the key.
@@ -72,6 +74,34 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
         for frame in traceback.frames if traceback is not None else ():
             if "/" in frame.file_name and source_info_util.is_user_filename(frame.file_name):
                 yield frame.file_name
+
+
+def place(*frames: tuple[str, int]) -> str:
+    """`tokamax/flash.py line 12`: the first of these files and lines that is an installed package's; "" for none.
+
+    JAX's own modules but its kernels are none: what they say is said of whoever calls them.
+    """
+    for file, line in frames:
+        path = _installed(file) if source_info_util.is_user_filename(file) else None
+        if path is not None:
+            return (
+                f"{next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))} line {line}"
+            )
+    return ""
+
+
+def place_of(equation: Equation) -> str:
+    """`kernel.py line 12, in tokamax/flash.py line 34: ` where the equation comes from, as far as that is known."""
+    traceback = equation.source_info.traceback
+    frames = [(one.file_name, _line(one)) for one in (traceback.frames if traceback is not None else ())]
+    before = itertools.takewhile(lambda frame: "/" in frame[0] or not frame[0].endswith(".py"), frames)
+    within = place(*before)
+    own = line_of(equation)
+    return f"{own.removesuffix(': ')}{', in ' * bool(own)}{within}: " if within else own
+
+
+def _line(frame: Any) -> int:
+    return int(frame.start_line if hasattr(frame, "start_line") else frame.line_num)
 
 
 def _installed(file: object) -> Path | None:

@@ -1,0 +1,201 @@
+"""Copies and writes of reshaped references in TPU interpret mode, which knows indices alone (jax 0.10.2, 0.12.0).
+
+A part of a reshaped reference is a block of the reference itself, or it is refused. Races and bounds are looked for in
+that block.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jax import tree_util
+from jax._src.pallas.mosaic.interpret import shared_memory
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
+from jax._src.state.indexing import NDIndexer
+from jax._src.state.types import ReshapeTransform, TransformedRef
+from jax._src.tree_util import tracing_registry
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, inner, line_of, with_inner
+
+NO_BLOCK = "NO BLOCK OF THE REFERENCE"
+_COPIES = ("dma_start", "dma_wait")
+Range = tuple[int | slice, ...]
+
+
+def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel; what is reshaped before it is indexed is indexed as a whole, so that its shape is known."""
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation):
+            equation = with_inner(equation, with_indices_first)
+        if equation.primitive.name in _COPIES and _reshaped(equation):
+            operands = _operands(equation)
+            flat, tree = tracing_registry.flatten(tuple(map(_indexed, operands)))
+            equation = equation.replace(invars=flat, params={**equation.params, "tree": tree})
+        elif equation.primitive.name == "swap" and _reshaped(equation):
+            reference, value, *indices = equation.invars
+            whole = TransformedRef(reference, tree_util.tree_unflatten(equation.params["tree"], indices))
+            flat, tree = tree_util.tree_flatten(_indexed(whole).transforms)
+            equation = equation.replace(
+                invars=[reference, value, *flat], params={**equation.params, "tree": tree}
+            )  # fmt: skip
+        changed.append(equation)
+    return jaxpr.replace(eqns=changed)
+
+
+def lines(jaxpr: Jaxpr) -> list[str]:
+    """Where kernels reshape references that they copy or write, as `line_of` says it."""
+    return [line_of(equation) for equation in equations(jaxpr) if _reshaped(equation)]
+
+
+def _operands(equation: Equation) -> tuple[Any, ...]:
+    return tuple(tree_util.tree_unflatten(equation.params["tree"], equation.invars))
+
+
+def _reshaped(equation: Equation) -> bool:
+    """Whether it is a copy or a write of a reshaped reference."""
+    if equation.primitive.name in _COPIES:
+        return any(any(map(_is_reshape, _transforms(one))) for one in _operands(equation))
+    if equation.primitive.name == "swap":
+        return any(map(_is_reshape, tree_util.tree_unflatten(equation.params["tree"], equation.invars[2:])))
+    return False
+
+
+def _is_reshape(transform: Any) -> bool:
+    return isinstance(transform, ReshapeTransform)
+
+
+def _transforms(operand: Any) -> tuple[Any, ...]:
+    return tuple(operand.transforms) if isinstance(operand, TransformedRef) else ()
+
+
+def _indexed(operand: Any) -> Any:
+    """A reference that is indexed first; anything else as it is."""
+    transforms = _transforms(operand)
+    reference = getattr(operand, "ref", operand)
+    if not isinstance(getattr(getattr(reference, "aval", None), "shape", None), tuple) or not reference.aval.shape:
+        return operand
+    if transforms and isinstance(transforms[0], NDIndexer):
+        return operand
+    return TransformedRef(reference, (NDIndexer.make_trivial_indexer(reference.aval.shape), *transforms))
+
+
+@contextlib.contextmanager
+def reshaped_references() -> Iterator[None]:
+    """Within this context the interpreter finds the block of a reference that a part of a reshaped one is.
+
+    Raises RuntimeError (NO_BLOCK) there where it is none.
+    """
+    memory = shared_memory.SharedMemory
+    usual, store, swap = interpret_utils.to_range, memory.store_buffer_content, memory.swap_buffer_content
+
+    def to_range(transforms: Sequence[Any]) -> Range:
+        found: Range = ()
+        shape: tuple[int, ...] | None = None
+        indexers: list[Any] = []
+        for one in (*transforms, None):
+            if one is not None and not _is_reshape(one):
+                indexers.append(one)
+                continue
+            part = usual(indexers)
+            found = part if shape is None else _within(found, shape, part)
+            shape, indexers = getattr(one, "shape", None), []
+        return found
+
+    def stored(self: Any, key: Any, rnge: Range, value: Any, *arguments: Any, **named: Any) -> Any:
+        return store(self, key, rnge, _fitted(value, rnge), *arguments, **named)
+
+    def swapped(self: Any, key: Any, rnge: Range, value: Any, mask: Any, *arguments: Any, **named: Any) -> Any:
+        before, *others = swap(self, key, rnge, _fitted(value, rnge), mask, *arguments, **named)
+        return (before if before is None or before.size != value.size else before.reshape(value.shape), *others)
+
+    interpret_utils.to_range = to_range
+    memory.store_buffer_content, memory.swap_buffer_content = stored, swapped
+    try:
+        yield
+    finally:
+        interpret_utils.to_range = usual
+        memory.store_buffer_content, memory.swap_buffer_content = store, swap
+
+
+def _size(part: slice) -> int:
+    return int((part.stop - part.start) // part.step)
+
+
+def _fitted(value: Any, rnge: Range) -> Any:
+    """The value in the shape of its place, which has the axes that reshaping has taken apart or put together."""
+    shape = tuple(_size(part) for part in rnge if isinstance(part, slice))
+    is_same = shape == value.shape[: len(shape)] or math.prod(shape) != value.size
+    return value if is_same else value.reshape(shape)
+
+
+def _within(found: Range, shape: Sequence[int], box: Range) -> Range:
+    """The part of `found` that `box` is of it reshaped to `shape`."""
+    parts = [one for one in found if isinstance(one, slice)]
+    wide = [one if isinstance(one, slice) else slice(one, one + 1, 1) for one in box]
+    wide += [slice(0, length, 1) for length in shape[len(box) :]]
+    own: list[slice] = []
+    for old, new in _groups([_size(part) for part in parts], list(shape)):
+        own += _block([_size(parts[place]) for place in old], [(shape[place], wide[place]) for place in new])
+    composed = iter(
+        slice(part.start + one.start * part.step, part.start + one.stop * part.step, part.step * one.step)
+        for part, one in zip(parts, own, strict=True)
+    )
+    return tuple(next(composed) if isinstance(one, slice) else one for one in found)
+
+
+def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The axes of both shapes that have equally many elements together, by their places; as few as can be."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        left, right = [i] if i < len(old) else [], [j] if j < len(new) else []
+        i, j = i + len(left), j + len(right)
+        while (a := math.prod(old[one] for one in left)) != (b := math.prod(new[one] for one in right)):
+            if a < b:
+                left.append(i)
+                i += 1
+            else:
+                right.append(j)
+                j += 1
+        yield left, right
+
+
+def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
+    """The block of axes of these lengths that a part of others is. Raises RuntimeError where it is none."""
+    if len(old) == len(new) == 1:
+        return [new[0][1]]
+    start, step, count, stride = 0, 0, 1, 1
+    for length, part in reversed(new):
+        start += part.start * stride
+        size = _size(part)
+        if size != 1:
+            # Elements that follow each other at even distances.
+            if step and step * count != part.step * stride:
+                raise _no_block()
+            step, count = step or part.step * stride, count * size
+        stride *= length
+    return _unravelled(old, start, count, step or 1)
+
+
+def _unravelled(lengths: list[int], start: int, count: int, step: int) -> list[slice]:
+    """Elements at even distances as a block of axes of these lengths."""
+    if not lengths:
+        return []
+    stride = math.prod(lengths[1:])
+    first, left = divmod(start, stride)
+    if len(lengths) == 1:
+        return [slice(start, start + count * step, step)]
+    if count == 1 or (start + (count - 1) * step) // stride == first:
+        return [slice(first, first + 1, 1), *_unravelled(lengths[1:], left, count, step)]
+    if step % stride == 0:
+        rows = slice(first, first + count * (step // stride), step // stride)
+        return [rows, *_unravelled(lengths[1:], left, 1, 1)]
+    each = stride // step
+    if stride % step == 0 and left < step and count % each == 0:
+        return [slice(first, first + count // each, 1), *_unravelled(lengths[1:], left, each, step)]
+    raise _no_block()
+
+
+def _no_block() -> RuntimeError:
+    return RuntimeError(f"{NO_BLOCK}: a copy or write of a part of a reshaped reference")

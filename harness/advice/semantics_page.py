@@ -34,8 +34,8 @@ _OPTIONS = """\
 ## Options of the compiler
 
 Of `pltpu.CompilerParams` these are accepted; any other that is set is refused (`refused-option`), among them other
-`flags`, `disable_bounds_checks`, `disable_semaphore_checks`, `allow_input_fusion` and `collective_id`. Kernels over a
-mesh (`core_map`, `pl.kernel`; with it SparseCore) are refused too.
+`flags`, `allow_input_fusion` and `collective_id`. Kernels over a mesh (`core_map`, `pl.kernel`; with it SparseCore)
+are refused too.
 """
 
 

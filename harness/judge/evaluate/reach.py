@@ -19,7 +19,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
         return None
     if child == "candidate":
         return Confinement(readable=(str(problem),))
-    writes = {"compiler": (str(work), str(profiles)), "timer": (str(profiles),)}
+    writes = {"compiler": (str(work), str(profiles)), "checks compiler": (str(work),), "timer": (str(profiles),)}
     return Confinement(readable=(str(work),), writable=writes.get(child, ()))
 
 

@@ -114,6 +114,11 @@ class Plan:
         return self.work / "dumps"
 
     @property
+    def checked(self) -> Path:
+        """The folder of a program that is compiled once more, with the checks that it leaves out."""
+        return self.scratch / "checked"
+
+    @property
     def pickled_problem(self) -> Path:
         """The problem, for the children."""
         return self.scratch / "problem.pickle"
@@ -131,8 +136,8 @@ class Plan:
         return self.directory_of("candidate") / "outputs" / family
 
     def directory_of(self, child: str) -> Path:
-        """The working directory of a child."""
-        return self.scratch / child
+        """The working directory of a child; two above it stand the dumps of what it compiles."""
+        return self.checked / "scratch" / child if child == "checks compiler" else self.scratch / child
 
     def program_keys(self) -> tuple[str, ...]:
         """The keys of the exported program in `request.programs`; call before it is compiled. Empty without programs.

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.dumps import timing_tables
 from harness.hardware import Chip
+from harness.judge.evaluate.compile.left_out import CheckedCompileRequest, leaves_out_checks
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.draws import (
     mode_of,
@@ -42,6 +44,7 @@ from harness.judge.evaluate.state import (
     SIMULATE,
     TRACE,
     KnownAnswer,
+    Need,
     Product,
     Stage,
     StageAnswer,
@@ -51,7 +54,7 @@ from harness.judge.evaluate.state import (
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.operators.space import DRAWN
-from harness.records import Failure, Latency, Policy, Simulation
+from harness.records import Failure, Latency, Offence, Policy, Simulation
 from harness.sandbox import handover
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
@@ -107,7 +110,10 @@ def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
             return state.failing(answer.rank, failure), ()
     state = replace(state, trace=reply, program_keys=plan.program_keys())
     state = state.adding(trace=reply.trace, claims=reply.claims).warning(*reply.warnings)
-    products = (Product("chip program", plan.chip),) if plan.chip.topology is not None else ()
+    needs: list[Need] = ["chip program"] if plan.chip.topology is not None else []
+    if needs and plan.request.checked and leaves_out_checks(plan.artifact(platform)):
+        needs.append("unchecked program")
+    products = tuple(Product(need, plan.chip) for need in needs)
     return state, (*products, Product("trace", reply)) if plan.request.checked else products
 
 
@@ -172,7 +178,7 @@ def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[Simu
 
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
-    state = state.adding(simulation=reply)
+    state = _with_offences(state.adding(simulation=reply), state.offences)
     state = state.failing(answer.rank, *work_not_done(reply, plan.problem.statement().work.matmul_flops))
     return state.adding(latency=latency.simulated(reply)) if plan.source == "simulated" else state, ()
 
@@ -185,6 +191,43 @@ def _without_simulation(plan: Plan, state: State, answer: StageAnswer) -> State:
     if plan.source != "simulated":
         return state
     return state.adding(latency=Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=(reason,)))
+
+
+def _compile_with_checks(plan: Plan, state: State, chip: Chip) -> Iterator[CheckedCompileRequest]:
+    dumps, texts = plan.checked / "dumps", plan.checked / "mosaic"
+    for folder in (dumps, texts):
+        folder.mkdir(parents=True, exist_ok=True)
+    timing_tables.write(dumps, timing_tables.read(plan.dumps))
+    yield CheckedCompileRequest(
+        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), chip=chip,
+        hlo_texts=(), mosaic_directory=str(texts),
+    )  # fmt: skip
+
+
+def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
+    return state, (Product("checked schedule", ScheduleDump(dumps=plan.checked / "dumps", simulation=None)),)
+
+
+def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
+    """What goes wrong in the program with all checks counts as if it did in the one that is timed."""
+    reply: Simulation = answer.reply
+    return _with_offences(state, reply.offences), ()
+
+
+def _without_checks(plan: Plan, state: State, answer: StageAnswer) -> State:
+    failure: Failure = answer.reply
+    said = f"whether the checks hold that it leaves out: {failure.kind}: {failure.message}"
+    return _with_offences(state, (Offence(kind="check-unknown", op="the program with all checks", what=said),))
+
+
+def _with_offences(state: State, offences: tuple[Offence, ...]) -> State:
+    state = replace(state, offences=offences)
+    timed = state.evidence.simulation
+    if timed is None:
+        return state
+    own = {(one.kind, one.op, one.what, one.line) for one in timed.offences}
+    more = tuple(one for one in offences if (one.kind, one.op, one.what, one.line) not in own)
+    return state.adding(simulation=replace(timed, offences=(*timed.offences, *more)))
 
 
 # --- Correctness -------------------------------------------------------------------------------
@@ -379,7 +422,8 @@ def left_out(plan: Plan, state: State) -> tuple[str, ...]:
     families = [f"{family} (full)" for family in _families_at_full(plan, state)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
     interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if _shapes_of(state).interpret_full else []
-    return (*families, *probes, *interpreted)
+    checks = ["checks left out"] if leaves_out_checks(plan.artifact(plan.chip.platform)) else []
+    return (*families, *probes, *interpreted, *checks)
 
 
 # In this order where several wait for the same: a process does its tasks in the order in which they were asked. The
@@ -412,6 +456,12 @@ STAGES = (
           requests=_check_full, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(FULL, 2), needs="full outputs", child="checker", failing="correctness",
           requests=_compare, take=_checked, seconds=_of_checks),
+    # With the checks that a kernel is shipped without.
+    Stage("checks left out", rank=(FULL, 3), needs="unchecked program", child="checks compiler", failing="compile",
+          requests=_compile_with_checks, take=_compiled_with_checks, seconds=lambda policy: policy.compile_seconds),
+    Stage("checks left out", rank=(FULL, 4), needs="checked schedule", child="simulator", failing="latency",
+          requests=_simulate, take=_simulated_with_checks, fail=_without_checks,
+          seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
     Stage("measure", rank=(DEVICE,), needs="device", child="timer", failing="latency", requests=_measure,
           take=_measured, seconds=lambda policy: policy.measure_seconds),
 )  # fmt: skip

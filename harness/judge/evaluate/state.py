@@ -8,13 +8,13 @@ from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.messages import ShapesReply, TraceReply
 from harness.judge.evaluate.request import Plan
 from harness.judge.evaluate.tasks import ChildName
-from harness.records import Check, Evidence, Failure, Policy
+from harness.records import Check, Evidence, Failure, Offence, Policy
 from harness.records import Stage as FailureStage
 
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
     "kernel", "trace", "shapes", "chip program", "schedule", "full program", "reduced program", "outputs",
-    "full outputs", "device",
+    "full outputs", "unchecked program", "checked schedule", "device",
 ]  # fmt: skip
 
 # Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
@@ -56,8 +56,8 @@ class State:
     """The findings about one candidate so far.
 
     `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are those of the exported
-    program, `seen` what an earlier evaluation found out about this very program. `is_slower`: the candidate is too slow
-    for its full shape to matter.
+    program, `seen` what an earlier evaluation found out about this very program. `offences` are those of the program
+    with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to matter.
     """
 
     evidence: Evidence
@@ -67,6 +67,7 @@ class State:
     seen: Seen | None = None
     checks: tuple[tuple[Rank, Check], ...] = ()
     failures: tuple[tuple[Rank, Failure], ...] = ()
+    offences: tuple[Offence, ...] = ()
     is_slower: bool = False
 
     def adding(self, **fields: Any) -> "State":

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from harness.judge.evaluate.compile.left_out import CheckedCompileRequest
 from harness.judge.evaluate.messages import (
     CertifyRequest,
     CheckReply,
@@ -23,12 +24,13 @@ from harness.judge.evaluate.messages import (
 from harness.records import Certificate, Simulation
 from harness.sandbox.messages import Done
 
-ChildName = Literal["candidate", "certifier", "checker", "compiler", "simulator", "timer"]
+ChildName = Literal["candidate", "certifier", "checker", "compiler", "checks compiler", "simulator", "timer"]
 MODULES: dict[ChildName, str] = {
     "candidate": "harness.judge.evaluate.candidate",
     "certifier": "harness.judge.evaluate.compile.certificate",
     "checker": "harness.judge.evaluate.correctness",
     "compiler": "harness.judge.evaluate.compile.compilation",
+    "checks compiler": "harness.judge.evaluate.compile.with_checks",
     "simulator": "harness.judge.evaluate.timing.simulation",
     "timer": "harness.judge.evaluate.timing.device_timing",
 }
@@ -37,6 +39,7 @@ TASKS: dict[type, tuple[str, type]] = {
     TraceRequest: ("trace", TraceReply),
     ShapesRequest: ("trace_smaller", ShapesReply),
     CompileRequest: ("compile", CompileReply),
+    CheckedCompileRequest: ("compile_with_checks", CompileReply),
     SimulateRequest: ("simulate", Simulation),
     ExportRequest: ("export_cpu", Done),
     InterpretRequest: ("interpret", Done),

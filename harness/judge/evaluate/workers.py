@@ -140,7 +140,7 @@ class Workers:
 
     def _environment(self, name: ChildName) -> Mapping[str, str]:
         plan = self._plan
-        if name == "compiler":
+        if name in ("compiler", "checks compiler"):
             return environments.compiling(plan.chip, with_lines=plan.request.checked)
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)

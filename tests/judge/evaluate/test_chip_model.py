@@ -173,3 +173,47 @@ def test_a_slice_beyond_its_array_shows(start: int, is_within: bool) -> None:
     read, written = jax.jit(program)(*arrays)
     assert bool(np.isnan(read).all()) is not is_within
     assert bool(np.isnan(written).any()) is not is_within
+
+
+def sum_over(*axes: int) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        total = jax.lax.reduce_sum_p.bind(x, axes=axes, out_sharding=None)
+        return jnp.broadcast_to(jnp.expand_dims(total, axes), x.shape)
+
+    return function
+
+
+LONG = np.random.default_rng(3).standard_normal((64, 512), dtype=np.float32).astype(BFLOAT16)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,)])
+@pytest.mark.parametrize("name", ["v4", "v5e", "v5p"])
+def test_a_sum_of_bfloat16_is_rounded_once_where_it_is_added_in_float32(name: str, axes: tuple[int, ...]) -> None:
+    exact = rounded(LONG.astype(np.float32).sum(axis=axes, keepdims=True, dtype=np.float64))
+    found = on(name, sum_over(*axes), LONG)
+    np.testing.assert_allclose(found, np.broadcast_to(exact, LONG.shape), rtol=2**-7)
+    assert (found == exact).mean() > 0.95
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("name", ["v6e", "v7x"])
+def test_a_sum_of_bfloat16_is_rounded_register_by_register(name: str, checked: bool) -> None:
+    # Rows: 4 registers of 16 rows one after the other, then their rows in float32.
+    registers = LONG.astype(np.float64).reshape(4, 16, 512)
+    total = registers[0]
+    for one in registers[1:]:
+        total = rounded(total + one)
+    expected = rounded(total.sum(axis=0))
+    np.testing.assert_array_equal(on(name, sum_over(0), LONG, checked=checked)[0], expected)
+    # Lanes: 4 registers of 128 lanes, then halves of what is left, rounded each time.
+    parts = LONG.astype(np.float64).reshape(64, 4, 128)
+    total = parts[:, 0]
+    for place in range(1, 4):
+        total = rounded(total + parts[:, place])
+    while total.shape[1] > 1:
+        low, high = np.split(total, 2, axis=1)
+        total = rounded(low + high)
+    found = on(name, sum_over(1), LONG, checked=checked)[:, :1]
+    np.testing.assert_array_equal(found, total)
+    once = rounded(LONG.astype(np.float64).sum(axis=1, keepdims=True))
+    assert (found != once).mean() > 0.3

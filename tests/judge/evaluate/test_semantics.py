@@ -139,7 +139,7 @@ REFUSED = {
     "a remote copy": (kernel(remote, scratch=(DMA, DMA)), "refused-primitive", "to another device"),
     "a remote signal": (kernel(signals, scratch=(COUNTER,)), "refused-primitive", "to another device"),
     "flags": (kernel(copies, flags={"a": 1}), "refused-option", "flags"),
-    "no bounds checks": (kernel(copies, disable_bounds_checks=True), "refused-option", "disable_bounds_checks"),
+    "fused inputs": (kernel(copies, allow_input_fusion=(True,)), "refused-option", "allow_input_fusion"),
     "a sine of bfloat16": (applied(jnp.sin, BF16), "refused-primitive", "sin of a float narrower"),
     "a power of bfloat16": (applied(lambda x: x**x, BF16), "refused-primitive", "pow of a narrow float"),
     "an unknown one": (applied(lambda x: jax.lax.cumsum(x, 1)), "unknown-primitive", "cumsum"),

@@ -3,6 +3,7 @@
 docs/SEMANTICS.md lists what is rewritten and why. Each model here is one entry of kind `modelled` there.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
     "reduce_window_max", "reduce_window_min", "sort",
 }  # fmt: skip
+# A register of bfloat16.
+_TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
 # Their models are made of operations that have models of their own; those of the others are complete.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
@@ -252,6 +255,57 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
     return model
 
 
+# Sums of bfloat16.
+
+
+def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
+    """In float32 and rounded once; where the chip adds in bfloat16, in the order of its schedules.
+
+    There whole registers are added up first, one after the other, each sum rounded; then what lies side by side in one,
+    taken to be added in pairs, each sum rounded; then its rows, in float32.
+    """
+    if not _is_bfloat16(equation.invars[0]):
+        return None
+    rank, axes = equation.invars[0].aval.ndim, equation.params["axes"]
+    if not chip.has_bfloat16_units:
+        return lambda x: _narrow(_rounded(lax.reduce_sum(_wide(x), axes)))
+    return lambda x: _narrow(_sum_of_registers(_wide(x), rank, axes))
+
+
+def _sum_of_registers(x: Any, rank: int, axes: tuple[int, ...]) -> Any:
+    """The sum of numbers of bfloat16 along `axes`, still as float32."""
+    tiled = {rank - 2: _TILE_ROWS, rank - 1: _LANES}
+    lengths: list[int] = []
+    outer: list[int] = []
+    inside: dict[int, int] = {}
+    for axis in range(rank):
+        length, size = x.shape[axis], tiled.get(axis, 1)
+        if axis in axes and axis in tiled:
+            # What lies beyond the array adds nothing.
+            x = lax.pad(x, np.float32(0), [(0, -length % size if one == axis else 0, 0) for one in range(rank)])
+            outer.append(len(lengths))
+            inside[axis] = len(lengths) + 1
+            lengths += [-(-length // size), size]
+            continue
+        if axis in axes:
+            outer.append(len(lengths))
+        lengths.append(length)
+    kept = [place for place in range(len(lengths)) if place not in outer]
+    x = lax.transpose(lax.reshape(x, lengths), (*outer, *kept))
+    count = math.prod(lengths[place] for place in outer)
+    registers = lax.reshape(x, (count, *(lengths[place] for place in kept)))
+    total, _ = lax.scan(lambda before, one: (_rounded(lax.add(before, one)), None), registers[0], registers[1:])
+    if rank - 1 in inside:
+        lanes = kept.index(inside[rank - 1])
+        while total.shape[lanes] > 1:
+            low, high = jnp.split(total, 2, axis=lanes)
+            total = _rounded(lax.add(low, high))
+        total = lax.squeeze(total, (lanes,))
+    if rank - 2 in inside:
+        total = _rounded(lax.reduce_sum(total, (kept.index(inside[rank - 2]),)))
+    return total
+
+
 # Quotients.
 
 
@@ -377,6 +431,7 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "sqrt": _sqrt,
     "div": _div,
     "rem": _rem,
+    "reduce_sum": _reduce_sum,
     "reciprocal": _reciprocal,
     "shift_left": lambda equation, _: shifted(equation),
     "shift_right_logical": lambda equation, _: shifted(equation),

@@ -19,8 +19,9 @@ from harness.judge.evaluate.trace.jaxprs import (
     line_of,
     pallas_calls,
 )
+from harness.judge.evaluate.trace.packages import place_of
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
-from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, SemanticsEntry
+from harness.judge.evaluate.trace.semantics_table import CHECKS, FLAGS, OPTIONS, SECTIONS, SemanticsEntry
 from harness.sandbox.messages import Rejected
 
 PAGE = "docs/SEMANTICS.md"
@@ -94,7 +95,7 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
     if entry is None:
         raise Rejected(
             "static", "unknown-primitive",
-            f"{line_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
+            f"{place_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
             "what the chip makes of it; write it with operations of that list",
         )  # fmt: skip
     if entry.kind == "refused":
@@ -121,7 +122,7 @@ def _promises(equation: Equation) -> bool:
 
 
 def _refused(equation: Equation, why: str) -> Rejected:
-    return Rejected("static", "refused-primitive", f"{line_of(equation)}{why} ({PAGE})")
+    return Rejected("static", "refused-primitive", f"{place_of(equation)}{why} ({PAGE})")
 
 
 def _is_narrow(var: Any) -> bool:
@@ -164,7 +165,15 @@ def _tree(equation: Equation) -> Any:
     return equation.params.get("tree", equation.params.get("args_tree"))
 
 
+def _of_sum(equation: Equation) -> str:
+    (operand,) = equation.invars
+    if not _is_narrow(operand) or operand.aval.dtype == jnp.bfloat16:
+        return ""
+    return f"of {operand.aval.dtype}: convert to float32 before, or use jnp.sum with dtype=jnp.float32"
+
+
 _OPTIONS = {
+    "reduce_sum": _of_sum,
     "dot_general": _of_dot,
     "pow": _of_pow,
     "dma_start": _of_copy,
@@ -172,6 +181,12 @@ _OPTIONS = {
     "semaphore_signal": _of_signal,
     "semaphore_wait": _of_signal,
 }
+
+
+def checks_left_out(call: Equation) -> tuple[str, ...]:
+    """The options of a kernel by which the compiler leaves out checks that the chip makes while it runs."""
+    given = call.params["compiler_params"]
+    return tuple(name for name in CHECKS if isinstance(given, pltpu.CompilerParams) and getattr(given, name))
 
 
 def _refuse_options(call: Equation) -> None:
@@ -190,6 +205,6 @@ def _refuse_options(call: Equation) -> None:
     if found:
         raise Rejected(
             "static", "refused-option",
-            f"{line_of(call)}expected options of the compiler that leave results and checks alone "
+            f"{place_of(call)}expected options of the compiler that leave results and checks alone "
             f"({PAGE}), got {', '.join(found)}; leave it out",
         )  # fmt: skip

@@ -139,9 +139,12 @@ ARITHMETIC = (
         "a NaN on the CPU reaches an output and fails there",
     ),
     entry(
-        "reduce_sum", "same", "float32 in some order", "`vadd`, `vadd.xlane`",
-        "rounding of floats. Of bfloat16 on v6e and v7x partial sums are rounded (`vadd.bf16`): refused there, jnp.sum "
-        "adds in float32 by itself", narrow_is_refused=True,
+        "reduce_sum", "modelled", "float32 in some order",
+        "`vadd`, `vadd.xlane`; of bfloat16 on v4, v5e, v5p in float32, rounded once; on v6e and v7x registers one by "
+        "one by `vadd.bf16`, then 128 lanes by `vadd.xlane.bf16` (how that rounds is not published), then rows in "
+        "float32, rounded once",
+        "in float32 rounding of floats. In bfloat16 in the order of the schedules, lanes taken to be added in pairs, "
+        "each sum rounded: jnp.sum adds in float32 by itself. Of other narrow floats refused", option_is_refused=True,
     ),
     entry("reduce_and reduce_or", "same", "exact", "exact", "no rounding"),
     entry(
@@ -268,6 +271,11 @@ SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
+# Those by which the chip makes fewer checks while it runs.
+CHECKS = {
+    "disable_bounds_checks": "the chip does not halt at accesses beyond an array: checked with them, timed without",
+    "disable_semaphore_checks": "it does not halt at a semaphore that is not zero: checked with them, timed without",
+}
 # Options of pltpu.CompilerParams that leave what is computed and checked alone, and what they change.
 OPTIONS = {
     "dimension_semantics": "which axes cores share: races and parallel axes are checked",
@@ -280,6 +288,7 @@ OPTIONS = {
     "use_tc_tiling_on_sc": "of the SparseCore",
     "needs_layout_passes": "of the SparseCore",
     "fuse_transposed_lhs_in_matmul": "where an operand is transposed",
+    **CHECKS,
     "allow_collective_id_without_custom_barrier": "for several devices; one is judged",
 }
 # Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave them alone, too.

@@ -1,0 +1,27 @@
+"""Programs whose kernels ask the compiler to leave checks out: how that is seen in their bytes, and turned round."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.judge.evaluate.messages import CompileRequest
+
+# As JAX writes them into the configuration of a kernel's call.
+_OPTIONS = (b'"disable_bounds_checks": true', b'"disable_semaphore_checks": true')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCompileRequest(CompileRequest):
+    """As a CompileRequest, with the checks that the program leaves out."""
+
+
+def leaves_out_checks(artifact: Path) -> bool:
+    """Whether a kernel of this exported program asks the compiler to leave checks out."""
+    program = artifact.read_bytes()
+    return any(option in program for option in _OPTIONS)
+
+
+def with_checks(program: bytes) -> bytes:
+    """The same program, as long as it was, its kernels with all checks."""
+    for option in _OPTIONS:
+        program = program.replace(option, option.replace(b": true", b":false"))
+    return program

@@ -1,0 +1,23 @@
+"""The process that compiles a kernel with the checks that it is shipped without, for the simulator to look at them."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import jax
+
+from harness.judge.evaluate.compile.compilation import compile_for_chip
+from harness.judge.evaluate.compile.left_out import CheckedCompileRequest, with_checks
+from harness.judge.evaluate.messages import CompileReply, CompileRequest
+
+
+def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
+    """As `compile_for_chip`, which says what it raises."""
+    exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
+    artifact = Path("candidate.checked")
+    checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))
+    artifact.write_bytes(checked.serialize())
+    own = {field.name: getattr(request, field.name) for field in fields(CompileRequest)}
+    return compile_for_chip(CompileRequest(**own | {"artifact": str(artifact)}))
+
+
+TASKS = {"compile_with_checks": (CheckedCompileRequest, compile_with_checks)}

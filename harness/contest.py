@@ -10,7 +10,7 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
-from harness.operators import Member, Problem, Suite, prepare_module, timing_inputs
+from harness.operators import Member, Problem, Suite, controls, prepare_module, timing_inputs
 from harness.prepare import confined, data
 from harness.records import Key, Source
 
@@ -55,11 +55,15 @@ class Contest:
         return found
 
     def require_conforming(self) -> None:
-        """Raises RatchetError `bad-problem` where a problem of prepare.py's own does not keep what every one must."""
+        """Raises RatchetError where no kernel can be judged here.
+
+        `bad-problem`: a problem of prepare.py's own does not keep what every one must. `weak-contest`: something that
+        is known to be wrong passes all checks.
+        """
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         if any(isinstance(member.problem, confined.Confined) for member in members):
             path = self.directory / "prepare.py"
-            found = confined.complaints(path.read_bytes(), str(path))
+            found, weak = confined.complaints(path.read_bytes(), str(path))
             if found:
                 listed = "\n  ".join(found)
                 raise RatchetError(
@@ -67,6 +71,9 @@ class Contest:
                     "the problem that prepare.py defines does not keep what every problem must keep "
                     f"(docs/OPERATORS.md):\n  {listed}",
                 )
+            controls.refuse_weak(weak)
+        else:
+            controls.require_strong(self.problem)
 
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""

@@ -34,7 +34,8 @@ def new(
 
     `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call.
     Where `directory` lies in no git repository it becomes one. Raises RatchetError as `scaffold.scaffold` does,
-    `bad-prepare` where the constants make no problem, what `existing` raises and `does-not-trace` where no way of
+    `bad-prepare` where the constants make no problem, `weak-contest` where they make one that cannot tell right from
+    wrong, what `existing` raises and `does-not-trace` where no way of
     calling the function traces, and where a commit could not be made; nothing is written then.
     """
     # Before anything is made: it may not be there.
@@ -50,6 +51,7 @@ def new(
         for path in written:
             undo.callback(path.unlink, missing_ok=True)
         contest = contests.load(directory)
+        contest.require_conforming()
         if target is not None:
             candidate, words = _around(contest, target, settings, progress)
             contest.kernel_path.write_bytes(candidate.text)

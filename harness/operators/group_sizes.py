@@ -30,6 +30,11 @@ def skewed(rows: int, groups: int) -> Sizes:
     return _thrown(rows, random.permutation(shares / shares.sum()), random)
 
 
+def equal(rows: int, groups: int) -> Sizes:
+    """As many rows in each group, but for those that are left over."""
+    return np.diff(np.arange(groups + 1) * rows // groups).astype(np.int32)
+
+
 def unaligned(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     """Borders anywhere."""
     return _between(np.sort(random.integers(rows + 1, size=groups - 1)), rows)

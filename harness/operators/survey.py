@@ -12,7 +12,7 @@ from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import relative_rounding
 
 # Rows that are compared because they stand out: a tile of eight wrong rows, and as many that stand out by chance.
-_MOST = 16
+MOST = 16
 # Elements converted at a time.
 _PART = 1 << 22
 # What is divided by where everything is exactly zero.
@@ -41,7 +41,7 @@ def standing_out(
         off = problem.survey(inputs, outputs, seed)
     off[np.isnan(off)] = np.inf
     off[compared] = -1
-    most = min(_MOST, total - len(compared))
+    most = min(MOST, total - len(compared))
     return np.sort(np.argpartition(off, total - most)[total - most :]).astype(np.int64)
 
 

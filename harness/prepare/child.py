@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.operators import Member, Problem, Suite, complaints, prepare_module
 from harness.operators.conformance import MISTAKES
+from harness.operators.controls import weaknesses
 from harness.operators.timing import Timed
 from harness.prepare.messages import Answered, Asked, Complaints, StatedContest, StatedShape
 
@@ -31,10 +32,13 @@ def prepare(asked: Asked) -> StatedContest:
 
 
 def complain(asked: Asked) -> Complaints:
-    """What the problems of the file do not keep."""
+    """What the problems of the file do not keep, and what passes though it is wrong."""
     problem, _ = _loaded(asked)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-    return Complaints(found=tuple(dict.fromkeys(said for member in members for said in complaints(member.problem))))
+    found = tuple(dict.fromkeys(said for member in members for said in complaints(member.problem)))
+    # What does not keep the rules cannot be tried.
+    weak = () if found else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
+    return Complaints(found=found, weak=weak)
 
 
 def _loaded(asked: Asked) -> tuple[Any, str]:

@@ -120,9 +120,10 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
     return Suite(members=members, may_lose=found.may_lose), found.chip
 
 
-def complaints(source: bytes, path: str) -> tuple[str, ...]:
-    """What its problems do not keep of what every problem must keep. Raises as `read` does."""
-    return _ask_child(source, path, "complain", Complaints).found
+def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What its problems do not keep of what every problem must keep, and what is wrong and passes. Raises as `read`."""
+    answer = _ask_child(source, path, "complain", Complaints)
+    return answer.found, answer.weak
 
 
 def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:

@@ -53,6 +53,7 @@ class StatedContest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaints:
-    """What each problem does not keep of what every problem must keep."""
+    """What each problem does not keep of what every problem must keep, and what is wrong and passes its checks."""
 
     found: tuple[str, ...]
+    weak: tuple[str, ...] = ()

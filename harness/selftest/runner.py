@@ -18,17 +18,22 @@ from harness.records.selftest import Judgement, Planted, Tried
 from harness.selftest import planted as plantings
 from harness.selftest import scratch
 from harness.selftest.callers import CALLERS
+from harness.selftest.controls import controls
 
 # A judgement is one busy core and a little of another.
 _AT_ONCE = 2
 # The longest judgement on a slow machine; every stage of it has a limit of its own.
 _LIMIT_SECONDS = 600.0
-_CALLERS = frozenset(caller.planted.name for caller in CALLERS)
+# What needs no repository, by the module that judges it.
+_MODULES = {
+    **{caller.planted.name: "harness.selftest.callers" for caller in CALLERS},
+    **{one.name: "harness.selftest.controls" for one in controls()},
+}
 
 
 def everything() -> tuple[Planted, ...]:
-    """All that is planted: kernels, bad before good, then callers. Raises as `planted.kernels` does."""
-    return (*plantings.kernels(), *(caller.planted for caller in CALLERS))
+    """All that is planted: kernels, bad before good, then callers and controls. Raises as `planted.kernels` does."""
+    return (*plantings.kernels(), *(caller.planted for caller in CALLERS), *controls())
 
 
 def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package: Path = PACKAGE) -> Iterator[Tried]:
@@ -47,16 +52,13 @@ def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package:
 
         def one(candidate: Planted) -> Tried:
             began = time.monotonic()
-            found = _call(candidate, judge) if candidate.name in _CALLERS else _attempt(candidate, judge)
+            module = _MODULES.get(candidate.name)
+            found = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
             tried = Tried(planted=candidate, judgement=found, seconds=time.monotonic() - began)
             tell(tried)
             return tried
 
         yield from pool.map(one, candidates)
-
-
-def _call(caller: Planted, judge: Path) -> Judgement:
-    return _answer(judge.parent, "harness.selftest.callers", caller.name)
 
 
 def _attempt(candidate: Planted, judge: Path) -> Judgement:

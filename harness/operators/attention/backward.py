@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from harness.operators.attention import space as attention_space
 from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.space import Field, Recipe
 from harness.operators.axes import Operator, axis
+from harness.operators.controls import Answer
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
@@ -232,8 +234,29 @@ class AttentionBackward(Operator):
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
+    def controls(self) -> dict[str, Answer]:
+        """What delta, lse, the mask and the heads are for, left out one by one."""
+
+        def exchanged(inputs: Sequence[Values], rows: Rows) -> Exact:
+            dq, dk, dv = np.split(self.reference(inputs, rows), 3, axis=1)
+            return np.concatenate((dk, dq, dv), axis=1)
+
+        def without_delta(inputs: Sequence[Values], rows: Rows) -> Exact:
+            return self.reference((*inputs[:3], np.zeros_like(inputs[3]), *inputs[4:]), rows)
+
+        found: dict[str, Answer] = {
+            "delta left out": without_delta,
+            "dq and dk exchanged": exchanged,
+            "p and ds of three bits": lambda inputs, rows: self._gradients(
+                inputs, rows, np.float32, lambda array: array.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            ),
+        }
+        if self.causal:
+            found["no mask"] = replace(self, causal=False).reference
+        return found
+
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """Of every row how far its gradients are off, in deviations or about that: see `attention_survey`."""
+        """`[rows]`: how far each row is off, by a checksum of every 32 columns of each gradient, weights in float32."""
         off = []
         for head in range(self.heads):
             own, gradients = (

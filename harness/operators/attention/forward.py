@@ -17,6 +17,7 @@ from harness.operators.attention import space as attention_space
 from harness.operators.attention import survey as attention_survey
 from harness.operators.attention.rounding import KeyBlock, softmax
 from harness.operators.axes import Operator, axis
+from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, without_the_last
 from harness.operators.fields import require_positive, require_sizes
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
@@ -27,6 +28,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
+# exp of more is beyond float32.
+_LARGEST_EXPONENT = 88.0
 # A query that sees fewer keys may hardly depend on some of them, which probes rely on.
 _SMALLEST_WINDOW = 16
 
@@ -322,8 +325,62 @@ class Attention(Operator, Recipes):
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
+    def controls(self) -> dict[str, Answer]:
+        """What the mask, the cap, the scale, the heads and the softmax are for, left out one by one."""
+
+        def otherwise(**changes: Any) -> Answer:
+            return lambda inputs, rows: replace(self, **changes).reference(inputs, rows)
+
+        found: dict[str, Answer] = {
+            "every key weighs alike": otherwise(scale=1e-9),
+            "scores of twice the size": otherwise(scale=2 * self.scale),
+            "the last keys left out": lambda inputs, rows: self._weighed(inputs, rows, without_the_last),
+        }
+        if min(self.kv_sequence, self.window or self.kv_sequence) >= FEWEST_TERMS:
+            found["sums kept in bfloat16"] = lambda inputs, rows: self._weighed(inputs, rows, added_in_bfloat16)
+        if self.causal or self.segments is not None:
+            found["no mask"] = lambda inputs, rows: replace(self, causal=False, window=None, segments=None).reference(
+                inputs[:3], rows
+            )
+        if self.window is not None:
+            found["no window"] = otherwise(window=None)
+        if self.segments is not None:
+            found["sequences not kept apart"] = lambda inputs, rows: replace(self, segments=None).reference(
+                inputs[:3], rows
+            )
+        if self.soft_cap is not None:
+            found["no soft cap"] = otherwise(soft_cap=None)
+        is_far = 2 * self.scale * math.sqrt(self.head_dim) > 1
+        if is_far and (self.soft_cap is None or self.soft_cap > _LARGEST_EXPONENT):
+            # Inputs have logits of 50 times a usual scale.
+            found["no maximum subtracted"] = self._without_maximum
+        if self.kv_heads > 1:
+            found["the first head's keys and values for all"] = self._first_head
+        return found
+
+    def _first_head(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        heads = (array.reshape(self.batch, self.kv_heads, -1) for array in inputs[1:3])
+        k, v = (np.broadcast_to(some[:, :1], some.shape) for some in heads)
+        return self.reference((inputs[0], k, v, *inputs[3:]), rows)
+
+    def _without_maximum(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            found = softmax(piece, self.scale, self.soft_cap)
+            weights = found.weights * np.exp(found.largest)
+            result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
+        return result
+
+    def _weighed(self, inputs: Sequence[Values], rows: Rows, product: Any) -> Exact:
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float64):
+            weights = softmax(piece, self.scale, self.soft_cap).weights
+            ones = np.ones((len(piece.v), 1))
+            result[piece.places] = product(weights, piece.v) / np.maximum(weights @ ones, np.finfo(np.float32).tiny)
+        return result
+
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """Of every row how far it is off, in deviations or about that: see `attention_survey`."""
+        """`[rows]`: how far each row is off, by a checksum of every 32 columns of the values, weights in float32."""
         got = attention_survey.checksums(outputs[0].reshape(-1, self.head_dim), seed)
         values = attention_survey.checksums(inputs[2].reshape(-1, self.kv_sequence, self.head_dim), seed)
         group = self.heads // self.kv_heads * self.sequence

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
-from harness.operators.blocks import turned
+from harness.operators.blocks import BLOCK, turned
+from harness.operators.controls import FEWEST_TERMS, Answer, rounded
 from harness.operators.fields import require_flag, require_positive
 from harness.operators.norm import probes as rmsnorm_probes
 from harness.operators.normals import normal
@@ -217,8 +218,42 @@ class RMSNorm(Operator, textures.Textured):
         found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
         return found
 
+    def controls(self) -> dict[str, Answer]:
+        """Rows that are not normalised, or by other sums; what is left out of the formula."""
+
+        def answer(scale: Callable[[Exact], Exact], weigh: bool = True) -> Answer:
+            def computed(inputs: Sequence[Values], rows: Rows) -> Exact:
+                h, w = self._sum(inputs, rows, np.float64)
+                return self._with_h(h * scale(h) * (w if weigh else 1.0), h)
+
+            return computed
+
+        def by_mean_square(h: Exact) -> Exact:
+            found: Exact = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps)
+            return found
+
+        def in_bfloat16(h: Exact) -> Exact:
+            sums = np.zeros((len(h), 1))
+            for start in range(0, self.columns, BLOCK):
+                sums = rounded(sums + np.square(h[:, start : start + BLOCK]).sum(axis=1, keepdims=True), "bfloat16")
+            return 1 / np.sqrt(sums / self.columns + self.eps)
+
+        found = {
+            "rows not normalised": answer(lambda h: np.ones((len(h), 1))),
+            "the weights left out": answer(by_mean_square, weigh=False),
+            "eps left out": answer(lambda h: 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True))),
+            "the variance for the mean square": answer(lambda h: 1 / np.sqrt(h.var(axis=1, keepdims=True) + self.eps)),
+        }
+        if self.columns >= 2 * FEWEST_TERMS:
+            found["sums kept in bfloat16"] = answer(in_bfloat16)
+        if self.residual:
+            found["the residual left out"] = lambda inputs, rows: self.reference(
+                (inputs[0], np.zeros_like(inputs[1]), inputs[2]), rows
+            )
+        return found
+
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[rows]`: the largest error of each row as a share of its element, all computed in float32."""
+        """`[rows]`: how far each row is off, by the largest error of an element, all computed in float32."""
         relative = np.float32(relative_rounding(self.dtype))
         off = np.empty(self.rows)
         size = max(1, _PART // self.columns)

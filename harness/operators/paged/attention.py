@@ -1,7 +1,7 @@
 """Paged attention: queries of many sequences over keys and values that lie in pages of a shared cache."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.operators.attention import space as attention_space
 from harness.operators.attention.forward import Attention
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import sampled_rows
+from harness.operators.controls import Answer
 from harness.operators.fields import require_positive, require_sizes
 from harness.operators.paged import probes as paged_probes
 from harness.operators.paged import tables as paged_tables
@@ -320,8 +321,51 @@ class PagedAttention(Operator, Borrowed):
         """As `rounding`, by `Attention.exact_rounding`."""
         return np.maximum(self._by_sequence("exact_rounding", inputs, rows), np.finfo(np.float32).tiny)
 
+    def controls(self) -> dict[str, Answer]:
+        """What tables, lengths, the mask and heads are for, left out one by one."""
+
+        def with_table(change: Callable[[PageTables], PageTables]) -> Answer:
+            def answer(inputs: Sequence[Values], rows: Rows) -> Exact:
+                tables = self._arrays(change(self._tables_of(inputs)))
+                return self.reference((*inputs[: -len(tables)], *tables), rows)
+
+            return answer
+
+        def in_order(tables: PageTables) -> PageTables:
+            places = np.arange(tables.page_indices.size, dtype=np.int32).reshape(tables.page_indices.shape)
+            return replace(tables, page_indices=places % self.pages)
+
+        def dense(tables: PageTables) -> PageTables:
+            return replace(tables, kv_lens=np.full_like(tables.kv_lens, self._room.longest))
+
+        found: dict[str, Answer] = {
+            "dense: every sequence as long as it can be": with_table(dense),
+            "scores of twice the size": replace(self, scale=2 * self.scale).reference,
+            "every key weighs alike": replace(self, scale=1e-9).reference,
+        }
+        if self.pages > 1:
+            found["no page table"] = with_table(in_order)
+        if self.tokens is not None and self.tokens > self.sequences:
+            found["no mask"] = lambda inputs, rows: self._by_sequence("reference", inputs, rows, causal=False)
+        if self.update:
+            found["newest keys and values not written"] = lambda inputs, rows: replace(self, update=False).reference(
+                (*inputs[:2], *inputs[3:]), rows
+            )
+        if self.kv_heads > 1:
+            found["the first head's keys and values for all"] = self._first_head
+        return found
+
+    def _first_head(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        k, v = (np.broadcast_to(some[:, :, :1], some.shape) for some in self._keys_and_values(inputs))
+        own = replace(self, update=False)
+        tables = inputs[-len(self._room.arrays()) :]
+        return own.reference((inputs[0], *own._cache.laid_out(k, v), *tables), rows)
+
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """Of every row how far it is off, as of the Attention of its sequence; 0 in rows that nobody reads."""
+        """`[rows]`: how far each row is off, by a checksum of every 32 columns of the values, weights in float32.
+
+        0 in rows that nobody reads.
+        """
         off = np.zeros((self.rows, self.heads))
         k, v = self._keys_and_values(inputs)
         for sequence in self._tables_of(inputs).sequences(self.page_size):
@@ -332,8 +376,8 @@ class PagedAttention(Operator, Borrowed):
             off[own] = attention.survey(arrays, (got,), seed).reshape(self.heads, -1).T
         return off.reshape(-1)
 
-    def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """What this method of each sequence's Attention gives for its rows; 0 elsewhere."""
+    def _by_sequence(self, method: str, inputs: Sequence[Values], rows: Rows, **changes: Any) -> Exact:
+        """What this method of each sequence's Attention, so changed, gives for its rows; 0 elsewhere."""
         result = np.zeros((len(rows), self.head_dim))
         k, v = self._keys_and_values(inputs)
         tokens, heads = np.divmod(rows, self.heads)
@@ -346,6 +390,6 @@ class PagedAttention(Operator, Borrowed):
                     array.swapaxes(0, 1) for array in (inputs[0][own.start : own.stop], k[slots], v[slots])
                 ]
                 count = len(own)
-                compute = getattr(self._attention(count, sequence.length), method)
+                compute = getattr(replace(self._attention(count, sequence.length), **changes), method)
                 result[places] = compute(arrays, heads[places] * count + tokens[places] - own.start)
         return result

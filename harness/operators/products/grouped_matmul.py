@@ -10,6 +10,7 @@ import numpy as np
 from harness.operators import group_sizes, space
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import spans, turned
+from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, without_the_last
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
@@ -169,6 +170,31 @@ class GroupedMatmul(Operator, space.Borrowed):
         ulp(out)^2 / 12, and that of the float32 sum over k (`product_deviation`).
         """
         return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
+
+    def controls(self) -> dict[str, Answer]:
+        """What is another matrix than that of a row's group, and sums that are not kept in float32."""
+        found: dict[str, Answer] = {
+            "the last part of a sum left out": lambda inputs, rows: self._by_group(
+                inputs, rows, np.float64, without_the_last
+            ),
+        }
+        if self.lender.k >= FEWEST_TERMS:
+            found["sums kept in bfloat16"] = lambda inputs, rows: self._by_group(
+                inputs, rows, np.float64, added_in_bfloat16
+            )
+        if self.groups > 1:
+            found["groups of equal size"] = lambda inputs, rows: self.reference(
+                (*inputs[:2], group_sizes.equal(self.m, self.groups)), rows
+            )
+            found |= self._controls_of_groups()
+        return found
+
+    def _controls_of_groups(self) -> dict[str, Answer]:
+        def first(inputs: Sequence[Values], rows: Rows) -> Exact:
+            lhs, rhs, sizes = inputs
+            return self.reference((lhs, np.broadcast_to(rhs[:1], rhs.shape), sizes), rows)
+
+        return {"the first group's matrix for all": first}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""

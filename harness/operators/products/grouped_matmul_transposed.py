@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.operators import group_sizes
 from harness.operators.blocks import BLOCK, shifted_blocks, spans, turned
+from harness.operators.controls import Answer
 from harness.operators.probes import Part, Probe, Region, probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products.grouped_matmul import GroupedMatmul
@@ -131,6 +132,13 @@ class GroupedMatmulTransposed(GroupedMatmul):
         first = group * self.k
         places = range(first + rows.start, first + rows.stop, rows.step)
         return Part(rows=places, columns=range(self.n) if columns is None else columns)
+
+    def _controls_of_groups(self) -> dict[str, Answer]:
+        def whole(inputs: Sequence[Values], rows: Rows) -> Exact:
+            lhs, rhs, _ = inputs
+            return lhs[:, rows % self.k].T.astype(np.float64) @ rhs.astype(np.float64)
+
+        return {"all rows in every group": whole}
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[groups * k]`: how far each row is off, in deviations, by a checksum of every 128 columns."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import borders, turned
+from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16, rounded, without_the_last
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
@@ -162,6 +163,23 @@ class Matmul(Operator, textures.Textured):
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""
         return checksum_errors(inputs[0], inputs[1], outputs[0], self.dtype, seed)
+
+    def controls(self) -> dict[str, Answer]:
+        """Sums that end early, or are not kept in float32; of float32 operands, one pass of bfloat16."""
+        found: dict[str, Answer] = {
+            "the last part of k left out": lambda inputs, rows: self._by_columns(
+                inputs, rows, np.float64, without_the_last
+            ),
+        }
+        if self.k >= FEWEST_TERMS:
+            found["sums kept in bfloat16"] = lambda inputs, rows: self._by_columns(
+                inputs, rows, np.float64, added_in_bfloat16
+            )
+        if self.dtype == "float32":
+            found["one pass of bfloat16"] = lambda inputs, rows: self._by_columns(
+                inputs, rows, np.float64, lambda a, b: rounded(a, "bfloat16") @ rounded(b, "bfloat16")
+            )
+        return found
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
         """`function` of these rows of A and some columns of B at a time, all of them beside each other."""

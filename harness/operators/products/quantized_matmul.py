@@ -10,6 +10,7 @@ import numpy as np
 from harness.errors import UsageError
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import turned
+from harness.operators.controls import FEWEST_TERMS, Answer, added_in_bfloat16
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.products import probes as product_probes
@@ -151,6 +152,30 @@ class QuantizedMatmul(Operator, Borrowed):
             return np.asarray(np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny))
 
         return self._of_rows(inputs, rows, np.float32, deviation)
+
+    def controls(self) -> dict[str, Answer]:
+        """Scales that are left out, or are one for all; fewer bits; sums that are not kept wide."""
+
+        def with_inputs(place: int, change: Callable[[Values], Values]) -> Answer:
+            return lambda inputs, rows: self.reference(
+                [change(one) if number == place else one for number, one in enumerate(inputs)], rows
+            )
+
+        found: dict[str, Answer] = {
+            "columns not scaled": with_inputs(_SCALES, np.ones_like),
+            "weights of four bits": with_inputs(_Q, lambda q: np.clip(np.rint(q / 16), -7, 7) * 16),
+        }
+        if self.n > 1:
+            found["one scale for all columns"] = with_inputs(
+                _SCALES, lambda scales: np.full_like(scales, scales.mean())
+            )
+        if self.k >= FEWEST_TERMS:
+            found["sums kept in bfloat16"] = lambda inputs, rows: self._of_rows(
+                inputs, rows, np.float64, lambda a, q, scales: added_in_bfloat16(a, q) * scales
+            )
+        if self.activations == "int8":
+            found["rows not scaled"] = with_inputs(_ROW_SCALES, np.ones_like)
+        return found
 
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
         """`[m]`: how far each row is off, in deviations, by a checksum of every 128 columns."""

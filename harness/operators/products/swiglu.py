@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from harness.operators import textures
 from harness.operators.axes import Operator, axis
 from harness.operators.blocks import BLOCK, turned
+from harness.operators.controls import Answer
 from harness.operators.fields import require_flag
 from harness.operators.normals import normal
 from harness.operators.probes import Probe
@@ -216,8 +217,23 @@ class SwiGLU(Operator, textures.Textured):
         # Zero only where everything is exactly zero.
         return np.maximum(np.sqrt(variance), tiny)
 
+    def controls(self) -> dict[str, Answer]:
+        """One of the two products, or the sigmoid, left out; the activation of another unit."""
+        hidden: dict[str, Any] = {
+            "the gate left out": lambda gate, up: up,
+            "the up value left out": lambda gate, up: gate * _sigmoid(gate),
+            "the sigmoid left out": lambda gate, up: gate * up,
+            "the sigmoid alone as the gate": lambda gate, up: _sigmoid(gate) * up,
+            "a rectifier for the sigmoid": lambda gate, up: np.maximum(gate, 0) * up,
+        }
+
+        def answer(change: Any) -> Answer:
+            return lambda inputs, rows: self._computed(inputs, rows, np.float64, change)
+
+        return {name: answer(change) for name, change in hidden.items()}
+
     def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
-        """`[tokens]`: how far each row is off, in deviations, by one column of every 128, or of Wd's product checksums.
+        """`[tokens]`: how far each row is off, in deviations, by one column of every 128, with Wd by checksums.
 
         Without Wd an output costs what its own column of the weights does, and a row that is wrong over a tile's width
         is so in one of these. With it every output needs all hidden values; those are computed as `honest` does.

@@ -1,0 +1,150 @@
+"""Answers that are known to be wrong, and that a contest must tell from right ones: null kernels, and controls."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any, Protocol, runtime_checkable
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import RatchetError
+from harness.operators.blocks import BLOCK
+from harness.operators.outputs import in_rows, spans
+from harness.operators.problem import Exact, Problem, Rows, Values
+from harness.operators.suite import Member, Suite
+from harness.operators.tolerance import Errors, errors
+
+# Answers at these rows: float64 `[rows, columns]`, of several outputs beside each other.
+Answer = Callable[[Sequence[Values], Rows], Exact]
+# Blocks in which kernels add up, at the least.
+_ADDED = 64
+# Of fewer terms a sum that is rounded after each block is no worse than one that is rounded at the end.
+FEWEST_TERMS = 4 * _ADDED
+_SEED = 11
+# Rows that are tried; more show nothing new.
+_MOST_ROWS = 256
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """A problem that says what its kernels must not leave out."""
+
+    def controls(self) -> Mapping[str, Answer]:
+        """By what is left out, or done otherwise, the answers of a kernel that does so; exact but for that."""
+
+
+def require_strong(problem: Problem | Suite) -> None:
+    """Raises RatchetError `weak-contest` where a null kernel or a control of a problem passes all of its checks."""
+    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    for member in members:
+        found = _known_weaknesses(member.problem)  # type: ignore[arg-type]  # a frozen dataclass can be hashed
+        refuse_weak(found, f"{member.name}: " * bool(member.name))
+
+
+def refuse_weak(found: Sequence[str], where: str = "") -> None:
+    """Raises RatchetError `weak-contest` where something that is wrong passes."""
+    if found:
+        raise RatchetError(
+            "weak-contest",
+            f"{where}expected a contest that tells right from wrong, but with every family of inputs these pass: "
+            f"{'; '.join(found)}. Change the constants of prepare.py, or its inputs and tolerance, until they do not",
+        )
+
+
+# A search judges many kernels of one contest, whose problem is of this package: a frozen dataclass.
+@cache
+def _known_weaknesses(problem: Any) -> tuple[str, ...]:
+    return weaknesses(problem)
+
+
+def weaknesses(problem: Problem) -> tuple[str, ...]:
+    """What passes although it is wrong, by its name; empty where a contest of this problem tells right from wrong.
+
+    Tried at the smallest of the reduced shapes, one family of inputs after the other, until nothing is left.
+    """
+    small = next(iter(problem.reduced()), problem)
+    left = every_answer(small)
+    total = prod(small.statement().outputs[0].shape[:-1])
+    rows = np.sort(np.random.default_rng(_SEED).permutation(total)[:_MOST_ROWS])
+    for family in dict.fromkeys((*problem.families(False), *problem.families(True))):
+        if not left:
+            break
+        inputs = small.make_inputs(family, _SEED)
+        right = errors(small, inputs, _nothing(small), rows)
+        left = {name: answer for name, answer in left.items() if passes(small, right, answer, inputs, rows)}
+    return tuple(left)
+
+
+def every_answer(problem: Problem) -> dict[str, Answer]:
+    """All null kernels and controls of a problem, by name."""
+    return dict(_null_kernels(problem)) | dict(problem.controls() if isinstance(problem, Controlled) else {})
+
+
+def passes(problem: Problem, right: Sequence[Errors], answer: Answer, inputs: Sequence[Values], rows: Rows) -> bool:
+    """Whether an answer is within the tolerance of all outputs."""
+    with np.errstate(all="ignore"):
+        found = answer(inputs, rows)
+    outputs = spans(problem.statement().outputs)
+    return bool(np.isfinite(found).all()) and all(
+        replace(one, got=rounded(found[:, columns], output.dtype)).passed
+        for one, (_, output, columns) in zip(right, outputs, strict=True)
+    )
+
+
+def rounded(values: NDArray[Any], dtype: str) -> Exact:
+    """The values rounded to this dtype."""
+    found: Exact = values.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
+    return found
+
+
+def _nothing(problem: Problem) -> list[Values]:
+    return [np.zeros(output.shape) for output in problem.statement().outputs]
+
+
+def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
+    """What a kernel that computes nothing may answer."""
+
+    def mean(inputs: Sequence[Values], rows: Rows) -> Exact:
+        right = problem.reference(inputs, rows)
+        return np.broadcast_to(right.mean(axis=0), right.shape)
+
+    def first_block(inputs: Sequence[Values], rows: Rows) -> Exact:
+        right = problem.reference(inputs, rows)
+        found: Exact = np.resize(right[: min(BLOCK, len(right) // 2)], right.shape)
+        return found
+
+    outputs = problem.statement().outputs
+    yield "zeros", lambda inputs, rows: np.zeros_like(problem.reference(inputs, rows))
+    if prod(outputs[0].shape[:-1]) > 1:
+        yield "the mean of all rows in each", mean
+        yield "the first block repeated", first_block
+    for place, array in enumerate(problem.statement().inputs):
+        if all((array.shape, array.dtype) == (output.shape, output.dtype) for output in outputs):
+            yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
+
+
+def _passed_on(place: int, count: int) -> Answer:
+    def answer(inputs: Sequence[Values], rows: Rows) -> Exact:
+        some = in_rows(inputs[place])[rows].astype(np.float64)
+        return np.concatenate([some] * count, axis=1)
+
+    return answer
+
+
+def added_in_bfloat16(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """A B, rounded to bfloat16 after every 64 terms of a sum."""
+    found = np.zeros((len(a), b.shape[1]))
+    for start in range(0, len(b), _ADDED):
+        part = slice(start, start + _ADDED)
+        found = rounded(found + a[:, part].astype(np.float64) @ b[part].astype(np.float64), "bfloat16")
+    return found
+
+
+def without_the_last(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """A B without the last 64 terms of a sum, or without the last half of a shorter one."""
+    count = max(len(b) - _ADDED, len(b) // 2)
+    found: NDArray[Any] = a[:, :count] @ b[:count]
+    return found

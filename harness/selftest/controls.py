@@ -1,0 +1,54 @@
+"""Controls of every template: answers that lack a property, or are none, held against the operator's own tolerance.
+
+Run as a process it prints the Judgement of those that it is given by name.
+"""
+
+import sys
+
+import msgspec
+
+from harness.loop import scaffold
+from harness.operators import Member, Suite
+from harness.operators.controls import every_answer, weaknesses
+from harness.prepare import data
+from harness.records.selftest import Judgement, Planted, Refusal
+
+_CAUGHT = Refusal(stage="correctness", kind="wrong-result")
+_PREFIX = "controls_of_"
+
+
+def controls() -> tuple[Planted, ...]:
+    """One for each template: all of them are wrong, and none may pass."""
+    return tuple(
+        Planted(
+            name=_PREFIX + template.replace("-", "_"),
+            what=f"Answers that are no {template}: {', '.join(dict.fromkeys(_names(template)))}.",
+            row="27",
+            expected=(_CAUGHT,),
+        )
+        for template in scaffold.templates()
+    )
+
+
+def _members(template: str) -> tuple[Member, ...]:
+    stated = data.read(scaffold.text(template, "prepare.py"))
+    assert stated is not None, "templates are data"
+    problem, _ = stated
+    return problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+
+
+def _names(template: str) -> list[str]:
+    return [name for member in _members(template) for name in every_answer(member.problem)]
+
+
+def judgement(name: str) -> Judgement:
+    """What became of the controls of this name."""
+    template = name.removeprefix(_PREFIX).replace("_", "-")
+    passed = [f"{member.name} {name}".strip() for member in _members(template) for name in weaknesses(member.problem)]
+    if passed:
+        return Judgement(outcome="accept", refusal=None, message=f"these pass: {', '.join(passed)}")
+    return Judgement(outcome="failed", refusal=_CAUGHT, message=f"{len(_names(template))} answers, none passes")
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(judgement(sys.argv[1])))

@@ -43,6 +43,11 @@ class Planted:
         """Whether it has to be accepted."""
         return not self.expected
 
+    @property
+    def kind(self) -> str:
+        """Its class: the guard that should catch it, or the contest in which it has to be accepted."""
+        return str(self.expected[0]) if self.expected else f"accepted: {self.contest}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:

@@ -12,19 +12,21 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def selftest_text(tried: Sequence[Tried], seconds: float) -> str:
+def selftest_text(tried: Sequence[Tried], seconds: float, classes: Sequence[str] = ()) -> str:
     """One line for each, then those that came out wrong with what was expected, then how many did not.
 
-    `seconds` is the wall clock of all of them together.
+    `seconds` is the wall clock of all of them together; `classes` are named where one of each was tried.
     """
-    return screen(_blocks(tried, seconds), terminal_width())
+    return screen(_blocks(tried, seconds, classes), terminal_width())
 
 
-def _blocks(tried: Sequence[Tried], seconds: float) -> Iterator[Block]:
+def _blocks(tried: Sequence[Tried], seconds: float, classes: Sequence[str]) -> Iterator[Block]:
     yield Grid(_COLUMNS, list(map(_cells, tried)), is_cut=False)
     for one in tried:
         if not one.is_right:
             yield from (GAP, Words(_wrong(one), lead="! ", rest="    "))
+    if classes:
+        yield from (GAP, Words(f"one of each of {len(classes)} classes: {', '.join(classes)}"))
     yield from (GAP, Line(f"{len(tried)} judged in {seconds:.0f} s"), Line(_rates(tried)))
 
 

@@ -21,6 +21,8 @@ from harness.loop import scaffold, settings
 from harness.records.selftest import Planted, Refusal
 
 CANDIDATES = Path(__file__).parent / "candidates"
+# Contests whose good kernels are tried where little time is: one of each family of operators.
+_QUICK = ("plain", "backward", "paged", "matmul", "grouped", "rmsnorm", "swiglu")
 _FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 
 
@@ -47,6 +49,15 @@ def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, 
                 f"got {name!r}; without --only each of them is tried and named",
             )
     return tuple(known[name] for name in dict.fromkeys(names))
+
+
+def one_of_each(every: tuple[Planted, ...]) -> tuple[Planted, ...]:
+    """Of each class one, in their order: the first in the smallest contest; of good ones those of `_QUICK` alone."""
+    chosen: dict[str, Planted] = {}
+    for one in sorted(every, key=lambda one: (one.contest != "plain", one.attempts)):
+        if not one.is_good or one.contest in _QUICK:
+            chosen.setdefault(one.kind, one)
+    return tuple(one for one in every if chosen.get(one.kind) is one)
 
 
 def _files(folder: Path) -> list[Path]:

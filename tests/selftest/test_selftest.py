@@ -23,7 +23,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 EVERYTHING = runner.everything()
 # One for each way of ending: a stage that a kernel fails in, a crash, and none.
 HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
-CHEAP = ("control", "certainty", "checks passed")
+CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
 def tried(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
@@ -171,3 +171,12 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_everything_planted() -> None:
     wrong = [one for one in runner.sweep(EVERYTHING, lambda one: None) if not one.is_right]
     assert not wrong, selftest_text(wrong, 0.0)
+
+
+def test_one_of_each_class() -> None:
+    chosen = planted.one_of_each(EVERYTHING)
+    kinds = [one.kind for one in chosen]
+    assert len(set(kinds)) == len(kinds)
+    assert {one.kind for one in EVERYTHING if not one.is_good} <= {*kinds}
+    assert {"accepted: plain", "accepted: paged", "accepted: rmsnorm"} <= {*kinds}
+    assert len(chosen) < 70

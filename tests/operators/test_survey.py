@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import compared_rows
 import ml_dtypes
 import numpy as np
 import pytest
@@ -107,3 +108,7 @@ def test_numbers_without_end_stand_out() -> None:
     row = int(np.setdiff1d(np.arange(problem.rows), rows)[100])
     outputs[0][row] = np.inf
     assert row in standing_out(problem, inputs, outputs, rows, 1)
+
+
+def test_the_page_says_how_many_rows_are_compared() -> None:
+    assert compared_rows.page() == compared_rows.PAGE.read_text(encoding="utf-8")

@@ -198,7 +198,7 @@ GUARDS = (
     _guard(
         "rows that stand out",
         "few_rows_wrong",
-        "operators/tolerance.py",
+        "operators/survey.py",
         "def standing_out(problem, inputs, outputs, compared, seed): return compared[:0]",
     ),
     _guard(
@@ -309,7 +309,7 @@ GUARDS = (
     ),
     _guard(
         "known operations",
-        "no_bounds_checks",
+        "inputs_fused",
         "judge/evaluate/trace/semantics.py",
         "def refuse_unclassified(jaxpr): pass",
     ),
@@ -346,6 +346,25 @@ GUARDS = (
     _guard("semaphores at zero", "semaphore_left", "judge/verdict/schedule_checks.py", _UNEXECUTED),
     _guard(
         "the compiler's checks", "halts_at_full_length", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE
+    ),
+    _guard(
+        "checks left out",
+        "halts_without_bounds_checks",
+        "judge/evaluate/stages.py",
+        "def _with_offences(state, offences): return state",
+        _OWN_SHAPE,
+    ),
+    _guard(
+        "sums of bfloat16",
+        "sums_in_bfloat16",
+        "judge/evaluate/interpret/chip_model.py",
+        "def _sum_of_registers(x, rank, axes): return lax.reduce_sum(x, axes)",
+    ),
+    _guard(
+        "controls",
+        "controls_of_attention",
+        "operators/controls.py",
+        "def passes(*arguments): return True",
     ),
     # What times are worth.
     _guard(

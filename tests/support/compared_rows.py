@@ -1,0 +1,55 @@
+"""Writes the table of docs/DECIDING.md that says how many rows are compared with float64 at the contest's own shape.
+
+PYTHONPATH=. .venv/bin/python tests/support/compared_rows.py
+"""
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from harness.loop import scaffold
+from harness.operators import Member, Suite
+from harness.operators.survey import Surveying
+from harness.prepare import data
+
+PAGE = Path(__file__).parents[2] / "docs" / "DECIDING.md"
+BEGIN, END = "<!-- compared rows -->\n", "<!-- end -->\n"
+# Draws of which the mean number of rows is taken.
+_DRAWS = 20
+
+
+def table() -> str:
+    """One row for each template, as its constants are."""
+    lines = [
+        "| like | rows of an output | compared, drawn | share | all rows are looked at by |",
+        "|---|--:|--:|--:|---|",
+    ]
+    for template in scaffold.templates():
+        stated = data.read(scaffold.text(template, "prepare.py"))
+        assert stated is not None
+        problem = stated[0]
+        members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+        for member in members:
+            total = prod(member.problem.statement().outputs[0].shape[:-1])
+            count = round(np.mean([len(member.problem.sample_rows(seed)) for seed in range(_DRAWS)]))
+            name = f"`{template}`" + f", {member.name}" * bool(member.name)
+            how = "all are compared" if count == total else _how(member.problem)
+            lines.append(f"| {name} | {total:,} | {count:,} | {100 * count / total:.0f} % | {how} |")
+    return "\n".join(lines) + "\n"
+
+
+def _how(problem: object) -> str:
+    assert isinstance(problem, Surveying)
+    words = " ".join((problem.survey.__doc__ or "").split())
+    return words.partition(", by ")[2].partition(".")[0]
+
+
+def page() -> str:
+    """docs/DECIDING.md with today's table."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -397,7 +397,7 @@ def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
     assert "asks a device for 'client', which the judge does not know of a v5e" in strange.message
 
 
-def test_the_line_of_a_package_stands_behind_that_of_kernel_py(bench: Tracer) -> None:
+def test_the_line_of_a_package_stands_behind_that_of_kernel_py(tmp_path: Path) -> None:
     source = """
 from jax.experimental.pallas.ops.tpu.flash_attention import BlockSizes, flash_attention
 
@@ -406,7 +406,8 @@ def kernel_fn(q, k, v):
     sizes = BlockSizes(block_q=700, block_k_major=128, block_k=128, block_b=1)
     return flash_attention(q[None, None], k[None, None], v[None, None], block_sizes=sizes)[0, 0]
 """
-    found = bench.failure(source)
+    with tracer(tmp_path) as one:
+        found = one.failure(source)
     assert found.kind == "trace-error"
     place = r"kernel\.py line 7, in jax/experimental/pallas/ops/tpu/flash_attention\.py line \d+: "
     assert re.search(place, found.message), found.message

@@ -345,7 +345,7 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
             orders_from(order_seed),
             quick_interpreter(),
             deadlocks_found(),
-            reshaped.reshaped_references(),
+            reshaped.reshaped_references() if reshaped.lines(traced.closed.jaxpr) else contextlib.nullcontext(),
             transfers.transfers_end(order) as ended,
         ):
             outputs = [np.asarray(out) for out in jax.block_until_ready(run(*inputs))]

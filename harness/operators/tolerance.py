@@ -196,8 +196,8 @@ def check(
     rows = problem.sample_rows(seed)
     if isinstance(problem, Divided):
         rows = np.union1d(rows, problem.border_rows(inputs))
-    if mode != "interpret":
-        # What is interpreted there is the same program, on other inputs.
+    if mode in ("full", "device"):
+        # What is interpreted is the same program on other inputs, and at a reduced shape a larger share is drawn.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
         refined(problem, inputs, rows, columns, found)

@@ -199,7 +199,7 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
             simulate=simulate.run,
         )
     )
-    assert started == dict.fromkeys(("candidate", "checker", "compiler", "simulator"), True)
+    assert started == dict.fromkeys(("candidate", "certifier", "checker", "compiler", "simulator"), True)
 
 
 @pytest.mark.usefixtures("fresh")

@@ -88,6 +88,7 @@ add_extra() {
 link() {
     local packages=("$venv"/lib/python3.*/site-packages) root=$here
     [[ $venv == "$here/.venv" ]] && root=../../../..
+    [[ -d ${packages[0]} ]] || return 0
     [[ -f ${packages[0]}/kernel_ratchet.pth && $(<"${packages[0]}/kernel_ratchet.pth") == "$root" ]] ||
         printf '%s\n' "$root" >"${packages[0]}/kernel_ratchet.pth"
 }

@@ -263,7 +263,7 @@ def test_a_search_that_cannot_be_is_refused(
 
 def test_without_optuna_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RatchetError, match=r"ratchet.sh tune installs it"):
+    with pytest.raises(RatchetError, match=r"ratchet.sh tune` installs it"):
         study(tmp_path)
 
 

@@ -31,7 +31,8 @@ from harness.operators import (
 from harness.operators.outputs import spans
 from harness.operators.survey import standing_out
 
-PROBLEMS: tuple[Any, ...] = (
+# Of each about the smallest of which not all rows are compared.
+BY_ROWS: tuple[Any, ...] = (
     Matmul(m=24576, n=512, k=512),
     Matmul(m=24576, n=512, k=512, dtype="float32"),
     GroupedMatmul(m=24576, groups=8, k=512, n=512),
@@ -42,6 +43,9 @@ PROBLEMS: tuple[Any, ...] = (
     SwiGLU(tokens=8192, model=512, hidden=512, down=True),
     RMSNorm(rows=36864, columns=256),
     RMSNorm(rows=36864, columns=256, residual=False, dtype="float32"),
+)
+PROBLEMS = (
+    *BY_ROWS,
     Attention(sequence=4096, head_dim=128),
     Attention(sequence=4096, head_dim=128, heads=2, kv_heads=1, causal=True),
     Attention(sequence=4096, head_dim=128, causal=True, window=256, soft_cap=30.0),
@@ -53,6 +57,7 @@ WAYS = ("a tenth too small", "another row's", "half zero")
 
 
 def outputs_of(problem: Problem, whole: NDArray[np.float64]) -> list[NDArray[Any]]:
+    """The problem's outputs, each in its type, of all rows `whole` [rows, columns of all outputs]."""
     return [
         whole[:, columns].astype(getattr(ml_dtypes, output.dtype, output.dtype)).reshape(output.shape)
         for _, output, columns in spans(problem.statement().outputs)

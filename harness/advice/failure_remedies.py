@@ -72,8 +72,8 @@ _BY_KIND = {
     "called: clocks, counters, state of a module, and functions with a lowering of their own",
     "refused-option": "leave that option of CompilerParams out",
     "refused-primitive": "write that operation as docs/SEMANTICS.md says of it",
-    "settings-changed": "leave settings, environment variables and hooks alone; what a package sets when it is "
-    "imported can be set back by kernel.py right behind the import",
+    "settings-changed": "leave JAX's settings, variables during the trace, and hooks alone; a setting of JAX that a "
+    "package changes when it is imported can be set back right behind the import",
     "table-changed": "copy the integers to scratch memory (pltpu.SMEM) and change them there",
     "unknown-primitive": "write that operation with others of docs/SEMANTICS.md",
     "unusual-constant": "make arrays outside of kernel_fn with jnp.asarray of plain numbers, or inside of it",

@@ -1,41 +1,24 @@
 """All rows are looked at: few wrong ones stand out wherever they are, and honest outputs pass all the same."""
 
-from typing import Any
-
 import compared_rows
-import ml_dtypes
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from wrong_rows import BY_ROWS, outputs_of
 
 from harness.operators import (
     Attention,
     AttentionBackward,
-    GroupedMatmul,
-    GroupedMatmulTransposed,
     Matmul,
     PagedAttention,
     Problem,
-    QuantizedMatmul,
     RMSNorm,
-    SwiGLU,
     check,
 )
-from harness.operators.outputs import spans
 from harness.operators.survey import Surveying, standing_out
 
 # Of each the smallest of which not all rows are compared; rows of the paged one are all compared below 12,288.
 PROBLEMS: tuple[Problem, ...] = (
-    Matmul(m=24576, n=512, k=512),
-    Matmul(m=24576, n=512, k=512, dtype="float32"),
-    GroupedMatmul(m=24576, groups=8, k=512, n=512),
-    GroupedMatmulTransposed(m=4096, groups=2, k=3072, n=512),
-    QuantizedMatmul(m=24576, n=512, k=512),
-    QuantizedMatmul(m=24576, n=512, k=512, activations="int8"),
-    SwiGLU(tokens=8192, model=512, hidden=512),
-    SwiGLU(tokens=8192, model=512, hidden=512, down=True),
-    RMSNorm(rows=36864, columns=256),
-    RMSNorm(rows=36864, columns=256, residual=False, dtype="float32"),
+    *BY_ROWS,
     Attention(sequence=3072, head_dim=128),
     Attention(sequence=3072, head_dim=128, heads=2, kv_heads=1, causal=True),
     Attention(sequence=3072, head_dim=64, causal=True, window=256, soft_cap=30.0),
@@ -48,13 +31,6 @@ PROBLEMS: tuple[Problem, ...] = (
 )
 # A tile of eight rows inside of a block of 128: neither its first nor its last is among them.
 TILE = 8
-
-
-def outputs_of(problem: Problem, exact: NDArray[np.float64]) -> list[NDArray[Any]]:
-    return [
-        exact[:, columns].astype(getattr(ml_dtypes, output.dtype, output.dtype)).reshape(output.shape)
-        for _, output, columns in spans(problem.statement().outputs)
-    ]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.statement().title)

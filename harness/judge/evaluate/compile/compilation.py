@@ -26,7 +26,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles, writes HLO and Mosaic text, counts.
 
     Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`,
-    `no-kernel`, `no-schedule`, or what the counters do not understand.
+    `no-kernel`, `no-schedule`, or what the counters do not understand; RatchetError `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     sharding = SingleDeviceSharding(described_device(request.chip))

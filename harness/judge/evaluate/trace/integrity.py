@@ -48,6 +48,7 @@ class Snapshot:
     variables: dict[str, str]
     handlers: tuple[Any, ...]
     threads: frozenset[threading.Thread]
+    modules: frozenset[str]
     primitives: dict[int, tuple[Any, dict[str, Any]]]
     rules: dict[tuple[str, ...], dict[Any, Any]]
 
@@ -61,13 +62,14 @@ def snapshot() -> Snapshot:
         variables=dict(os.environ),
         handlers=_handlers(),
         threads=frozenset(threading.enumerate()),
+        modules=frozenset(sys.modules),
         primitives={id(one): (one, dict(vars(one))) for one in _primitives(rules)},
         rules=rules,
     )
 
 
 def put_back(before: Snapshot) -> tuple[str, ...]:
-    """Puts back what importing the candidate set that is about no program of this process; a sentence on what it was.
+    """Puts back what importing the candidate set that is about no program of this process; sentences on what it was.
 
     Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX only where
     none of them changes a program; of others `require_untouched` refuses the candidate.
@@ -89,18 +91,18 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
     for name in settings:
         jax.config.update(name, before.configuration[name])
     return tuple(
-        f"importing kernel.py sets {what} {name}{_set_in(name)}, which is put back: the kernel is checked, compiled "
-        "and timed without it"
+        f"importing kernel.py sets {what} {name}{_set_in(name, before)}, which is put back: the kernel is checked, "
+        "compiled and timed without it"
         for what, names in (("the environment variable", variables), ("JAX's setting", settings))
         for name in names
     )
 
 
-def _set_in(name: str) -> str:
-    """Where a module of a package names the variable, in words, "" where none is found."""
+def _set_in(name: str, before: Snapshot) -> str:
+    """Which module of a package that was imported since names the variable, in words, "" where none does."""
     for module, loaded in sorted(sys.modules.items()):
         path = getattr(loaded, "__file__", None) or ""
-        if module.partition(".")[0] in _GUARDED or not path.endswith(".py") or "site-packages" not in path:
+        if module in before.modules or not path.endswith(".py") or "site-packages" not in path:
             continue
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if name in Path(path).read_text(encoding="utf-8"):

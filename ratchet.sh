@@ -48,7 +48,7 @@ lock=$(cksum <"$here/requirements.lock")
 verb=${1-} extra=
 [[ $verb == -C ]] && verb=${3-}
 case $verb in
-    test) extra=dev what="the packages of the tests" ;;
+    test | validate) extra=dev what="the packages of the tests" ;;
     tune | table) extra=tune what="Optuna and Ray, for the search" ;;
 esac
 

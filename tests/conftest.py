@@ -65,6 +65,10 @@ _IDS = pytest.StashKey[tuple[str, ...]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the long and the slow tests")
+    device = parser.getgroup("device", "tests of what needs a device: -m device")
+    device.addoption("--on", choices=("tpu", "cpu"), default="tpu", help="cpu: try the tests themselves (tpu)")
+    device.addoption("--chip", help="with --on cpu, the chip that kernels are compiled for")
+    device.addoption("--minutes", type=float, default=30.0, help="what begins later is skipped (30)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

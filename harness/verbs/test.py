@@ -1,11 +1,8 @@
 """The verb `test`: run the project's tests."""
 
-import importlib.util
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from harness.errors import RatchetError
 from harness.shell.parser import Parser
 from harness.shell.verb import Outcome, Verb
 
@@ -27,16 +24,7 @@ class Test(Verb):
         return Namespace(quick=given.quick, options=options)
 
     def run(self, given: Namespace) -> Outcome:
-        import subprocess
+        from harness.verbs.parts import project_tests
 
-        from harness.contest import PACKAGE
-
-        if not (PACKAGE.parent / "tests").is_dir():
-            raise RatchetError("no-tests", "the installed package has no tests; they run in a clone: ./ratchet.sh test")
-        if importlib.util.find_spec("pytest") is None:
-            raise RatchetError(
-                "no-pytest", "expected pytest, found none: ./ratchet.sh test installs what the tests need"
-            )
-        quick = ("--quick", "-m", "not slow and not long") if given.quick else ()
-        code = subprocess.call([sys.executable, "-m", "pytest", *quick, *given.options], cwd=PACKAGE.parent)
-        return Outcome(exit_code=code)
+        quick = ("--quick", "-m", "not slow and not long and not device") if given.quick else ()
+        return Outcome(exit_code=project_tests.run([*quick, *given.options]))

@@ -17,8 +17,9 @@ class Validate(Verb):
     description = (
         "Tries everything that a device is needed for: a measured attempt, an A/A control, captures and their lines, "
         "snapshots, a capture through the profiler's server, and every template and example champion of the chip, its "
-        "measured time beside its simulated one. Each step is a command of its own with a limit. Writes a page and an "
-        "archive with all that was printed and captured. Exit code 1 where something did not hold."
+        "measured time beside its simulated one. The steps are the project's tests of a device (`ratchet.sh test -m "
+        "device`), each with a limit. Writes a page, and an archive of everything printed and captured. Exit code 1 if "
+        "a step did not hold."
     )
     examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
     takes_contest = False

@@ -1,4 +1,4 @@
-"""`validate`: the real commands on the CPU of this machine, and what is made of what they print."""
+"""`validate`: the tests of a device on the CPU of this machine, and the page that is made of their report."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from capture_examples import empty_run, one_device_run, truncated_run
+from device_commands import Commands, Device, no_gain, waited
 
-from harness.hardware import chip
+from harness.errors import RatchetError
 from harness.records.validation import MeasuredKernel, Validation, ValidationStep
-from harness.render.progress import Progress
 from harness.render.validation import page, validation_text
 from harness.shell.main import main
-from harness.verbs.parts import validate_steps
+from harness.verbs.parts import validation as made
 
 
 def validation(*kernels: MeasuredKernel) -> Validation:
@@ -57,18 +57,17 @@ def test_a_page_shows_what_was_printed_as_text() -> None:
 )
 def test_an_improvement_of_the_same_program_is_not_what_was_to_be_shown(outcome: str, held: bool) -> None:
     verdict = {"outcome": outcome, "reasons": [], "time_ratio": 0.9, "time_ratio_low": 0.8, "time_ratio_high": 1.1}
-    document = {"attempt": {"verdict": verdict}}
     if held:
-        assert "x0.9000, from x0.8000 to x1.1000" in validate_steps._no_gain(document)
+        assert "x0.9000, from x0.8000 to x1.1000" in no_gain(verdict)
     else:
-        with pytest.raises(validate_steps._NotHeldError, match=r"x0\.9000"):
-            validate_steps._no_gain(document)
+        with pytest.raises(AssertionError, match=r"x0\.9000"):
+            no_gain(verdict)
 
 
 def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> None:
     sleeping = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
     process = subprocess.Popen([sys.executable, "-c", sleeping], start_new_session=True)
-    assert not validate_steps._ended(process, 1.0)
+    assert not waited(process, 1.0)
     # By a signal, not because its sleep was over.
     assert process.returncode != 0
 
@@ -86,7 +85,7 @@ def test_what_outlives_a_step_is_ended_too(limit: float) -> None:
     assert process.stdout is not None
     with process.stdout as printed:
         child = int(printed.readline())
-    assert validate_steps._ended(process, limit) == (limit > 2)
+    assert waited(process, limit) == (limit > 2)
     deadline = time.monotonic() + 10
     while (state := _state(child)) not in ("", "Z") and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -106,14 +105,51 @@ def test_a_capture_without_operations_is_not_the_kernels(
     write: Callable[[Path], Path], held: bool, tmp_path: Path
 ) -> None:
     write(tmp_path / "captured")
-    run = validate_steps.Run(tmp_path, chip("v5e"), "cpu", time.monotonic() + 60, Progress(quiet=True))
-    assert run._has_operations(tmp_path / "captured") == held
+    assert commands(tmp_path).has_operations(tmp_path / "captured") == held
 
 
-def test_no_capture_is_no_capture() -> None:
-    table = {"name": "captures", "rows": [], "why_empty": "the profiler wrote none"}
-    with pytest.raises(validate_steps._NotHeldError, match="the profiler wrote none"):
-        validate_steps._captured({"tables": [table]})
+def commands(folder: Path) -> Commands:
+    (folder / "logs").mkdir()
+    device = Device(on="cpu", chip="v5e", contests=folder, logs=folder / "logs", deadline=time.monotonic() + 60)
+    return Commands(device=device, note=lambda name, value: None, name="example")
+
+
+def test_a_command_that_fails_fails_its_test_with_its_message(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"\[no-contest\]"):
+        commands(tmp_path).document("results")
+
+
+REPORT = """<testsuites><testsuite>
+<testcase name="test_machine" time="2.5"><properties><property name="shows" value="it is fit"/>
+  <property name="command" value="./ratchet.sh doctor"/><property name="limit_seconds" value="180.0"/></properties>
+  <failure message="Failed: libtpu: missing">trace</failure></testcase>
+<testcase name="test_kernel[matmul]" time="9"><properties><property name="command" value="./ratchet.sh judge"/>
+  <property name="problem" value="a matmul"/><property name="measured_seconds" value="0.001"/>
+  <property name="shown" value="1,000.0 us measured"/></properties></testcase>
+<testcase name="test_snapshots" time="0"><properties><property name="command" value="./ratchet.sh profile"/>
+  <property name="outcome" value="not run"/></properties><skipped message="the time is over"/></testcase>
+<testcase name="test_kernel[paged]" time="0"><skipped message="not for v5e"/></testcase>
+<testcase name="test_lines[DEEP]" time="1"><error message="the fixture broke"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_of_the_tests_becomes_steps_and_kernels(tmp_path: Path) -> None:
+    report = tmp_path / "steps.xml"
+    report.write_text(REPORT, encoding="utf-8")
+    steps, kernels = made._read(report)
+    assert [(step.name, step.outcome, step.found) for step in steps] == [
+        ("machine", "not held", "libtpu: missing"),
+        ("kernel matmul", "held", "1,000.0 us measured"),
+        ("snapshots", "not run", "the time is over"),
+        ("lines DEEP", "not held", "the fixture broke"),
+    ]
+    assert steps[0].limit_seconds == 180
+    assert [(one.name, one.measured_seconds, one.simulated_seconds) for one in kernels] == [("matmul", 1e-3, None)]
+
+
+def test_no_report_is_no_page(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="none ran"):
+        made._read(tmp_path / "steps.xml")
 
 
 def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,25 +1,28 @@
-"""What `validate` does: tries everything that a device is needed for, and writes a page and an archive of it."""
+"""The page and the archive of `validate`, made from the report of the tests that need a device."""
 
 import platform
+import sys
 import tarfile
 import time
+import xml.etree.ElementTree as xml
 from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import DEFAULT_CHIP, Chip, chip, chip_of_device
 from harness.judge.evaluate.evaluation import environment
 from harness.judge.evaluate.timing.device import attached
-from harness.records.validation import Validation
+from harness.records.validation import MeasuredKernel, StepOutcome, Validation, ValidationStep
 from harness.render.layout import terminal_width
 from harness.render.validation import page, validation_text
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
-from harness.verbs.parts.given import progress_of
-from harness.verbs.parts.validate_steps import Run
+from harness.verbs.parts import project_tests
 
 # Captures above this size stay out of the archive, which somebody is to send.
 _MOST_BYTES = 64 << 20
@@ -30,18 +33,23 @@ def validate(given: Namespace) -> Outcome:
     on = given.on or "tpu"
     out = (given.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()
     began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    with TemporaryDirectory(prefix="ratchet-validate-") as scratch, progress_of(given) as shown:
-        run = Run(Path(scratch), target, on, began + 60 * given.minutes, shown)
-        run.steps()
+    with TemporaryDirectory(prefix="ratchet-validate-") as folder:
+        scratch = Path(folder)
+        report, log = scratch / "steps.xml", scratch / "tests.log"
+        options = f"tests/device -m device -n 0 -v --tb no -rN --no-header -o junit_family=xunit1 --on {on} --chip {target.name}".split()
+        options += [f"--minutes={given.minutes}", f"--basetemp={scratch / 'files'}", f"--junitxml={report}"]
+        with log.open("wb") as kept:
+            project_tests.run(options, kept if given.quiet or given.json else sys.stderr.buffer)
+        steps, kernels = _read(report)
         found = Validation(
             chip=target.name, source="measured cpu" if on == "cpu" else "measured", device=device,
             versions=_versions(), started=started, seconds=time.monotonic() - began, minutes=given.minutes,
-            steps=tuple(run.done), kernels=tuple(run.kernels), archive=f"{out.name}.tar.gz",
+            steps=tuple(steps), kernels=tuple(kernels), archive=f"{out.name}.tar.gz",
         )  # fmt: skip
         text = page(found).encode()
-        write_atomically(run.logs / "validate.md", text)
+        write_atomically(scratch / "files" / "logs" / "validate.md", text)
         write_atomically(out.with_name(f"{out.name}.md"), text)
-        _pack(Path(scratch), out.with_name(found.archive))
+        _pack(scratch / "files", out.with_name(found.archive))
     held = all(step.outcome == "held" for step in found.steps)
     return Outcome(document=found, text=lambda: validation_text(found, terminal_width()), exit_code=0 if held else 1)
 
@@ -63,6 +71,40 @@ def _target(given: Namespace) -> tuple[Chip, str]:
     return target, found.kind
 
 
+def _read(report: Path) -> tuple[list[ValidationStep], list[MeasuredKernel]]:
+    """The steps in a JUnit report, and the kernels that they timed. Raises RatchetError `no-steps` without any.
+
+    A test that is skipped before it notes a command is not for this device, and no step.
+    """
+    steps, kernels = [], []
+    for case in xml.parse(report).iter("testcase") if report.is_file() else ():
+        notes = {note.get("name", ""): note.get("value", "") for note in case.iter("property")}
+        name = case.get("name", "").removeprefix("test_").replace("_", " ").replace("[", " ").rstrip("]")
+        if "command" not in notes and case.find("error") is None:
+            continue
+        steps.append(_step(name, case, notes))
+        if "problem" in notes:
+            seconds = {
+                field: float(notes[field]) if field in notes else None
+                for field in ("measured_seconds", "plus_minus_seconds", "simulated_seconds")
+            }
+            kernels.append(MeasuredKernel(name=name.removeprefix("kernel "), problem=notes["problem"], **seconds))
+    if not steps:
+        raise RatchetError("no-steps", "expected tests of the device, none ran: ./ratchet.sh test -m device says why")
+    return steps, kernels
+
+
+def _step(name: str, case: xml.Element, notes: Mapping[str, str]) -> ValidationStep:
+    failures = [*case.iter("failure"), *case.iter("error")]
+    message = failures[0].get("message", "") if failures else notes.get("shown", "the time is over")
+    return ValidationStep(
+        name=name, shows=notes.get("shows", ""), command=notes.get("command", ""),
+        outcome=cast(StepOutcome, notes.get("outcome", "not held" if failures else "held")),
+        seconds=float(case.get("time", 0)), limit_seconds=float(notes.get("limit_seconds", 0)),
+        found=message.removeprefix("Failed: "),
+    )  # fmt: skip
+
+
 def _versions() -> str:
     here = environment()
     return f"jax {here.jax}, libtpu {here.libtpu or 'none'}, Python {here.python}, {platform.platform()}"
@@ -72,12 +114,17 @@ def _pack(scratch: Path, archive: Path) -> None:
     """Logs, documents and captures as one file; whole or not at all."""
     partial = archive.with_name(archive.name + ".partial")
     with tarfile.open(partial, "w:gz") as stream:
-        for path in sorted(scratch.rglob("*")):
-            inside = path.relative_to(scratch)
-            wanted = inside.parts[0] == "logs" or "plugins" in inside.parts or inside.suffix == ".py"
-            if wanted and path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
-                stream.add(path, inside.as_posix(), filter=_nobodys)
+        for path, inside in _wanted(scratch):
+            stream.add(path, inside.as_posix(), filter=_nobodys)
     partial.replace(archive)
+
+
+def _wanted(scratch: Path) -> Iterator[tuple[Path, Path]]:
+    for path in sorted(scratch.rglob("*")):
+        inside = path.relative_to(scratch)
+        is_wanted = inside.parts[0] == "logs" or "plugins" in inside.parts or inside.suffix == ".py"
+        if is_wanted and path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
+            yield path, inside
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:

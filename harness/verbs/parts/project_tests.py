@@ -1,0 +1,21 @@
+"""The project's own tests, which a clone has and a package has not."""
+
+import importlib.util
+import subprocess
+import sys
+from typing import IO
+
+from harness.contest import PACKAGE
+from harness.errors import RatchetError
+
+
+def run(options: list[str], output: IO[bytes] | None = None) -> int:
+    """The exit code of pytest on the project's tests, with its output on a stream (stdout).
+
+    Raises RatchetError `no-tests` outside of a clone, and `no-pytest`.
+    """
+    if not (PACKAGE.parent / "tests").is_dir():
+        raise RatchetError("no-tests", "the installed package has no tests; they run in a clone: ./ratchet.sh test")
+    if importlib.util.find_spec("pytest") is None:
+        raise RatchetError("no-pytest", "expected pytest, found none: ./ratchet.sh test installs what the tests need")
+    return subprocess.call([sys.executable, "-m", "pytest", *options], cwd=PACKAGE.parent, stdout=output)

@@ -36,8 +36,12 @@ def validate(given: Namespace) -> Outcome:
     with TemporaryDirectory(prefix="ratchet-validate-") as folder:
         scratch = Path(folder)
         report, log = scratch / "steps.xml", scratch / "tests.log"
-        options = f"tests/device -m device -n 0 -v --tb no -rN --no-header -o junit_family=xunit1 --on {on} --chip {target.name}".split()
-        options += [f"--minutes={given.minutes}", f"--basetemp={scratch / 'files'}", f"--junitxml={report}"]
+        options = [
+            "tests/device",
+            *["-m", "device", "-n", "0", "-v", "--tb", "no", "-rN", "--no-header", "-o", "junit_family=xunit1"],
+        ]
+        options += ["--on", on, "--chip", target.name, f"--minutes={given.minutes}"]
+        options += [f"--basetemp={scratch / 'files'}", f"--junitxml={report}"]
         with log.open("wb") as kept:
             project_tests.run(options, kept if given.quiet or given.json else sys.stderr.buffer)
         steps, kernels = _read(report)

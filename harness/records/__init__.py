@@ -37,6 +37,7 @@ from harness.records.evidence import (
     Unit,
 )
 from harness.records.note import NOT_YET, CheckedChampion, Note, Scale, ScaledRow
+from harness.records.policy import Policy
 from harness.records.problem import (
     KERNEL,
     Array,
@@ -77,7 +78,6 @@ from harness.records.verdict import (
     MemberTimes,
     Outcome,
     PairedBenchmark,
-    Policy,
     Resimulation,
     Verdict,
 )

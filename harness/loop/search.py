@@ -1,5 +1,6 @@
 """Which settings are screened, one after the other: all of a grid, or those that a search by Optuna asks for."""
 
+import hashlib
 import importlib.util
 import itertools
 import random
@@ -13,7 +14,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness import files
+from harness.candidate import Candidate
+from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.judge.key import key_digest
 from harness.loop.search_space import MOST_LISTED, Grid, Setting, every, size
 from harness.units import seconds as in_seconds
 
@@ -30,6 +34,26 @@ _AT_RANDOM, _WEIGHED = 6, 96
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # So often may a search ask for what is known before something new is drawn for it.
 _REPEATS = 20
+
+
+def study_name(contest: Contest, grid: Grid) -> str:
+    """One for each space of one kernel.py, whatever its constants in it are, under one judge, problem, chip, compiler.
+
+    Where a device is timed it is a new one each time: times of different hours say nothing about each other. Raises
+    RatchetError `unknown-constant` where kernel.py does not have one of the constants.
+    """
+    candidate = contest.candidate().set(tuple((name, values[0]) for name, values in grid))
+    key = key_digest(contest.key("simulated"))
+    once = "" if contest.chip.platform == "tpu" else str(time.time_ns())
+    parts = (candidate.text, key.encode(), repr(grid).encode(), once.encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
+    """The constants as kernel.py has them, None where one of them is not in the grid."""
+    known = dict(candidate.constants)
+    settings = tuple((name, known.get(name, "")) for name, _ in grid)
+    return settings if all(value in values for (_, value), (_, values) in zip(settings, grid, strict=True)) else None
 
 
 class Search(Protocol):

@@ -39,8 +39,7 @@ class Tune(Verb):
     def run(self, given: Namespace) -> Outcome:
         from harness.contest import Contest
         from harness.loop import search_space
-        from harness.loop import tune as tuning
-        from harness.loop.search import Study
+        from harness.loop.search import Study, as_it_stands, study_name
         from harness.verbs.parts.searches import searched
 
         parameters = search_space.space(given.settings)
@@ -56,8 +55,8 @@ class Tune(Verb):
                 deadline=deadline,
                 seed=given.seed,
                 path=contest.directory / "profile_data" / "tune.journal",
-                name=tuning.study_name(contest, parameters),
-                first=tuning.as_it_stands(contest.candidate(), parameters),
+                name=study_name(contest, parameters),
+                first=as_it_stands(contest.candidate(), parameters),
                 allowed=allowed,
             )
 

@@ -16,7 +16,7 @@ from loop_fixtures import committed_contest, git, ratchet
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.loop import screening, tune
+from harness.loop import screening, search
 from harness.loop.bench import Bench
 from harness.loop.options import Options
 from harness.loop.search import SearchProgress, Settings, Study, WholeGrid
@@ -271,14 +271,14 @@ def test_a_study_is_of_one_kernel_whatever_its_constants_are(tmp_path: Path) -> 
     folder = committed_contest(tmp_path / "contest", 512)
     contest, kernel = contests.load(folder), folder / "kernel.py"
     grid = space(["BQ=128,256", "BKV=256,512"])
-    name = tune.study_name(contest, grid)
-    assert tune.as_it_stands(contest.candidate(), grid) == (("BQ", "128"), ("BKV", "256"))
+    name = search.study_name(contest, grid)
+    assert search.as_it_stands(contest.candidate(), grid) == (("BQ", "128"), ("BKV", "256"))
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
-    assert tune.study_name(contest, grid) == name
-    assert tune.as_it_stands(contest.candidate(), space(["BQ=128,512"])) is None
-    assert tune.study_name(contest, space(["BQ=128,256"])) != name
+    assert search.study_name(contest, grid) == name
+    assert search.as_it_stands(contest.candidate(), space(["BQ=128,512"])) is None
+    assert search.study_name(contest, space(["BQ=128,256"])) != name
     kernel.write_text(kernel.read_text() + "\nMORE = 1\n")
-    assert tune.study_name(contest, grid) != name
+    assert search.study_name(contest, grid) != name
 
 
 @pytest.mark.slow

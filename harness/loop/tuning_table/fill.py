@@ -21,9 +21,8 @@ from harness.ledger import lock as locking
 from harness.loop import existing, scaffold, screening, search_space
 from harness.loop.bench import Bench
 from harness.loop.screening import Places
-from harness.loop.search import SearchProgress, Settings, Study
+from harness.loop.search import SearchProgress, Settings, Study, study_name
 from harness.loop.search_space import Grid, words
-from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape

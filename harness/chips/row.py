@@ -150,7 +150,19 @@ class Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
+    # Attention on 512 rows waits in every step for what it has asked for a step before: that takes longer than its
+    # units do where it has no mask to compute. A result is through sooner: grouped products that wait for each of
+    # theirs show it.
     dma_latency_seconds: float = 800e-9
+    dma_write_latency_seconds: float = 350e-9
+    # Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49 waits in
+    # 53 us).
+    transfer_seconds: float = 4e-9
+    wait_seconds: float = 20e-9
+    # Grouped products on a v7x, whose way to HBM is 1942 bytes wide, wait for the one large block that they fetch when
+    # the group changes, and gradients for the one that they store: 0.53 of the bandwidth is right for both. The ways
+    # of all other chips are narrower than this, so that nothing changes there.
+    transfer_bytes_per_cycle: int = 1024
     # A sum of powers of two, so that the units come back to the same states.
     matmul_slowdown: float = 33 / 32
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from harness.dumps.llo import Op
-from harness.judge.simulate.dma import Memory
 from harness.judge.simulate.functional_units import Pipes, Stretch, Use, uses_of
 from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.scalar_memory import Memory
 from harness.judge.simulate.values import Unknown
 
 # What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.

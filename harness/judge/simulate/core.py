@@ -12,13 +12,13 @@ from harness.judge.simulate.channel import Channel, GrantedBound
 from harness.judge.simulate.compiled import Program, Steps
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module, compile_op
 from harness.judge.simulate.contents import OperandContents, Words
-from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.opcodes import not_understood
 from harness.judge.simulate.runs import CoreRun, OpRun, StallCycles
+from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
+from harness.judge.simulate.unknown_operations import not_understood
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import Offence, OffenceKind, PartKind
 

@@ -90,19 +90,6 @@ class Machine:
     branch_slots_vary: bool
 
 
-# CALIBRATED. Attention on 512 rows waits in every step for what it has asked for a step before: that takes longer than
-# its units do where it has no mask to compute. A result is through sooner: grouped products that wait for each of
-# theirs show it. Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and
-# 49 waits in 53 us).
-_DMA_WRITE_LATENCY_SECONDS = 350e-9
-_TRANSFER_SECONDS = 4e-9
-_WAIT_SECONDS = 20e-9
-# CALIBRATED. Grouped products on a v7x, whose way to HBM is 1942 bytes wide, wait for the one large block that they
-# fetch when the group changes, and gradients for the one that they store: 0.53 of the bandwidth is right for both. The
-# ways of all other chips are narrower than this, so that nothing changes there.
-_TRANSFER_BYTES_PER_CYCLE = 1024
-
-
 def machine_of(chip: Chip) -> Machine:
     """The constants for `chip`. Raises UsageError `no-machine` for a chip without a record."""
     facts = chips.row(chip.name) if chip.name in chips.names() else None
@@ -120,12 +107,12 @@ def machine_of(chip: Chip) -> Machine:
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
         hbm_read_share=calibrated.hbm_read_share,
         hbm_write_share=calibrated.hbm_write_share,
-        transfer_bytes_per_cycle=_TRANSFER_BYTES_PER_CYCLE,
+        transfer_bytes_per_cycle=calibrated.transfer_bytes_per_cycle,
         granule_bytes=units.granule,
-        transfer_cycles=round(_TRANSFER_SECONDS * chip.clock_hz),
-        wait_cycles=round(_WAIT_SECONDS * chip.clock_hz),
+        transfer_cycles=round(calibrated.transfer_seconds * chip.clock_hz),
+        wait_cycles=round(calibrated.wait_seconds * chip.clock_hz),
         dma_latency_cycles=round(calibrated.dma_latency_seconds * chip.clock_hz),
-        dma_write_latency_cycles=round(_DMA_WRITE_LATENCY_SECONDS * chip.clock_hz),
+        dma_write_latency_cycles=round(calibrated.dma_write_latency_seconds * chip.clock_hz),
         mxus=chip.mxus_per_core,
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,

@@ -22,10 +22,10 @@ from harness.hlo import parse
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
 from harness.judge.simulate.core import run_op
-from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import OpRun
+from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import is_for_first_core
 from harness.judge.simulate.values import (

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -31,7 +32,7 @@ import fidelity_page
 import fidelity_rows
 import fidelity_statistics as statistics
 from fidelity_rows import Row
-from fidelity_statistics import Point
+from fidelity_statistics import Others, Point
 
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
@@ -257,10 +258,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     parser.add_argument("--predict", action="store_true", help="write down predictions of validation rows")
     parser.add_argument("--check", action="store_true", help="compile and simulate twenty rows anew")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/FIDELITY.md, its figures and plot")
+    parser.add_argument("--pages", action="store_true", help="write both pages and the plot from the kept figures")
+    parser.add_argument("--write", action="store_true", help="write the pages, their figures and the plot")
     options = parser.parse_args()
     if options.check:
         return check()
+    if options.pages:
+        pages()
+        return 0
     rows = [row for row in chosen(options.each) if options.only in row.name]
     if not options.dry:
         with ThreadPoolExecutor(options.jobs) as pool:
@@ -277,14 +282,29 @@ def main() -> int:
     found, without = points(rows, options.cache)
     if not any(point.purpose == "validation" for point in found):
         return 0
-    everything = list(fidelity_rows.rows())
-    compiler = f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}"
-    text = fidelity_page.page(found, without, everything, compiler)
-    print(text)
+    usable = Counter[str](row.purpose for row in fidelity_rows.rows())
+    reasons = Counter((row.operation, row.chip, reason[:110].replace("|", "/")) for row, reason in without)
+    others = Others(
+        compiler=f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}",
+        rows=dict(usable),
+        without=[(*key, count) for key, count in sorted(reasons.items())],
+    )
+    print(fidelity_page.page(found, others.compiler))
     if options.write:
         statistics.write(found)
-        fidelity_page.write(HERE, text, found)
+        statistics.write_others(others)
+        pages()
     return 0
+
+
+def pages() -> None:
+    """Writes both pages and the plot from the figures that are kept."""
+    found, others = statistics.points(), statistics.others()
+    texts = {
+        "FIDELITY.md": fidelity_page.page(found, others.compiler),
+        "FIDELITY_ROWS.md": fidelity_page.rows_page(found, others),
+    }
+    fidelity_page.write(HERE, texts, found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import combinations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 FIGURES = Path(__file__).parent / "data" / "fidelity_rows.tsv"
+OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
 # As many as lie within one and two standard deviations of a normal distribution.
 ONE_DEVIATION = 0.6827
 TWO_DEVIATIONS = 0.95
@@ -27,16 +29,6 @@ _KINDS = {
     "gated_linear_unit": "gated linear unit",
 }
 OTHER = "other"
-# What is aimed at on validation rows: median, 90th percentile, worst.
-GOALS: dict[str, tuple[float, float | None, float | None]] = {
-    "attention forward": (0.015, 0.05, 0.12),
-    "attention backward": (0.03, 0.08, None),
-    "ragged dot": (0.03, 0.08, None),
-    "normalization": (0.06, None, None),
-    "gated linear unit": (0.06, None, None),
-    "cross-entropy": (0.06, None, None),
-}
-
 Vector = npt.NDArray[np.float64]
 
 
@@ -113,6 +105,28 @@ def write(found: Iterable[Point]) -> None:
         values = (getattr(point, name) for name in names)
         lines.append("\t".join("" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v) for v in values))
     FIGURES.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """What the pages say of rows without a point: how many there are of each purpose, and why some have no latency.
+
+    `without` are operation, chip, reason and number of rows. `compiler` is what all rows were compiled with.
+    """
+
+    compiler: str
+    rows: dict[str, int]
+    without: list[tuple[str, str, str, int]]
+
+
+def others() -> Others:
+    """Those of the last `fidelity.py --write`."""
+    return Others(**json.loads(OTHERS.read_text(encoding="utf-8")))
+
+
+def write_others(found: Others) -> None:
+    """Keeps them for the pages."""
+    OTHERS.write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n", encoding="utf-8")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

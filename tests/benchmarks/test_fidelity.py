@@ -1,11 +1,13 @@
 """The rows and statistics behind benchmarks/FIDELITY.md: what may be looked at, and the page against its figures."""
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import fidelity
+import fidelity_page
 import fidelity_rows
 import fidelity_statistics as statistics
 import numpy as np
@@ -13,12 +15,14 @@ import pytest
 from fidelity_rows import Row
 from fidelity_statistics import Point
 
+from harness.chips.row import Calibrated
 from harness.hardware import chip
 from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
+ROWS_PAGE = (ROOT / "benchmarks" / "FIDELITY_ROWS.md").read_text(encoding="utf-8")
 POINTS = statistics.points()
 POINT = Point(
     row="r",
@@ -120,7 +124,7 @@ def test_rows_that_todays_compiler_makes_otherwise_are_left_out() -> None:
 
 def test_the_page_shows_its_figures() -> None:
     for purpose, title in (("validation", "## Validation rows"), ("fit", "## Rows that constants were fitted to")):
-        table = PAGE.partition(title)[2].partition("\n## ")[0]
+        table = f"{PAGE}{ROWS_PAGE}".partition(title)[2].partition("\n## ")[0]
         here = [point for point in POINTS if point.purpose == purpose]
         for kind, rows in statistics.grouped(here, lambda point: point.kind).items():
             one = statistics.summary(rows)
@@ -130,6 +134,17 @@ def test_the_page_shows_its_figures() -> None:
             # The figures that are kept are rounded, the page's are rounded once more.
             shown = [float(cell.removesuffix(" %")) for cell in cells[4:6]]
             assert shown == pytest.approx([100 * one.median, 100 * one.most], abs=0.051)
+
+
+def test_the_pages_are_what_their_figures_give() -> None:
+    others = statistics.others()
+    assert fidelity_page.rows_page(POINTS, others) == ROWS_PAGE
+    assert fidelity_page.page(POINTS, others.compiler) == PAGE
+
+
+def test_every_constant_that_is_fitted_is_on_the_page() -> None:
+    for field in dataclasses.fields(Calibrated):
+        assert f"| `{field.name}`" in PAGE
 
 
 def test_errors_are_summed_up() -> None:

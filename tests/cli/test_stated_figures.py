@@ -36,25 +36,17 @@ def test_how_many_candidates_are_planted() -> None:
 
 
 def test_errors_of_the_simulator() -> None:
-    sentence = re.search(r"at the 90th percentile are: (.+? %)\.", README)
-    assert sentence
-    stated = re.findall(r"(?:^|, )([a-z -]+?)(?: \([a-z ]+\))? (\d+) and (\d+) %", sentence[1])
-    # Operation, chip, rows, median, 90th percentile.
-    section = FIDELITY.partition("## Validation rows")[2].partition("\n## ")[0]
-    rows = {cells[0]: cells[3:5] for cells in tables(section) if cells[1] == "all"}
-    rounded = {
-        operation: [f"{float(error.removesuffix(' %')):.0f}" for error in errors] for operation, errors in rows.items()
-    }
-    del rounded["other"]
-    assert {operation: list(errors) for operation, *errors in stated} == rounded
-
-
-def test_how_many_rows_the_interval_covers() -> None:
-    covered = re.search(r"covers (\d+) % of these rows", README)
-    within = re.search(r"validation rows (\d+) % .*?68 %", FIDELITY.replace("\n", " "))
-    assert covered
-    assert within
-    assert covered[1] == within[1]
+    sentence = " ".join(README.split()).partition("148 times")[2].partition("fifteen variants")[0]
+    sealed = FIDELITY.partition("## Rows that were sealed")[2].partition("\n## ")[0]
+    of_all = re.compile(r"([\d.]+) % in the median, ([\d.]+) % at the 90th percentile and ([\d.]+) % at worst")
+    assert of_all.findall(sentence) == of_all.findall(" ".join(sealed.split()))
+    shown = {cells[0]: [cell.split()[0] for cell in cells[1:]] for cells in tables(sealed)}
+    names = {"attention": "attention forward", "grouped matmul": "ragged dot"}
+    names["cross-entropy on v6e"] = "cross-entropy, v6e"
+    stated = re.findall(r"([a-z][a-z0-9 -]+?) ([\d.]+) and ([\d.]+) %", sentence.partition("(")[2])
+    assert len(stated) == 6
+    for operation, *errors in stated:
+        assert shown[names.get(operation, operation)] == errors
 
 
 def test_the_uncertainty_that_a_decision_uses() -> None:

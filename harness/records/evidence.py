@@ -209,9 +209,9 @@ class Simulation:
     what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
     the work, cycles and op times are those of the core that ends last, everything else is the
     chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` stands in old records only: what a
-    device profile was thought to show. `relative_uncertainty` is how far the time, and its ratio to that of
-    another program on the same chip, may be off, as a fraction of it, one standard deviation
-    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md); `plus_minus_seconds` is that in seconds.
+    device profile was thought to show. `relative_uncertainty` is how far the ratio of the time to that of
+    another program on the same chip may be off, as a fraction of it, one standard deviation; `plus_minus_seconds` is
+    how far the time itself may be off (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md).
     `offences` are judged (judge/verdict/schedule_checks.py); those of all cores and all runs, each once. `runs` are
     the runs with the problem's timing inputs, where it has inputs of integers; everything else is of the first of them.
     `schedule` is a digest of the bundles, equal for equal ones; "" in older records.

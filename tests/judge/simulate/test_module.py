@@ -308,12 +308,12 @@ def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
     assert "busy" in impossibilities(dataclasses.replace(sound, units=(busy,)), chip("v6e"))[0]
 
 
-def test_the_plus_minus_is_what_ratios_are_compared_with(tmp_path: Path) -> None:
+def test_the_plus_minus_is_wider_than_what_ratios_are_compared_with(tmp_path: Path) -> None:
     result = run("v6e-full-4096", tmp_path)
     assert result.seconds is not None
     assert result.cycles is not None
     assert not result.unknown
-    assert result.plus_minus_seconds == pytest.approx(result.relative_uncertainty * result.seconds)
+    assert result.plus_minus_seconds == pytest.approx(1.2 * result.relative_uncertainty * result.seconds)
     calls = sum(op.calls for op in result.ops)
     assert result.relative_uncertainty == relative_uncertainty("v6e", result.seconds / calls)
 

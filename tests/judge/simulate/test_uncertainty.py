@@ -75,5 +75,5 @@ def test_old_records_without_the_number_keep_theirs() -> None:
 
 def test_what_is_not_understood_doubles_the_plus_minus() -> None:
     known = uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=True)
-    assert known == pytest.approx(0.05 * 1e-3)
+    assert known == pytest.approx(1.2 * 0.05 * 1e-3)
     assert uncertainty.plus_minus_seconds(1e-3, 0.05, is_understood=False) == 2 * known

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness import units
@@ -36,10 +37,15 @@ class CycleFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateDocument:
-    """A directory of compiler dumps, simulated; without a latency `unknown` says why."""
+    """A directory of compiler dumps, simulated; without a latency `unknown` says why.
+
+    The program fetches all its operands within `total_seconds`. `profile_seconds` is what a profile of the chip shows
+    if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
+    """
 
     chip: str
     total_seconds: float | None
+    profile_seconds: float | None
     plus_minus_seconds: float | None
     relative_uncertainty: float
     ops: tuple[OpFigures, ...]
@@ -58,7 +64,7 @@ class Simulate(Verb):
     description = "Executes the schedules in any directory of compiler dumps and prints the time."
     takes_contest = False
     is_watched = True
-    document = Document(3, SimulateDocument)
+    document = Document(4, SimulateDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
@@ -76,28 +82,33 @@ class Simulate(Verb):
         from harness.advice import dump_directory
         from harness.hardware import chip
         from harness.judge.simulate.module import run_module
+        from harness.judge.simulate.structure import prefetched_words
         from harness.verbs.parts.schedules import operands
 
         target = chip(given.chip)
         dump = dump_directory.read(given.directory, target)
-        simulation = run_module(
+        simulate = partial(
+            run_module,
             dump,
             target,
             deadline_seconds=dump_directory.deadline_seconds(given.directory),
             operands=operands(given.operand, dump),
         )
+        simulation = simulate()
+        in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         simulation = replace(simulation, unknown=tuple(map(dump_directory.explained, simulation.unknown)))
         return Outcome(
-            document=_document(simulation),
-            text=lambda: _text(simulation),
+            document=_document(simulation, in_profile),
+            text=lambda: _text(simulation, in_profile),
             exit_code=0 if simulation.seconds is not None else 1,
         )
 
 
-def _document(simulation: Simulation) -> SimulateDocument:
+def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocument:
     return SimulateDocument(
         chip=simulation.chip,
         total_seconds=simulation.seconds,
+        profile_seconds=in_profile,
         plus_minus_seconds=simulation.plus_minus_seconds,
         relative_uncertainty=simulation.relative_uncertainty,
         ops=tuple(OpFigures(name=op.name, cycles=op.cycles, seconds=op.seconds) for op in simulation.ops),
@@ -116,7 +127,7 @@ def _document(simulation: Simulation) -> SimulateDocument:
     )
 
 
-def _text(simulation: Simulation) -> str:
+def _text(simulation: Simulation, in_profile: float | None) -> str:
     """The simulation for a person: the time, where it goes, each unit's use, and what was not understood."""
     lines = []
     if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
@@ -124,6 +135,11 @@ def _text(simulation: Simulation) -> str:
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
         lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
+        if in_profile is not None:
+            lines.append(
+                f"  {units.seconds(in_profile)} in a profile of the chip: the time above holds the operands that the "
+                "runtime fetches before the program starts (cross-program prefetch)"
+            )
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),
             ("waiting for DMA", simulation.dma_wait_cycles),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from schedule_examples import NEWEST, unpack
 
+from harness.hardware import chip
 from harness.shell.main import main
 
 
@@ -80,3 +81,20 @@ def test_the_json_says_what_the_text_says(tmp_path: Path, capsys: pytest.Capture
     assert parts["bundles"] + parts["dma_wait"] + parts["unit_stall"] + parts["launch"] == parts["total"]
     assert all(set(op) == {"name", "cycles", "seconds"} for op in answer["ops"])
     assert sum(op["seconds"] for op in answer["ops"]) <= answer["total_seconds"]
+
+
+def test_operands_that_the_runtime_fetches_before_the_program_are_in_the_time_and_not_in_a_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """XLA's own product of two bfloat16 matrices of 1024 on a v6e."""
+    folder = str(unpack("libtpu-0.0.42.1", "v6e-prefetched-1024", tmp_path / "prefetched"))
+    assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    # The transfer that begins before the program does: an operand of 2 MiB.
+    fetch = (1 << 21) / chip("v6e").hbm_bytes_per_second
+    assert found["total_seconds"] - found["profile_seconds"] > fetch
+    assert main(["simulate", folder, "--chip", "v6e"]) == 0
+    assert "in a profile of the chip" in capsys.readouterr().out
+    folder = str(unpack("libtpu-0.0.42.1", "v6e-128x256-2048", tmp_path / "own"))
+    assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profile_seconds"] is None

@@ -125,6 +125,13 @@ def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
     )  # fmt: skip
 
 
+def winner(rows: Sequence[Row], champion: Row) -> Row:
+    """The row of the attempt that won the title with the champion's program, which later attempts checked again."""
+    *_, title = titles(rows)
+    holder = title.holder if title is not None and title.row.number == champion.number else champion.number
+    return next((row for row in rows if row.number == holder), champion)
+
+
 def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
     words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later because it fails"}
     found = []
@@ -139,9 +146,11 @@ def _standing(seen: Sighted) -> Standing | None:
     row = seen.champion
     if row is None:
         return None
+    won = winner(seen.rows, row)
     return Standing(
         attempt=row.number,
-        hypothesis=row.hypothesis,
+        won_by=won.number,
+        hypothesis=won.hypothesis,
         source=row.source,
         chip=row.chip,
         seconds=row.seconds,

@@ -43,6 +43,7 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
         contest=ledger.place.name,
         branch=(git.branch_or_none(ledger.place.repository) or "detached HEAD").removeprefix("refs/heads/"),
         champion=standing,
+        won_by=search_state.winner(rows, standing) if standing else None,
         next_number=ledger.next_number(),
         key=key,
         key_digest=key_digest(key),

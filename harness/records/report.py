@@ -212,11 +212,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a person stands in a contest."""
+    """Where a person stands in a contest.
+
+    `champion` is the newest accepted attempt with the champion's program, `won_by` the one that won the title with it.
+    """
 
     contest: str
     branch: str
     champion: Row | None
+    won_by: Row | None
     next_number: int
     key: Key
     key_digest: str

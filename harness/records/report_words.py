@@ -1,4 +1,4 @@
-"""Words of reports for a part of the simulated cycles, and for what stands behind a time."""
+"""Words of reports for a part of the simulated cycles, for what stands behind a time, and for the champion."""
 
 from harness import chips
 from harness.hardware import chip
@@ -30,3 +30,8 @@ def source_label(source: Source, chip_name: str) -> str:
     if source == "measured cpu":
         return f"measured cpu, says nothing about a {chip(chip_name).kind}"
     return with_chip(source, chip_name)
+
+
+def champion_words(won_by: int, newest: int) -> str:
+    """The champion by the attempt that won the title, and the newest one that has only checked it again."""
+    return f"attempt {won_by}" if won_by == newest else f"attempt {won_by} (attempt {newest} checked it again)"

@@ -15,9 +15,14 @@ Why = Literal["no champion", "room left", "floor reached", "plateau", "same kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The champion: its attempt, and the latency it was accepted with, in seconds, from `source` for `chip`."""
+    """The champion: its newest attempt, with the latency in seconds, from `source` for `chip`.
+
+    `won_by` is the attempt that won the title with this program, and `hypothesis` what that attempt tried; attempts
+    after it have only checked it again.
+    """
 
     attempt: int
+    won_by: int
     hypothesis: str
     source: Source
     chip: str

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.records import Recheck
-from harness.records.report_words import source_label
+from harness.records.report_words import champion_words, source_label
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean
 from harness.render.results import recheck_words
@@ -52,7 +52,7 @@ def _champion(found: SearchState) -> str:
         time += f" ± {milliseconds(standing.plus_minus_seconds, ' ')}"
     score = "score unknown" if standing.score is None else f"score {standing.score:.1f}"
     label = source_label(standing.source, standing.chip)
-    return f"attempt {standing.attempt}, {time} [{label}], {score}, {standing.hypothesis}"
+    return f"{champion_words(standing.won_by, standing.attempt)}, {time} [{label}], {score}, {standing.hypothesis}"
 
 
 def _floor(found: SearchState) -> str:

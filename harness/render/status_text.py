@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.records import LogState, Row, Status
-from harness.records.report_words import with_chip
+from harness.records.report_words import champion_words, with_chip
 from harness.render.layout import terminal_width
 from harness.render.sections import SHORT_FIELD, Words, named, screen
 from harness.units import milliseconds
@@ -28,7 +28,7 @@ def _fields(status: Status) -> Iterator[Words]:
     versions = f"{key.source} {key.chip}, jax {key.jax}, libtpu {key.libtpu or 'none'}{machine}"
     for name, text in (
         ("Contest", f"{status.contest} on branch {status.branch}"),
-        ("Champion", _champion(status.champion)),
+        ("Champion", _champion(status.champion, status.won_by)),
         ("kernel.py", status.kernel_state),
         ("Next", f"attempt {status.next_number}"),
         ("Key", f"{status.key_digest} ({versions})"),
@@ -39,10 +39,10 @@ def _fields(status: Status) -> Iterator[Words]:
     yield from (Words(text, lead="note: ") for text in status.messages)
 
 
-def _champion(champion: Row | None) -> str:
-    if champion is None:
+def _champion(champion: Row | None, won_by: Row | None) -> str:
+    if champion is None or won_by is None:
         return "none yet; the first attempt that passes becomes it"
     time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
     score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
-    figures = f"attempt {champion.number}, {score}, {time} [{with_chip(champion.source, champion.chip)}]"
-    return f"{figures}, {champion.hypothesis}"
+    figures = f"{score}, {time} [{with_chip(champion.source, champion.chip)}]"
+    return f"{champion_words(won_by.number, champion.number)}, {figures}, {won_by.hypothesis}"

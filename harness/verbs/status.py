@@ -13,7 +13,7 @@ class Status(Verb):
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
     is_watched = True
-    document = Document(6, Standing)
+    document = Document(7, Standing)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

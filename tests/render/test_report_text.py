@@ -231,17 +231,25 @@ def test_counters_table_alone() -> None:
 
 def test_status() -> None:
     status = Status(
-        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), next_number=6, key=KEY,
-        key_digest=key_digest(KEY), kernel_state="the champion's",
+        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), won_by=line(2, "BQ 128 -> 2048"),
+        next_number=6, key=KEY, key_digest=key_digest(KEY), kernel_state="the champion's",
     )  # fmt: skip
     lines = status_text(status, width=100).splitlines()
     assert lines[0] == "Contest:      root on branch main"
     assert lines[1] == "Champion:     attempt 2, score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
+    checked = status_text(replace(status, champion=line(5, "judge the champion again")), width=200)
+    words = "attempt 2 (attempt 5 checked it again), score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
+    assert f"Champion:     {words}\n" in checked
     assert "Judge:        as committed" in lines
     assert lines[-1] == "Log:          none here: the next attempt begins one, unless it is fetched first"
     assert "Log:          kept here only" in status_text(replace(status, log="no remote"), width=100)
     troubled = replace(
-        status, champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)
+        status,
+        champion=None,
+        won_by=None,
+        dirty_judge_files=("prepare.py",),
+        log="not pushed",
+        messages=("recovered attempt 5",),
     )
     text = status_text(troubled, width=100)
     assert "Judge:        differs from HEAD: prepare.py" in text

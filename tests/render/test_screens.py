@@ -80,8 +80,8 @@ def judged_alone(source: str) -> str:
 
 def status(**changes: object) -> str:
     found = Status(
-        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), next_number=6, key=KEY,
-        key_digest=key_digest(KEY), kernel_state="the champion's",
+        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), won_by=line(2, "BQ 128 -> 2048"),
+        next_number=6, key=KEY, key_digest=key_digest(KEY), kernel_state="the champion's",
     )  # fmt: skip
     return status_text(replace(found, **changes), width=100)  # type: ignore[arg-type]
 

@@ -90,13 +90,16 @@ class Machine:
     branch_slots_vary: bool
 
 
-def machine_of(chip: Chip) -> Machine:
-    """The constants for `chip`. Raises UsageError `no-machine` for a chip without a record."""
+def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
+    """The constants for `chip`, with others than its own fitted ones if some are given.
+
+    Raises UsageError `no-machine` for a chip without a record.
+    """
     facts = chips.row(chip.name) if chip.name in chips.names() else None
     if facts is None or facts.units is None or chip.mxu_size is None:
         known = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {known}")
-    units, calibrated = facts.units, facts.calibrated or Calibrated()
+    units, calibrated = facts.units, calibrated or facts.calibrated or Calibrated()
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))

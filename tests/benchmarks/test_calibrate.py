@@ -1,0 +1,60 @@
+"""`benchmarks/calibrate.py`: planted constants are recovered, and those that no program feels are said to be free."""
+
+import math
+from pathlib import Path
+
+import calibrate
+import pytest
+from schedule_examples import NEWEST, unpack
+
+from harness.dumps.llo import read_module
+from harness.hardware import chip
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import mean_seconds, prepare
+
+V6E = chip("v6e")
+PLANTED = {**calibrate.today("v6e"), "dma_latency_seconds": 550e-9}
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory: pytest.TempPathFactory) -> calibrate.Fit:
+    """Two programs whose published times are what they take with another latency of transfers."""
+    found = []
+    for name in ("v6e-1024x512-2048", "v6e-128x256-2048"):
+        prepared = prepare(read_module(unpack(NEWEST, name, tmp_path_factory.mktemp(name))), V6E, fetched_before=True)
+        case = calibrate.Case(row=name, kind=name, chip="v6e", prepared=prepared, measured_seconds=1.0)
+        measured = math.exp(calibrate.error(case, PLANTED))
+        found.append(calibrate.Case(row=name, kind=name, chip="v6e", prepared=prepared, measured_seconds=measured))
+    return calibrate.Fit(found, jobs=1)
+
+
+def test_constants_of_today_are_those_of_the_simulator(tmp_path: Path) -> None:
+    prepared = prepare(read_module(unpack(NEWEST, "v6e-128x256-2048", tmp_path)), V6E, fetched_before=True)
+    seconds = mean_seconds(prepared, machine_of(V6E), 60.0)
+    assert seconds is not None
+    case = calibrate.Case(row="r", kind="k", chip="v6e", prepared=prepared, measured_seconds=seconds)
+    assert calibrate.error(case, calibrate.today("v6e")) == pytest.approx(0)
+
+
+def test_a_planted_latency_is_nearer_than_todays(fit: calibrate.Fit) -> None:
+    best = fit.best(trials=40, seed=1)
+    planted = PLANTED["dma_latency_seconds"]
+    assert max(map(abs, fit.errors(PLANTED))) == pytest.approx(0, abs=1e-9)
+    assert fit.loss(best) < fit.loss(fit.prior)
+    assert abs(best["dma_latency_seconds"] - planted) < abs(fit.prior["dma_latency_seconds"] - planted)
+
+
+def test_what_holds_a_constant_is_said_and_what_none_feels_is_free(fit: calibrate.Fit) -> None:
+    low, high, held = fit.interval("dma_latency_seconds", PLANTED)
+    assert low <= PLANTED["dma_latency_seconds"] < high < 2 * PLANTED["dma_latency_seconds"]
+    assert held == "v6e-128x256-2048"
+    low, high, held = fit.interval("transfer_bytes_per_cycle", {**PLANTED, "transfer_bytes_per_cycle": 2000.0})
+    assert (low, high, held) == (1000.0, 4000.0, "")
+
+
+def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
+    found = calibrate.calibrate(list(fit.cases), trials=25, seed=1, jobs=1)
+    text = calibrate.page({"v6e": found})
+    assert all(f"| `{name}`" in text for name in calibrate.SPACE)
+    assert "| v6e-128x256-2048 " in text
+    assert set(found["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out"}

@@ -9,7 +9,7 @@ from harness.candidate import Candidate
 from harness.errors import RatchetError
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
-from harness.judge.verdict import compare_measured
+from harness.judge.verdict import compare_measured, early_rejection
 from harness.judge.verdict import decision as deciding
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import history
@@ -46,7 +46,7 @@ def judge(
     def is_slower(found: Evidence) -> bool:
         if not run.options.again:
             _refuse_same_schedule(run, found)
-        return facing is not None and deciding.is_slower(found, facing.evidence, run.policy, run.contest.chip)
+        return facing is not None and early_rejection.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
     evidence = replace(run.bench, timed=facing is None).judge(
         candidate, run.work, after_trace=refuse_identical,

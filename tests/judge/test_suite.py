@@ -12,7 +12,7 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.request import Listener, Request
-from harness.judge.verdict import decision
+from harness.judge.verdict import decision, early_rejection
 from harness.loop import scaffold
 from harness.operators import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
 from harness.records import Evidence, Trace, weighted_geometric_mean
@@ -40,7 +40,7 @@ def judged(
             begun.append(stage)
 
     def is_slower(found: Evidence) -> bool:
-        return against is not None and decision.is_slower(found, against, POLICY, V5E)
+        return against is not None and early_rejection.is_slower(found, against, POLICY, V5E)
 
     found = evaluation.evaluate(
         Request(

@@ -23,12 +23,15 @@ one kernel share much of their errors and so count for fewer than n: n is the ca
 """
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
+from harness.hardware import Chip
+from harness.judge.verdict import comparable, members
 from harness.judge.verdict.members import is_same_program, pairs
 from harness.judge.verdict.ruling import ROUNDING, Ruling
-from harness.records import Evidence, Outcome, Policy, Simulation
-from harness.units import percent
+from harness.records import Change, Evidence, Outcome, Policy, Simulation, Verdict
+from harness.units import percent, seconds
 
 # How many standard deviations a gain must exceed. One: the published pairs are kernels by different
 # hands, a champion and a candidate differ in less, so that the record's number is more likely too much than
@@ -123,3 +126,39 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 def _relative(run: Simulation) -> float:
     """Of a mean over timing inputs the largest of their uncertainties: their errors are the same in sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
+
+
+def verdict(
+    candidate: Evidence,
+    champion: Evidence,
+    policy: Policy,
+    chip: Chip,
+    moved: tuple[Change, ...],
+    looked_at: int = 1,
+) -> Verdict:
+    """The verdict on two simulated times alone; `moved` is what else changed, of `looked_at` candidates the fastest."""
+    ours, theirs = comparable.known_seconds(candidate), comparable.known_seconds(champion)
+    ruling = rule(theirs, ours, uncertainty(candidate, champion), policy, looked_at)
+    times = f"{seconds(ours)} against {seconds(theirs)}, {comparable.label('simulated', chip)}"
+    mean = ", weighted geometric means over the suite" if candidate.members else ""
+    found = Verdict(
+        outcome=ruling.outcome,
+        reasons=(f"{ruling.reason}: {times}{mean}",),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
+        changes=moved,
+        members=members.times(candidate, champion),
+    )
+    losing = losers(candidate, found, chip)
+    if not losing:
+        return found
+    # What rejects it is said first: the mean, or a gain of the mean that costs a member too much.
+    is_lost = found.outcome == "reject"
+    reasons = (*found.reasons, *losing) if is_lost else (*losing, *found.reasons)
+    return replace(found, outcome="reject", reasons=reasons)
+
+
+def losers(candidate: Evidence, found: Verdict, chip: Chip) -> tuple[str, ...]:
+    """Sentences on the members of a suite that take more time than they may."""
+    return members.losers(candidate.problem, found.members, comparable.label("simulated", chip))

@@ -16,7 +16,7 @@ from harness.candidate import Candidate
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.request import Listener, Request
-from harness.judge.verdict import decision
+from harness.judge.verdict import decision, early_rejection
 from harness.operators import Attention
 from harness.operators.space import DRAWN
 from harness.records import Draw, Evidence
@@ -169,10 +169,10 @@ def test_only_an_interval_wholly_above_the_champions_time_is_slower(complete: Ev
     sigma = complete.simulation.relative_uncertainty
     for factor, expected in ((1 / (1 - 1.1 * sigma), True), (1 / (1 - 0.9 * sigma), False), (1.0, False), (0.5, False)):
         candidate = replace(complete, latency=replace(complete.latency, seconds=factor * complete.latency.seconds))
-        assert decision.is_slower(candidate, complete, POLICY, V5E) is expected
+        assert early_rejection.is_slower(candidate, complete, POLICY, V5E) is expected
     unknown = replace(complete, latency=replace(complete.latency, seconds=None))
-    assert not decision.is_slower(unknown, complete, POLICY, V5E)
-    assert not decision.is_slower(complete, unknown, POLICY, V5E)
+    assert not early_rejection.is_slower(unknown, complete, POLICY, V5E)
+    assert not early_rejection.is_slower(complete, unknown, POLICY, V5E)
 
 
 forked = pytest.mark.skipif(

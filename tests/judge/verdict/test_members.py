@@ -12,7 +12,8 @@ from harness.hardware import chip
 from harness.judge.evaluate.suite import combined
 from harness.judge.key import key_digest
 from harness.judge.verdict import compare_simulated, members
-from harness.judge.verdict.decision import decide, is_slower
+from harness.judge.verdict.decision import decide
+from harness.judge.verdict.early_rejection import is_slower
 from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import NOMINAL, Evidence, Policy, Resimulation, Statement, SuiteMember, Verdict
 from harness.render.report_text import View, report_text

@@ -1,0 +1,85 @@
+"""Why evidence cannot carry a verdict, and whether that of two programs can be compared."""
+
+from harness.hardware import Chip
+from harness.judge.verdict import roofline, schedule_checks
+from harness.records import Evidence, Latency, Source
+
+
+def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
+    """Doubt where the low end of a measured time is more than `chip` can do: then the clock may be wrong in all of it.
+
+    A simulated time has no such low end: its schedule is one that the chip can issue, and how far
+    hardware may be from it says nothing against it.
+    """
+    time = evidence.latency
+    if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
+        return ()
+    low = time.seconds - time.plus_minus_seconds
+    found = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
+    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in found)
+
+
+def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
+    """Why `evidence` cannot carry a verdict; empty if it can."""
+    if evidence.failure:
+        return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
+    if evidence.unchecked:
+        return (f"{len(evidence.unchecked)} checks of {who} were not run, and nothing unchecked is accepted",)
+    if len(evidence.members) != len(evidence.problem.members or ()):
+        return (f"not every member of the suite was evaluated of {who}, and nothing unchecked is accepted",)
+    if evidence.members:
+        of_members = (doubts(member, f"{who} at {named.name}") for named, member in evidence.named_members)
+        return tuple(doubt for each in of_members for doubt in each) or _without_time(evidence, who)
+    if not evidence.checks:
+        return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
+    if unknown := schedule_checks.doubts(evidence):
+        return unknown
+    return _without_time(evidence, who)
+
+
+def _without_time(evidence: Evidence, who: str) -> tuple[str, ...]:
+    if roofline.latency_seconds(evidence) is not None:
+        return ()
+    reasons = evidence.latency.reasons if evidence.latency else ()
+    return (f"the latency of {who} is unknown: {'; '.join(reasons) or 'no latency was taken'}",)
+
+
+def latency(evidence: Evidence) -> Latency:
+    if evidence.latency is None:
+        raise ValueError("expected evidence with a latency, got none")
+    return evidence.latency
+
+
+def known_seconds(evidence: Evidence) -> float:
+    known = roofline.latency_seconds(evidence)
+    if known is None:
+        raise ValueError("expected a known latency, got none")
+    return known
+
+
+def label(source: Source, chip: Chip) -> str:
+    return f"{source} {chip.name}" if source != "measured cpu" else f"{source}, which says nothing about a {chip.kind}"
+
+
+def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
+    """Raises ValueError naming what differs: the caller must evaluate the champion again under the new key."""
+    sources = (latency(candidate).source, champion.latency.source if champion.latency else latency(candidate).source)
+    pairs: list[tuple[str, object, object]] = [
+        ("chip", candidate.chip, champion.chip),
+        ("chip of the verdict", candidate.chip, chip.name),
+        ("problem", candidate.problem, champion.problem),
+        ("source", *sources),
+    ]
+    ours, theirs = candidate.environment, champion.environment
+    pairs += [(name, getattr(ours, name), getattr(theirs, name)) for name in _environment_fields(sources[0])]
+    for name, ours_value, theirs_value in pairs:
+        if ours_value != theirs_value:
+            raise ValueError(
+                f"candidate and champion are not comparable: {name} is {ours_value} for the candidate, "
+                f"{theirs_value} for the champion"
+            )
+
+
+def _environment_fields(source: Source) -> tuple[str, ...]:
+    names = ("jax", "jaxlib", "libtpu")
+    return names if source == "simulated" else (*names, "machine")

@@ -1,0 +1,37 @@
+"""The rejection of a candidate for its simulated time alone, before all of its checks were run."""
+
+from dataclasses import replace
+
+from harness.hardware import Chip
+from harness.judge.verdict import comparable, compare_simulated, roofline
+from harness.judge.verdict.changes import changes
+from harness.records import Evidence, Policy, Verdict
+
+
+def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
+    """Whether the whole interval of the candidate's simulated time lies above the champion's time.
+
+    Or whether a member of a suite takes more time than it may. Then no check can make it a win, and those that are
+    left need not be run. Never where a time is unknown, or not simulated, or the champion's evidence carries no
+    verdict. Raises ValueError where the two are not comparable.
+    """
+    if candidate.latency is None or candidate.latency.source != "simulated":
+        return False
+    if comparable.doubts(champion, "the champion") or roofline.latency_seconds(candidate) is None:
+        return False
+    comparable.require_comparable(candidate, champion, chip)
+    verdict = compare_simulated.verdict(candidate, champion, policy, chip, ())
+    low = verdict.time_ratio_low
+    return (low is not None and low > 1) or bool(compare_simulated.losers(candidate, verdict, chip))
+
+
+def rejection(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:
+    """The rejection of a candidate for its time alone; it says how much of it was checked."""
+    verdict = compare_simulated.verdict(candidate, champion, policy, chip, changes(candidate, champion))
+    run = len(candidate.all_checks)
+    slower = "slower" if verdict.time_ratio is None or verdict.time_ratio > 1 else "too slow at a member"
+    reason = (
+        f"{slower}, {run} of {run + len(candidate.unchecked)} checks run: whether it is right at the contest's own "
+        "shape was not asked"
+    )
+    return replace(verdict, outcome="reject", reasons=(*verdict.reasons, reason))

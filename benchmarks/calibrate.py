@@ -239,7 +239,7 @@ def _of_chip(name: str, found: Mapping[str, Any]) -> str:
     shown = [
         [f"`{constant}`", *(_value(constant, one[field]) for field in ("today", "fitted")),
          f"{_value(constant, one['low'])} to {_value(constant, one['high'])}", one["held_by"] or "no rows"]
-        for constant, one in found["constants"].items()
+        for constant, one in ((name, found["constants"][name]) for name in SPACE)
     ]  # fmt: skip
     operations = [
         [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in _SETS)]
@@ -247,12 +247,15 @@ def _of_chip(name: str, found: Mapping[str, Any]) -> str:
     ]
     typical = ", ".join(
         f"{which} {100 * median:.1f} % in the median and {100 * most:.1f} % at the 90th percentile"
-        for which, (median, most) in errors.items()
+        for which, (median, most) in ((which, errors[which]) for which in _SETS[:2])
     )
+    left = [one for one in found["operations"].values() if "left out" in one]
+    nearer = sum(one["left out"] < one["today"] for one in left)
+    worth = f" Left out, {nearer} of {len(left)} operations are nearer than under today's constants." if left else ""
     heads = ("constant", "today", "fitted", "can be moved alone", "held by"), ("median error of", "rows", *_SETS)
     return f"""## {name}
 
-{found["rows"]} rows, {found["trials"]} sets of constants. Errors: {typical}.
+{found["rows"]} rows, {found["trials"]} sets of constants. Errors: {typical}.{worth}
 
 {tabulate(shown, heads[0], tablefmt="github", disable_numparse=True)}
 

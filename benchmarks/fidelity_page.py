@@ -210,7 +210,8 @@ def _constants() -> str:
     return f"""## Constants that were fitted
 
 All others are published or read off the compiler (docs/SIMULATOR.md). Fitted by hand, one at a time, each to the rows
-that show it: how far each could be moved, with the others moved along, is not known.
+that show it. [CALIBRATION.md](CALIBRATION.md) fits them all at once: how far each can be moved, which operation holds
+it, and whether a joint fit predicts an operation that it has not seen.
 
 {_markdown(lines, ("constant", *simulated, "found by"))}"""
 

@@ -1,5 +1,6 @@
 """`benchmarks/calibrate.py`: planted constants are recovered, and those that no program feels are said to be free."""
 
+import json
 import math
 from pathlib import Path
 
@@ -58,3 +59,11 @@ def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
     assert all(f"| `{name}`" in text for name in calibrate.SPACE)
     assert "| v6e-128x256-2048 " in text
     assert set(found["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out"}
+
+
+def test_the_page_is_what_its_figures_give() -> None:
+    found = json.loads(calibrate.RESULTS.read_text(encoding="utf-8"))
+    assert calibrate.page(found) == calibrate.PAGE.read_text(encoding="utf-8")
+    # What is fitted is not what is used: the page compares with the constants as they are.
+    for chip_name, one in found.items():
+        assert {name: held["today"] for name, held in one["constants"].items()} == calibrate.today(chip_name)

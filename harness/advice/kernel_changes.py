@@ -267,6 +267,25 @@ def on_hypothesis(hypothesis: str) -> str:
     )
 
 
+def changed_constants(old: str, new: str) -> tuple[str, ...]:
+    """The constants that both texts have, with another value in `new`; empty for what cannot be read."""
+    try:
+        before, after = _taken_apart(old).constants, _taken_apart(new).constants
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    return tuple(name for name in before if name in after and before[name] != after[name])
+
+
+def on_constants(names: tuple[str, ...]) -> str:
+    """The sentence for several constants that changed at once; empty where one did."""
+    if len(names) < 2:
+        return ""
+    named = f"{', '.join(names[:-1])} and {names[-1]}"
+    return (
+        f"one experiment, several constants ({named}): if the time moves, none is known to be why; `sweep` tries each"
+    )
+
+
 def on_change(kinds: tuple[Kind, ...]) -> str:
     """The sentence for a change of several kinds; empty for a change of one."""
     mixed = mixed_kinds(kinds)

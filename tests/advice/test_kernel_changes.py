@@ -2,7 +2,15 @@
 
 import pytest
 
-from harness.advice.kernel_changes import kinds_of_change, mixed_kinds, names_observation, on_change, on_hypothesis
+from harness.advice.kernel_changes import (
+    changed_constants,
+    kinds_of_change,
+    mixed_kinds,
+    names_observation,
+    on_change,
+    on_constants,
+    on_hypothesis,
+)
 from harness.loop import scaffold
 
 KERNEL, MATMUL = (scaffold.text(name, "kernel.py").decode() for name in ("attention", "matmul"))
@@ -111,6 +119,14 @@ def test_mixed_kinds(kinds: tuple, mixed: tuple) -> None:  # type: ignore[type-a
     assert mixed_kinds(kinds) == mixed
     assert bool(on_change(kinds)) == bool(mixed)
     assert all(kind in on_change(kinds) for kind in mixed)
+
+
+def test_several_constants_in_one_experiment_are_named() -> None:
+    both = edited(BLOCK, ("BKV = 256", "BKV = 512"))
+    assert changed_constants(KERNEL, both) == ("BQ", "BKV")
+    assert "(BQ and BKV)" in on_constants(changed_constants(KERNEL, both))
+    assert on_constants(changed_constants(KERNEL, edited(BLOCK))) == ""
+    assert changed_constants(KERNEL, "def broken(") == ()
 
 
 @pytest.mark.parametrize("vague", ["make it faster", "try something else", "better code", "clean up the kernel"])

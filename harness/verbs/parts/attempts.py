@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.advice import kernel_changes as hypotheses
-from harness.advice.kernel_changes import kinds_of_change
+from harness.advice.kernel_changes import changed_constants, kinds_of_change
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -98,6 +98,9 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
         # A plain clone has not every kernel, and these are only words.
         old = new = Candidate(text=b"")
     words.append(hypotheses.on_change(kinds_of_change(old.source, new.source)))
+    if attempt.sweep is None:
+        # A search changes several on purpose, and says so itself.
+        words.append(hypotheses.on_constants(changed_constants(old.source, new.source)))
     return tuple(sentence for sentence in words if sentence)
 
 

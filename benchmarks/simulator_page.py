@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from harness.advice.dump_directory import read
-from harness.advice.timeline import timeline
 from harness.hardware import chip
+from harness.judge.simulate.timeline import timeline
 from harness.records import Span, Timeline
 
 mpl.use("Agg")

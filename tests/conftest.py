@@ -43,10 +43,10 @@ _LONG = (
     "loop/test_tune", "cli/test_simulate_cli", "judge/simulate/test_machine_variants", "cli/test_first_use",
     "cli/test_profile_analyses_cli", "workbench/test_profile_tools", "advice/test_whatif",
     "judge/simulate/test_cycle_breakdown", "cli/test_strangers_folder", "render/test_plots", "loop/test_screening",
-    "sandbox/test_replies", "workbench/test_capture_bytes", "render/test_traces", "render/test_lanes",
+    "sandbox/test_replies", "workbench/test_capture_bytes", "workbench/test_traces", "render/test_lanes",
     "cli/test_hlo_cli", "cli/test_validate", "cli/test_fuzz", "benchmarks/test_fidelity",
-    "workbench/test_profile_remote", "workbench/test_profile_agreement", "advice/test_timeline", "loop/test_driver",
-    "chips/test_new_chip",
+    "workbench/test_profile_remote", "workbench/test_profile_agreement", "judge/simulate/test_timeline",
+    "loop/test_driver", "chips/test_new_chip",
 )  # fmt: skip
 # The longest files of the quick run; the first two are also among the longest of the default run.
 _FIRST = (

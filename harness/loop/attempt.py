@@ -11,7 +11,7 @@ from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_difference, problem_digest
 from harness.ledger import Ledger, diff, git, history
-from harness.loop import guard, preconditions, rescale
+from harness.loop import guard, preconditions, rescale, simulated_capture
 from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.opponent import Run, champion_fails, opponent
@@ -222,6 +222,8 @@ def _record(
         attempt, row, judging.candidate, new_branch_commit=is_accepted, guarded=_judge_paths(run)
     )
     run.ledger.log_notes()
+    if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, run.number):
+        run.say(trouble)
     return Judged(
         attempt=attempt,
         report=report,

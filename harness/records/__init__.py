@@ -14,7 +14,16 @@ from harness.records.candidate import (
     Window,
 )
 from harness.records.capture import Capture, Device, Execution, Operation, Period
-from harness.records.cycle_breakdown import CycleBreakdown, LineTime, Part, PartKind, Span, SpanKind, Timeline
+from harness.records.cycle_breakdown import (
+    CycleBreakdown,
+    LineTime,
+    Part,
+    PartKind,
+    Span,
+    SpanKind,
+    Timeline,
+    TransferCycles,
+)
 from harness.records.evidence import (
     Certificate,
     Check,

@@ -1,6 +1,6 @@
 """Where the cycles of a simulated run go: parts that sum to the total, source lines, spills; and its timeline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "unit stall", "fill and drain", "launch"]
@@ -118,10 +118,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferCycles:
+    """Cycles of one core in which a transfer is under way, and those of them in which the core waits for one."""
+
+    in_flight: int
+    waited: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """A simulated run to look at: all of it step by step, some steady-state steps bundle by bundle (`window`).
 
-    `left_out` counts spans that were dropped to keep it small, by row.
+    `left_out` counts spans that were dropped to keep it small, by row. `instructions` are the HLO texts of its ops by
+    their names; `parts` and `transfers` are of each core's whole run.
     """
 
     chip: str
@@ -130,3 +139,6 @@ class Timeline:
     spans: tuple[Span, ...]
     window: tuple[int, int] | None = None
     left_out: tuple[tuple[str, int], ...] = ()
+    instructions: dict[str, str] = field(default_factory=dict)
+    parts: tuple[CycleBreakdown, ...] = ()
+    transfers: tuple[TransferCycles, ...] = ()

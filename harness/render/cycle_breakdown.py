@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from harness.advice.operands import problem_names
 from harness.advice.score_block import SCORE_BLOCK
 from harness.records import CycleShares, Evidence, Report
 from harness.render.layout import Files, clean
-from harness.render.operands import problem_names
 from harness.render.sections import FIELD, Block, Line, Words, named, named_items
 from harness.units import decimal, kibibytes, percent
 

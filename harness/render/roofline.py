@@ -102,4 +102,7 @@ def _hlo_stats(evidence: Evidence) -> Iterator[Block]:
         yield _part("inside the kernel: ", f"{inside} (Mosaic)")
     # The HLO text lies beside the folder with the compiler's dumps.
     dumps = evidence.dump_directory
-    yield _part("full HLO: ", (PurePosixPath(dumps).parent / "kernel.hlo.txt").as_posix() if dumps else "not kept")
+    text = (
+        f"{(PurePosixPath(dumps).parent / 'kernel.hlo.txt').as_posix()}, where it was judged" if dumps else "not kept"
+    )
+    yield _part("full HLO: ", text)

@@ -4,11 +4,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from harness.advice.operands import problem_names
 from harness.hardware import chip
 from harness.records import Attempt, Hint, Key, Report, Row, Simulation, Source
 from harness.records.report_words import source_label
 from harness.render.layout import clean
-from harness.render.operands import problem_names
 from harness.render.traces.lanes import Lane
 
 # What a part of a run's time is: bundles that issue, and kinds of doing nothing.

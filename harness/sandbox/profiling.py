@@ -8,8 +8,7 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from harness.sandbox.messages import Done
-from harness.sandbox.profiles import TraceMode, XspaceRequest
+from harness.sandbox.profiles import TraceMode
 
 _STEP = "kernel_step_"
 # What stands beside kernels among the events of a GPU's stream.
@@ -21,11 +20,14 @@ def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, 
     return trace(calls, directory, session, "TRACE_COMPUTE_AND_SYNC" if deep else "TRACE_COMPUTE")
 
 
-def trace(calls: Iterable[Callable[[], None]], directory: Path, session: str, mode: TraceMode) -> Path:
+def trace(
+    calls: Iterable[Callable[[], None]], directory: Path, session: str, mode: TraceMode, *, is_annotated: bool = False
+) -> Path:
     """Profiles each call, which has to block; returns the folder `directory/plugins/profile/<session>`.
 
     `session` must be new: two captures of one name overwrite each other. Options as published
-    for kernel work: no Python tracer, host level 1. On other devices than a TPU `mode` has no effect.
+    for kernel work: no Python tracer, host level 1. On other devices than a TPU `mode` has no effect. Each call gets an
+    annotation, unless it `is_annotated` already.
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -39,6 +41,9 @@ def trace(calls: Iterable[Callable[[], None]], directory: Path, session: str, mo
         options.advanced_configuration = {"tpu_trace_mode": mode}
     with jax.profiler.trace(str(directory), profiler_options=options):
         for step, call in enumerate(calls):
+            if is_annotated:
+                call()
+                continue
             with jax.profiler.TraceAnnotation(f"{_STEP}{step}"):
                 call()
     return directory / "plugins" / "profile" / session
@@ -90,17 +95,3 @@ def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
 
 def _span(event: Any) -> tuple[float, float]:
     return event.start_ns, event.start_ns + event.duration_ns
-
-
-def write_xspace(request: XspaceRequest) -> Done:
-    """Turns the text form of an XSpace into its bytes. Raises ValueError where it is no XSpace."""
-    text = Path(request.text).read_text(encoding="utf-8")
-    profile = ProfileData.text_proto_to_serialized_xspace(f'{text}\nhostnames: "{request.host}"\n')
-    # What is wrong in the text is only logged, and what stands before it comes back: the last field says if all did.
-    if not profile.endswith(request.host.encode()):
-        raise ValueError("the text form is not that of an XSpace; the output of this process says where")
-    Path(request.profile).write_bytes(profile)
-    return Done(path=request.profile)
-
-
-TASKS = {"xspace": (XspaceRequest, write_xspace)}

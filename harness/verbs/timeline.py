@@ -26,34 +26,29 @@ class Timeline(Verb):
 
     def run(self, given: Namespace) -> Outcome:
         from harness.advice import dump_directory
-        from harness.advice.timeline import timeline_with_parts
+        from harness.advice.operands import in_problem_names
         from harness.files import write_atomically
-        from harness.render.operands import in_problem_names
-        from harness.render.traces.perfetto import trace_json
+        from harness.judge.simulate.timeline import timeline
+        from harness.loop import simulated_capture
         from harness.render.traces.summary import summary
-        from harness.render.traces.xspace import xspace_text
         from harness.verbs.parts.given import tidy
         from harness.verbs.parts.schedules import dumped
-        from harness.workbench.capture import xspace
         from harness.workbench.profiles import pruning
-        from harness.workbench.profiles.places import PROFILE_DATA, RUNS
+        from harness.workbench.profiles.places import PROFILE_DATA
+        from harness.workbench.traces.perfetto import trace_json
 
         folder = directory(given.directory).resolve()
         meant, dump, contents = dumped(given, runs=2)
         deadline = dump_directory.deadline_seconds(meant.dumps)
         try:
-            found, parts = timeline_with_parts(dump, meant.chip, given.steps, deadline, contents)
+            found = timeline(dump, meant.chip, steps_shown=given.steps, deadline_seconds=deadline, operands=contents)
         except RatchetError as error:
             raise RatchetError(error.kind, dump_directory.explained(str(error))) from error
         if meant.problem is not None:
             found = in_problem_names(found, meant.problem)
         title = f"{meant.name} simulated {meant.chip.name}"
-        run = title.replace(" ", "-")
-        kept = pruning.made(folder / PROFILE_DATA)
-        perfetto = kept / f"{run}.trace.json.gz"
+        perfetto = pruning.made(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
         write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
-        profile = kept / RUNS / run / f"simulated-{meant.chip.name}.xplane.pb"
-        instructions = {name: str(instruction) for name, instruction in dump.module.instructions.items()}
-        xspace.write(xspace_text(found, meant.chip, title, instructions, parts), profile)
+        profile = simulated_capture.write(found, meant.chip, meant.name, folder)
         tidy(folder)
         return Outcome(text=lambda: summary(found, perfetto, profile, partial(command, given=given.directory)))

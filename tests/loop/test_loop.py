@@ -248,3 +248,20 @@ def test_undo_takes_the_last_accept_back(repository: Path, contest: Path) -> Non
     assert git(repository, "show", "HEAD:mine/kernel.py") == after
     assert rows(contest)[-1]["kind"] == "undo"
     assert "clean" in ratchet(contest, "fsck").stdout
+
+
+def test_every_attempt_leaves_a_small_capture_of_its_own_simulated_run(contest: Path) -> None:
+    runs = contest / "profile_data" / "plugins" / "profile"
+    seconds = {one["number"]: one["seconds"] for one in rows(contest)}
+    for number in (1, 2, 3):
+        (file,) = (runs / f"{number:04d}-simulated-v5e").iterdir()
+        assert file.stat().st_size < 300_000
+        found = json.loads(ratchet(contest, "xprof", "utilization", str(number), "--json").stdout)["tables"][0]["rows"]
+        assert found[0]["seconds"] == pytest.approx(seconds[number], rel=1e-6)
+        tables = json.loads(ratchet(contest, "xprof", "gaps", f"{number}:simulated", "--json").stdout)["tables"]
+        (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
+        assert 0 < beside["waited_cycles"] < beside["flight_cycles"]
+        assert beside["beside_share"] == pytest.approx(1 - beside["waited_cycles"] / beside["flight_cycles"])
+    # What is not its own is not taken for it.
+    assert "no measured capture" in ratchet(contest, "xprof", "gaps", "3:measured", expect=4).stderr
+    assert "attempt 9 has no capture" in ratchet(contest, "xprof", "gaps", "9", expect=4).stderr

@@ -14,8 +14,8 @@ from PIL import Image
 from report_examples import HOSTILE, storied
 
 from harness.render.traces.lanes import lanes_of
-from harness.render.traces.perfetto import trace_json
 from harness.shell.main import main
+from harness.workbench.traces.perfetto import trace_json
 
 
 def packed(document: object) -> bytes:

@@ -64,6 +64,41 @@ def test_an_attempts_own_capture_comes_before_that_of_its_paired_benchmark_and_a
     assert resolve("4", contest).name == "0004-paired-cccccccc"
 
 
+def test_a_source_that_is_named_is_the_one_that_is_meant(contest: Path) -> None:
+    data = contest / PROFILE_DATA
+    written(data, "0003-simulated-v5e", 5)
+    written(data, "0003-profile-dddddddd", 1)
+    assert resolve("3", contest).name == "0003-1f2e3d4c"
+    assert resolve("3:measured", contest).name == "0003-1f2e3d4c"
+    assert resolve("3:simulated", contest).name == "0003-simulated-v5e"
+    # What `profile` captures of its kernel later is not what the attempt left.
+    written(data, "0004-profile-eeeeeeee", 1)
+    assert resolve("4", contest).name == "0004-simulated-v5e"
+    assert resolve("4:measured", contest).name == "0004-profile-eeeeeeee"
+    with pytest.raises(RatchetError, match=r"no simulated capture.*; there is 0005-profile-aaaaaaaa") as caught:
+        resolve("5:simulated", contest)
+    assert caught.value.kind == "no-profile"
+
+
+def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> None:
+    data = contest / PROFILE_DATA
+    for member in ("full", "causal"):
+        written(data, f"0006-{member}-simulated-v5e", 5)
+    with pytest.raises(UsageError, match="name one, 0006-causal-simulated-v5e, 0006-full-simulated-v5e") as caught:
+        resolve("6", contest)
+    assert caught.value.kind == "which-member"
+    assert resolve("0006-full-simulated-v5e", contest).attempt == 6
+
+
+def test_simulated_runs_take_no_room_from_captured_ones(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    for number in range(1, pruning.KEPT_RUNS + 3):
+        written(data, f"{number:04d}-simulated-v5e", 1000 - number)
+    captured = written(data, "kernel-profile-bbbbbbbb", 5000)
+    assert pruning.prune(data, {1}) == ("0002-simulated-v5e",)
+    assert captured.exists()
+
+
 def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None:
     path = tmp_path / "copied.xplane.pb"
     path.write_bytes(DATA)
@@ -82,7 +117,7 @@ def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(tmp_pa
     with pytest.raises(RatchetError, match=r"ratchet\.sh profile") as caught:
         resolve(None, tmp_path)
     assert caught.value.kind == "no-profile"
-    with pytest.raises(UsageError, match="the number of an attempt; got 'nonsense'"):
+    with pytest.raises(UsageError, match=r"the number of an attempt .*; got 'nonsense'"):
         resolve("nonsense", tmp_path)
     with pytest.raises(UsageError, match="gcloud storage cp") as caught:
         resolve("gs://bucket/logs", tmp_path)

@@ -34,9 +34,9 @@ from harness.dumps import xplane
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.records import Capture, Device
-from harness.render.traces.xspace import xspace_text
 from harness.workbench.hlo.proto import origins
 from harness.workbench.profiles import conversion, op_times, reading
+from harness.workbench.traces.xspace import xspace
 
 
 def self_seconds(devices: tuple[Device, ...]) -> Counter[str]:
@@ -179,9 +179,7 @@ def capture_of(data: bytes) -> Capture:
 
 def test_what_the_simulator_wrote_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "simulated-v5e.xplane.pb"
-    path.write_bytes(
-        ProfileData.text_proto_to_serialized_xspace(xspace_text(timeline(), chip("v5e"), "0003 simulated v5e", {}))
-    )
+    path.write_bytes(xspace(timeline(), chip("v5e"), "0003 simulated v5e", "host"))
     capture = reading.read([path])
     assert capture.is_simulated
     assert {device.kind for device in capture.devices} == {"TPU v5 lite (simulated)"}

@@ -174,7 +174,10 @@ class CompileReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateRequest:
-    """Call `module`.`function` on a directory of dumps; `with_lines`: say what each source line costs."""
+    """Call `module`.`function` on a directory of dumps; `with_lines`: say what each source line costs.
+
+    A small timeline of the run goes to the file `timeline`.
+    """
 
     module: str
     function: str
@@ -182,6 +185,7 @@ class SimulateRequest:
     chip: Chip
     deadline_seconds: float
     with_lines: bool
+    timeline: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

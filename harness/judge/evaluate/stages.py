@@ -57,6 +57,8 @@ from harness.operators.space import DRAWN
 from harness.records import Failure, Latency, Offence, Policy, Simulation
 from harness.sandbox import handover
 
+# A small timeline of the simulated run, in the folder of its schedules: a Timeline as JSON.
+TIMELINE = "run.timeline"
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
 # The traced program itself, among the programs that were exported.
@@ -172,12 +174,22 @@ def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[Simu
     request = SimulateRequest(
         module=simulate.__module__, function=simulate.__qualname__, dump_directory=str(schedule.dumps), chip=plan.chip,
         deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.checked,
+        timeline=str(_timeline_of(plan)) if plan.request.checked and schedule.dumps == plan.dumps else None,
     )  # fmt: skip
     yield request if schedule.simulation is None else KnownAnswer(request, schedule.simulation)
 
 
+def _timeline_of(plan: Plan) -> Path:
+    """Where the simulator's process writes the timeline of the run."""
+    return plan.directory_of("simulator") / TIMELINE
+
+
 def _simulated(plan: Plan, state: State, answer: StageAnswer) -> Taken:
     reply: Simulation = answer.reply
+    if _timeline_of(plan).exists():
+        # Beside the schedules: what is known of a program brings it along.
+        failure = handover.take_over(_timeline_of(plan), plan.dumps / TIMELINE, "latency")
+        state = state.warning(failure.message) if failure else state
     state = _with_offences(state.adding(simulation=reply), state.offences)
     state = state.failing(answer.rank, *work_not_done(reply, plan.problem.statement().work.matmul_flops))
     return state.adding(latency=latency.simulated(reply)) if plan.source == "simulated" else state, ()

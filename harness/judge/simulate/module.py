@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
 
+import msgspec
+
 from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.hardware import Chip
 from harness.hlo.evaluation import Values
@@ -18,6 +20,7 @@ from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun, OpRun
+from harness.judge.simulate.timeline import Recording
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
 from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, TimedRun, Unit
 
@@ -36,6 +39,7 @@ def run(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
     with_lines: bool = True,
+    timeline: Path | None = None,
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
@@ -44,11 +48,18 @@ def run(
     What each source line costs is found out `with_lines` only, which costs as much as all else.
     `seconds` is None, with the reason first in `unknown`, where the control flow depends on
     something that is not known, a wait can never be satisfied, or the run exceeds
-    `deadline_seconds` of this machine's time. Raises RatchetError `no-dump` without a schedule.
+    `deadline_seconds` of this machine's time. Its small timeline is written to the file `timeline`, as JSON.
+    Raises RatchetError `no-dump` without a schedule.
     """
-    return run_module(
-        read_module(dump_directory), chip, deadline_seconds=deadline_seconds, operands=operands, with_lines=with_lines
-    )
+    ends = time.monotonic() + deadline_seconds
+    dump = read_module(dump_directory)
+    recording = None if timeline is None else Recording(dump, machine_of(chip))
+    prepared = prepare(dump, chip, operands, traced=recording is not None)
+    left = ends - time.monotonic()
+    simulation = run_prepared(prepared, deadline_seconds=left, with_lines=with_lines, recording=recording)
+    if timeline is not None and recording is not None and recording.cores and not recording.cores[0].reason:
+        timeline.write_bytes(msgspec.json.encode(recording.timeline))
+    return simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +78,23 @@ class Prepared:
 
 @garbage_kept()
 def prepare(
-    dump: ModuleDump, chip: Chip, operands: Mapping[str, Values] | None = None, *, fetched_before: bool = False
+    dump: ModuleDump,
+    chip: Chip,
+    operands: Mapping[str, Values] | None = None,
+    *,
+    fetched_before: bool = False,
+    traced: bool = False,
 ) -> Prepared:
     """The module compiled for `chip`, and for every machine that has as many branch slots as that.
 
-    `fetched_before`: see `compile_module`.
+    `fetched_before` and `traced`: see `compile_module`.
     """
     has_timings = bool(dump.timings) and not operands
     given = [timing.arguments for timing in dump.timings] if has_timings else [operands or dump.arguments]
     return Prepared(
         dump=dump,
         chip=chip,
-        compiled=compile_module(dump, machine_of(chip), fetched_before=fetched_before),
+        compiled=compile_module(dump, machine_of(chip), traced=traced, fetched_before=fetched_before),
         tables=tuple(Tables(dump.module, arguments) for arguments in given),
         has_timings=has_timings,
     )
@@ -107,13 +123,21 @@ def run_module(
 
 @garbage_kept()
 def run_prepared(
-    prepared: Prepared, *, machine: Machine | None = None, deadline_seconds: float = 60.0, with_lines: bool = True
+    prepared: Prepared,
+    *,
+    machine: Machine | None = None,
+    deadline_seconds: float = 60.0,
+    with_lines: bool = True,
+    recording: Recording | None = None,
 ) -> Simulation:
-    """The same for a module that has been prepared, on its chip's machine or one with as many branch slots."""
+    """The same for a module that has been prepared, on its chip's machine or one with as many branch slots.
+
+    The first run is noted down in `recording`.
+    """
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(prepared.chip)
     first, *more = prepared.tables
-    simulation = _executed(prepared, machine, first, deadline, with_lines=with_lines)
+    simulation = _executed(prepared, machine, first, deadline, with_lines=with_lines, recording=recording)
     if not prepared.has_timings:
         return simulation
     every = (simulation, *(_executed(prepared, machine, tables, deadline, with_lines=False) for tables in more))
@@ -133,9 +157,19 @@ def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) 
     return statistics.fmean(known) if len(known) == len(found) else None
 
 
-def _executed(prepared: Prepared, machine: Machine, tables: Tables, deadline: float, *, with_lines: bool) -> Simulation:
+def _executed(
+    prepared: Prepared,
+    machine: Machine,
+    tables: Tables,
+    deadline: float,
+    *,
+    with_lines: bool,
+    recording: Recording | None = None,
+) -> Simulation:
     """One run of the module, with these tables."""
-    cores = run_compiled(prepared.compiled, machine, tables, deadline)
+    cores = run_compiled(prepared.compiled, machine, tables, deadline, recording.traces if recording else ())
+    if recording is not None:
+        recording.cores = cores
     simulation = _total(prepared.dump, machine, cores, with_lines=with_lines)
     if machine == machine_of(prepared.chip):
         simulation = _ranged(_possible(simulation, prepared.chip), prepared.compiled, machine, tables, deadline)

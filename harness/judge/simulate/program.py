@@ -121,6 +121,7 @@ class _Writer:
             "    load, store, words, start, wait = memory.load, memory.store, memory.words, memory.start, memory.wait",
             "    account, idle, late = memory.account, memory.account.add, memory.channel.machine.wait_cycles",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
+            *(["    passed = memory.trace.passed if memory.trace else lambda *_: None"] if self.traced else []),
             "    divisions, flags, pushes = deque(), deque(), deque()",
             "    state = block = 0",
             "    unset = Unknown('a register that nothing wrote')",
@@ -209,7 +210,7 @@ class _Writer:
         which = "number" if timing else str(number)
         timing.append(f"after = memories[{which}].get(state) or stretch({which}, state)")
         if self.traced:
-            timing.append("memory.trace.passed(number, clock, after)")
+            timing.append("passed(number, clock, after)")
         timing.append("clock += after.cycles; state = after.state; after.visits += 1")
         scalar = [line for index in range(first, last) if index in self.scalars for line in self._scalar(index)]
         if self.grid_exit is not None and first <= self.grid_exit < last:

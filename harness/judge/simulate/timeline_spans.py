@@ -1,7 +1,7 @@
 """What an instrumented run notes down while it runs: the spans of a timeline, row by row."""
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.dumps.llo import Schedule
@@ -12,35 +12,38 @@ from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 
 # A row this long is looked at in its beginning, its end and its window; a browser holds 15 such rows with ease.
-_MOST_SPANS = 20_000
+MOST_SPANS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanWindow:
     """Which part of the HLO op `op`'s first call is shown bundle by bundle: from `first` to `last` (excluded).
 
-    Counted in turns of the grid's loop, in an op without a grid in cycles since its start.
+    Counted in turns of the grid's loop, in an op without a grid in cycles since its start. At most `cycles` are shown,
+    waits not counted.
     """
 
     op: str
     first: int
     last: int
+    cycles: int = 1 << 62
 
 
 class _SpanRow:
     """Spans in the order of their ends: the first ones, the last ones and those of the window, the rest is counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.half = most // 2
         self.first: list[Span] = []
         self.last: deque[Span] = deque()
         self.left_out = 0
 
     def add(self, span: Span, shown: bool) -> None:
-        if shown or len(self.first) < _MOST_SPANS // 2:
+        if shown or len(self.first) < self.half:
             self.first.append(span)
             return
         self.last.append(span)
-        if len(self.last) > _MOST_SPANS // 2:
+        if len(self.last) > self.half:
             self.last.popleft()
             self.left_out += 1
 
@@ -59,6 +62,7 @@ class _Call:
     # The turn before, which is no step if it was the last.
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
+    shown_cycles: int = 0
 
     def shown(self, clock: int, turn: int) -> bool:
         """Whether what happens at `clock` or in that turn is in the window."""
@@ -69,12 +73,19 @@ class _Call:
 
 
 class SpanRecorder:
-    """Of one core; `window` is None where nothing is to be shown bundle by bundle."""
+    """Of one core; without windows nothing is shown bundle by bundle. A row keeps `most` spans.
 
-    def __init__(self, core: int, window: SpanWindow | None) -> None:
+    `flight_cycles` are those in which a transfer is under way, `waited_cycles` those of them in which the core waits
+    for one: all of the run, whatever is left out of its rows.
+    """
+
+    def __init__(self, core: int, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
         self.core = core
-        self.window = window
+        self.windows = {window.op: window for window in windows}
+        self.most = most
         self.shown_cycles: tuple[int, int] | None = None
+        self.flight_cycles = self.waited_cycles = 0
+        self._arrived = 0
         self._rows: dict[str, _SpanRow] = {}
         self._frames: list[_Call] = []
         self._seen: set[str] = set()
@@ -95,9 +106,7 @@ class SpanRecorder:
 
     def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
         """A call of an HLO op, or of the top-level program, begins."""
-        window = self.window
-        if window is not None and (window.op != schedule.name or schedule.name in self._seen):
-            window = None
+        window = None if schedule.name in self._seen else self.windows.get(schedule.name)
         self._seen.add(schedule.name)
         self._frames.append(_Call(schedule, stretches, account, clock, window, clock))
 
@@ -121,11 +130,15 @@ class SpanRecorder:
 
     def transferred(self, name: str, outgoing: bool, hbm_bytes: int, start: int, arrival: int) -> None:
         """A transfer of the operand `name` starts, which will have arrived at `arrival`."""
+        # Transfers come in the order of their starts.
+        self.flight_cycles += max(0, arrival - max(start, self._arrived))
+        self._arrived = max(self._arrived, arrival)
         span = self._span("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival)
         self._add(replace(span, hbm_bytes=hbm_bytes))
 
     def waited(self, name: str, start: int, end: int) -> None:
         """The core has waited for the operand `name`."""
+        self.waited_cycles += max(0, min(end, self._arrived) - start)
         self._add(self._span("wait", "waits", name, start, end))
 
     def _turn(self, frame: _Call, clock: int) -> None:
@@ -142,10 +155,15 @@ class SpanRecorder:
         begin = self.shown_cycles[0] if self.shown_cycles else clock
         frame.sources = frame.sources or ascribed(frame.schedule)
         for index in range(stretch.first, stretch.last):
+            if frame.window is None or frame.shown_cycles >= frame.window.cycles:
+                frame.window = None
+                break
             if index - stretch.first in stalls:
                 name, cycles = stalls[index - stretch.first]
                 self._add(self._span("stall", "stalls", name, clock, clock + cycles))
                 clock += cycles
+                frame.shown_cycles += cycles
+            frame.shown_cycles += 1
             units: dict[str, set[str]] = {}
             lines: dict[str, int] = {}
             for op, source in zip(frame.schedule.bundles[index].ops, frame.sources[index].operations, strict=True):
@@ -180,4 +198,4 @@ class SpanRecorder:
             return
         frame = self._frames[-1]
         shown = span.kind not in ("issue", "stall") and frame.shown(span.start, frame.turn if turn is None else turn)
-        self._rows.setdefault(span.row, _SpanRow()).add(span, shown)
+        self._rows.setdefault(span.row, _SpanRow(self.most)).add(span, shown)

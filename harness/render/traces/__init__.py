@@ -1,1 +1,1 @@
-"""A simulated run's timeline as files that trace viewers open."""
+"""A timeline for people: what its files hold, and its lanes on a page."""

@@ -16,13 +16,13 @@ import msgspec
 from harness.advice import dump_directory
 from harness.advice import report as reporting
 from harness.advice.comparison import ComparedSide
-from harness.advice.timeline import timeline
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError, UsageError
 from harness.files import cache_directory, write_atomically
 from harness.hardware import chip
 from harness.judge.evaluate.evaluation import environment
 from harness.judge.key import key_digest
+from harness.judge.simulate.timeline import timeline
 from harness.ledger import git
 from harness.ledger.bulk_read import Held
 from harness.ledger.codec import valid_json
@@ -36,11 +36,11 @@ from harness.render import gate as rendering
 from harness.render.layout import clean, terminal_width
 from harness.render.page import Story, page
 from harness.render.series import Entry
-from harness.render.traces.perfetto import trace_json
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.verbs.parts.entries import entry_of, kept_lanes
 from harness.verbs.parts.given import progress_of
+from harness.workbench.traces.perfetto import trace_json
 
 # What the locks have another compiler for, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}

@@ -5,10 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness import chips
-from harness.chips.row import Chip
 from harness.chips.workbench import Links
 from harness.errors import RatchetError, UsageError
-from harness.hardware import DEFAULT_CHIP, chip_of_device
+from harness.hardware import DEFAULT_CHIP
 from harness.hardware import chip as chip_named
 from harness.hlo.sharding import Mesh
 from harness.records import Capture, Table
@@ -188,6 +187,40 @@ _AXES = Analysis(
     ),
     empty=_NONE,
 )
+# What each axis of the mesh is for, by the kinds of its collectives and the passes that they stand in. Ours: programs
+# gather sharded weights in both passes and scatter their gradients once, add up gradients once, activations in both.
+_PARALLELISM = Analysis(
+    name="parallelism",
+    title="What each axis is for",
+    columns="axes;serves!;kinds;passes;exposed_seconds=exposed",
+    query="""
+        with named as (
+            select c.*, c.rowid as nth, o.direction from collectives c left join (
+                select module, pair, any_value(direction) as direction from operations group by 1, 2) o
+            on o.module = c.module and o.pair = c.name),
+        by_axes as (
+            select axes, string_agg(distinct kind, ', ' order by kind) as kinds,
+                string_agg(distinct direction, ', ' order by direction) as passes,
+                sum(waited_seconds) / (select devices from step_counts) as exposed, min(nth) as place,
+                coalesce(bool_or(kind like '%all-to-all' ), false) as exchanges,
+                coalesce(bool_or(kind = 'all-gather'), false) as gathers,
+                coalesce(bool_or(kind = 'reduce-scatter'), false) as scatters,
+                coalesce(bool_or(kind = 'reduce-scatter' and direction = 'forward'), false) as scatters_forward,
+                coalesce(bool_or(kind = 'all-reduce'), false) as sums,
+                coalesce(bool_or(kind = 'all-reduce' and direction = 'forward'), false) as sums_forward,
+                coalesce(bool_or(kind = 'collective-permute'), false) as passes_on
+            from named where kind is not null group by axes)
+        select axes, case when exchanges then 'expert (tokens are exchanged)'
+            when scatters_forward then 'tensor, sequence (activations are scattered)'
+            when gathers and scatters then 'FSDP (weights are gathered, gradients scattered)'
+            when sums_forward then 'tensor (activations are added up)'
+            when gathers then 'FSDP or tensor (something is gathered)'
+            when sums then 'data (gradients are added up)'
+            when passes_on then 'pipeline or ring (values are passed on)' else 'unknown' end, kinds, passes, exposed
+        from by_axes order by exposed desc, place""",
+    notes=("Guessed from the kinds of collectives and the passes that they stand in, as their tf_op says.",),
+    is_optional=True,
+)
 _SPARSE = Analysis(
     name="sparse_cores",
     title="SparseCores",
@@ -245,7 +278,11 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
     database.need("collectives")
     words = _words(database)
-    shown = [table for each in (_EXPOSED, _COLLECTIVES, _AXES, _SPARSE) if (table := run(database, each, words))]
+    shown = [
+        table
+        for each in (_EXPOSED, _COLLECTIVES, _AXES, _PARALLELISM, _SPARSE)
+        if (table := run(database, each, words))
+    ]
     large = list(_spared(database))
     if not large:
         return tuple(shown)
@@ -269,7 +306,7 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
 
 def _words(database: Database) -> Facts:
     capture, mesh = database.capture, database.options.get("laid_out")
-    main, chip, network = op_times.devices(capture), chip_of(capture), _network(capture)
+    main, chip, network = op_times.devices(capture), op_times.chip_of(capture), _network(capture)
     kind = (main[0].kind if main else "") or "a device that does not say what it is"
     stalls = [note for (note,) in database.rows(_STALLS)]
     return {
@@ -283,14 +320,8 @@ def _words(database: Database) -> Facts:
     }  # fmt: skip
 
 
-def chip_of(capture: Capture) -> Chip | None:
-    """The chip that the capture was taken on, None where it names none that is known."""
-    main = op_times.devices(capture)
-    return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
-
-
 def _network(capture: Capture) -> Links | None:
-    chip = chip_of(capture)
+    chip = op_times.chip_of(capture)
     return links(chip) if chip else None
 
 
@@ -334,7 +365,7 @@ def _members(moved: Moved) -> tuple[int, ...]:
 def _spared(database: Database) -> Iterator[tuple[str, Spared]]:
     """The large collectives of the modules that ran, with what a sharding constraint would spare."""
     # None of its times are shown: any chip will do for a capture that names none.
-    target, mesh = chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
+    target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}
     by_module: dict[str, list[Spared]] = defaultdict(list)
     for name, graph in database.options.get("graphs", {}).items():

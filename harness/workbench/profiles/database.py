@@ -146,6 +146,7 @@ RECORDED = (
 ON_DEMAND = {
     "scopes": "hotspots:SCOPE_TABLE",
     "insides": "inside:INSIDE_TABLE",
+    "kernel_transfers": "inside:MOVED_TABLE",
     "collectives": "communication:COLLECTIVE_TABLE",
     "waste": "waste:WASTE_TABLE",
     "heaps": "memory_tables:HEAP_TABLE",

@@ -8,13 +8,13 @@ from harness.records import Capture, Table
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.analysis import Analysis, run
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
-from harness.workbench.profiles.reading import KNOWN_LINES, OPS_LINE, TPU_PLANE, sources
+from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, sources
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
 
 # Protocol, section 3, item 4: idle under 5 % is excellent, over 10 % a red flag.
 EXCELLENT, RED_FLAG = 0.05, 0.10
-# How the simulator begins the statistics of a module's run (render/traces/xspace.py), and ends the rows it draws.
-_CYCLES, _DRAWN = "simulated cycles: ", " (simulated)"
+# How the simulator begins the statistics of a module's run (workbench/traces/xspace.py), and ends the rows it draws.
+_CYCLES, _TRANSFERS, _DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
 _ISSUING, _KERNELS = "issuing", "all kernels"
 _CUSTOM_CALL = "custom-call"
 _DIGITS = 21
@@ -26,11 +26,44 @@ def _parts(database: Database) -> Iterator[Row]:
     for source in sources(database.capture):
         for plane in reading.space(source).planes:
             if match := TPU_PLANE.fullmatch(plane.name):
-                parts = _cycles(plane)
+                parts = _cycles(plane, _CYCLES)
                 amounts = parts.items() if parts else _recorded(plane)
                 yield from ((match[1], part, amount, bool(parts)) for part, amount in amounts)
 
 
+def _moved(database: Database) -> Iterator[Row]:
+    """Of each simulated core the cycles with a transfer under way, those of them in which it waits, and all."""
+    for source in sources(database.capture):
+        for plane in reading.space(source).planes:
+            if match := TPU_PLANE.fullmatch(plane.name):
+                moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
+                if moved.keys() >= {"in flight", "waited for"}:
+                    yield match[1], moved["in flight"], moved["waited for"], sum(parts.values())
+
+
+MOVED_TABLE = TableOf("kernel_transfers", "the transfers of one simulated core", """
+    device VARCHAR         its name
+    flight_cycles BIGINT   in which a transfer is under way
+    waited_cycles BIGINT   those of them in which the core waits for one
+    cycles BIGINT          of the run
+    """, _moved)  # fmt: skip
+BESIDE = Analysis(
+    name="transfers_beside_compute",
+    title="Transfers beside compute",
+    columns="device;flight_cycles=under way:count;waited_cycles=waited for:count;beside_share=beside compute;"
+    "flight_share=of the run;reading!",
+    query=f"""
+        select device, flight_cycles, waited_cycles, 1 - waited_cycles / nullif(flight_cycles, 0) as beside,
+            flight_cycles / nullif(cycles, 0), case when beside >= 1 - {RED_FLAG} then 'overlapped'
+            when waited_cycles > {RED_FLAG} * cycles then 'waits: double buffering is off or too shallow, or HBM binds'
+            else 'exposed, of little weight' end
+        from kernel_transfers order by device""",
+    notes=(
+        "Cycles in which a transfer is under way and the core does not wait for one, of all in which one is; over the "
+        "whole simulated run.",
+    ),
+    is_optional=True,
+)
 INSIDE_TABLE = TableOf("insides", "a part of the time inside the kernels of a device", """
     device VARCHAR         its name
     part VARCHAR           what the simulator counted, or the row that the device recorded
@@ -61,11 +94,12 @@ INSIDE = Analysis(
         from every join wholes using (device) where whole > 0 order by place""",
     notes=("{note}",),
     empty="the capture shows nothing inside its kernels: on a TPU that takes LIBTPU_INIT_ARGS="
-    "--xla_xprof_enable_custom_call_tracing=true; of an attempt `ratchet.sh timeline N` writes the simulated inside",
+    "--xla_xprof_enable_custom_call_tracing=true and a capture in the mode TRACE_COMPUTE (`ratchet.sh profile --mode "
+    "TRACE_COMPUTE`); of an attempt `ratchet.sh timeline N` writes the simulated inside",
 )
 
 
-def inside_table(capture: Capture) -> Table:
+def inside_tables(capture: Capture) -> tuple[Table, ...]:
     """What the capture shows inside its kernels. Raises RatchetError where its files cannot be read."""
     database = opened(capture)
     is_simulated = database.rows("select bool_or(is_simulated) from insides")[0][0]
@@ -77,19 +111,19 @@ def inside_table(capture: Capture) -> Table:
         if is_simulated
         else "Rows that the device recorded beside its operations, as far as they lie inside custom calls."
     )
-    table = run(database, replace(INSIDE, columns=INSIDE.columns.format(amount=amount)), {"note": note})
-    assert table is not None
-    return table
+    shown = (BESIDE, replace(INSIDE, columns=INSIDE.columns.format(amount=amount)))
+    return tuple(table for each in shown if (table := run(database, each, {"note": note})) is not None)
 
 
-def _cycles(plane: Plane) -> dict[str, int]:
+def _cycles(plane: Plane, kind: str) -> dict[str, int]:
     """Where the cycles of a simulated core went; nothing of one that was measured, or written by an older version."""
     said = {
-        name.removeprefix(_CYCLES): _integer(value)
+        name.removeprefix(kind): _integer(value)
         for line in plane.lines
+        if line.name == MODULES_LINE
         for event in line.events
         for name, value in event.stats.items()
-        if name.startswith(_CYCLES)
+        if name.startswith(kind)
     }
     return {name: cycles for name, cycles in said.items() if cycles is not None}
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from harness.errors import RatchetError
+from harness.hardware import Chip, chip_of_device
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.table import Origin
 from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
@@ -31,6 +32,12 @@ def origin(capture: Capture) -> Origin:
         return "simulated"
     found = devices(capture) or capture.devices
     return "measured cpu" if found and all(device.platform == "cpu" for device in found) else "measured"
+
+
+def chip_of(capture: Capture) -> Chip | None:
+    """The chip that the capture was taken on, None where it names none that is known."""
+    main = devices(capture)
+    return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
 
 
 def why_nothing_ran(capture: Capture) -> str:

@@ -5,17 +5,14 @@ from dataclasses import replace
 
 from harness.errors import RatchetError
 from harness.records import Capture, Cell, Column, Device, Table
-from harness.units import decimal
-from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.profiles import datatables
 from harness.workbench.profiles.analysis import Analysis, Facts, run
-from harness.workbench.profiles.communication import chip_of
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
 from harness.workbench.profiles.remote import Source
-from harness.workbench.profiles.timeline import MARK_STEPS
+from harness.workbench.profiles.timeline import MARK_STEPS, host_transfers
 from harness.workbench.tables import table
 
 _NO_DEVICE = (
@@ -79,25 +76,6 @@ _LONGEST = Analysis(
 )
 
 
-_HOST_TRANSFERS = Analysis(
-    name="host_transfers",
-    title="Transfers from and to the host",
-    columns="device;direction;count;bytes=each;flight_seconds=in flight;waited_seconds=waited;bytes_per_second=rate;"
-    "link_seconds=at the link",
-    query="""
-        select label, direction, count(*), median(bytes), sum(t.seconds), sum(waited_seconds),
-            median(bytes / nullif(waited_seconds, 0)) filter (waited_seconds > 0.01 * t.seconds), sum(bytes) / $link
-        from transfers t join devices using (device) where is_host_transfer and is_main
-        group by device, label, direction order by device, direction""",
-    notes=(
-        "rate: of those that are waited for. in flight: those that queue behind others wait in it. at the link: "
-        "{link_words}.",
-        "What is waited for is exposed: start the transfers earlier, beside more work (prefetch), or offload less.",
-    ),
-    is_optional=True,
-)
-
-
 def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
     paths = sources(capture)
@@ -106,19 +84,13 @@ def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
         "name": capture.name, "hosts": len(capture.paths), "plural": "s" * (len(capture.paths) > 1), "top": top,
         "left_out": [f"{sentence}." for sentence in capture.left_out],
     }  # fmt: skip
-    chip = chip_of(capture)
-    rate = host_bytes_per_second(chip) if chip else None
-    words |= {
-        "link": rate,
-        "link_words": f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known",
-    }
-    shown, longest, transfers = (run(opened(capture), each, words) for each in (_DEVICES, _LONGEST, _HOST_TRANSFERS))
+    shown, longest = (run(opened(capture), each, words) for each in (_DEVICES, _LONGEST))
     assert shown is not None
     assert longest is not None
     if not shown.rows:
         # Also where nothing ran.
         shown = replace(shown, title=capture.name, notes=tuple(words["left_out"]))
-    return shown, program, longest, *((transfers,) if transfers else ()), _summary(capture, paths, scale)
+    return shown, program, longest, *host_transfers(capture), _summary(capture, paths, scale)
 
 
 def program_row(capture: Capture, paths: Sequence[Source]) -> tuple[Mapping[str, Value], DataTable] | None:

@@ -24,10 +24,12 @@ CLOUD = "gs://"
 _NAMED = 8
 # Where a contest keeps its captures.
 PROFILE_DATA = "profile_data"
-# The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`.
-# Captures of earlier versions say `duel` for `paired`.
-_OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(paired|duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
-_KINDS = {"profile": 3, None: 2, "paired": 1, "duel": 1, "snapshot": 1, "simulated": 0}
+# The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`, of a
+# member of a suite `0003-causal-simulated-v5e`. Captures of earlier versions say `duel` for `paired`.
+_OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(?:[\w.-]+-)??(paired|duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
+# What was captured when the attempt was judged comes first; what `profile` captured of its kernel later is last.
+_KINDS = {None: 4, "paired": 3, "duel": 3, "simulated": 2, "profile": 1, "snapshot": 0}
+_NUMBER = re.compile(r"(\d+)(?::(simulated|measured))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
     Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or `no-such-place`.
     """
     own = contest / PROFILE_DATA
-    if server and (what is None or not (what.isdecimal() or Path(what).expanduser().exists())):
+    if server and (what is None or not (_NUMBER.fullmatch(what) or Path(what).expanduser().exists())):
         return _on_server(what, server)
     if what is None:
         return _newest(own, f"in {own}, where captures of this contest lie")
@@ -76,8 +78,8 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
             f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or let "
             f"XProf read it: ratchet.sh serve {what}, then {remote.URL_VARIABLE}={remote.LOCAL} ratchet.sh xprof ...",
         )
-    if re.fullmatch(r"\d+", what):
-        return of_attempt(int(what), own)
+    if match := _NUMBER.fullmatch(what):
+        return of_attempt(int(match[1]), own, match[2])
     path = Path(what).expanduser()
     if path.is_file():
         refuse_neighbours(path)
@@ -91,7 +93,8 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
 
 EXPECTED = (
     "a log directory (with plugins/profile/RUN/), the folder or the name of a run (of the server that XPROF_URL names, "
-    "where it is set), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt"
+    "where it is set), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt (N:simulated and "
+    "N:measured name one of its captures)"
 )
 
 
@@ -139,20 +142,28 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
     raise RatchetError("no-profile", f"XProf at {base} finds no capture in {what}, nor in plugins/profile below it")
 
 
-def of_attempt(number: int, profile_data: Path) -> CaptureFiles:
-    """The capture of an attempt: its own before that of its paired benchmark, a simulated one where there is no other.
+def of_attempt(number: int, profile_data: Path, source: str | None = None) -> CaptureFiles:
+    """The capture of an attempt: what was captured when it was judged before what `profile` captured of its kernel.
 
-    Raises RatchetError `no-profile`.
+    Of `source` alone, simulated or measured, where one is named; of several measured ones the latest. Raises
+    RatchetError `no-profile`, UsageError `which-member`.
     """
-    found = [place for place in runs(profile_data) if place.attempt == number]
+    own = [place for place in runs(profile_data) if place.attempt == number]
+    found = [place for place in own if source is None or (_kind(place) == "simulated") == (source == "simulated")]
     if not found:
+        there = f"; there is {', '.join(place.name for place in own)}" if own else ""
         raise RatchetError(
             "no-profile",
-            f"attempt {number} has no capture in {profile_data}. Only attempts that were timed on a device or with "
-            "--on cpu have one, it stays on the machine that judged, and old ones are removed. To write its simulated "
-            f"run as one: ratchet.sh timeline {number}",
+            f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
+            "leaves one on the machine that judged it, and old ones are removed. Where its schedules are left "
+            f"(profile_data/{number:04d}): ratchet.sh timeline {number}; else: ratchet.sh checkout {number}, then "
+            "ratchet.sh timeline",
         )
-    return max(found, key=lambda place: (_rank(place), place.modified))
+    best = max(found, key=lambda place: (_KINDS[_kind(place)], place.modified))
+    alike = sorted(place.name for place in found if _kind(place) == _kind(best) == "simulated")
+    if len(alike) > 1:
+        raise UsageError("which-member", f"attempt {number} is of several programs: name one, {', '.join(alike)}")
+    return best
 
 
 def runs(directory: Path) -> tuple[CaptureFiles, ...]:
@@ -195,6 +206,6 @@ def _place(paths: tuple[Path, ...], folder: Path) -> CaptureFiles:
     )
 
 
-def _rank(place: CaptureFiles) -> int:
+def _kind(place: CaptureFiles) -> str | None:
     match = _OF_ATTEMPT.fullmatch(place.name)
-    return _KINDS[match[2]] if match else 0
+    return match[2] if match else None

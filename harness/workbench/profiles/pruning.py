@@ -18,16 +18,19 @@ from harness.records import Attempt
 from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
-# So many of the ratchet's own runs stay beside those of accepted attempts; one of three calls is 10 KB to some MB.
+# So many of the ratchet's own runs stay beside those of accepted attempts, and as many simulated ones; a captured one
+# of three calls is 10 KB to some MB, the one that an attempt leaves some 100 KB.
 KEPT_RUNS = 20
 # A hundred attempts whose compiler dumps take 30 MB, as those of the root contest do.
 KEPT_BYTES = 3_000_000_000
 RULE = (
-    f"the newest {KEPT_RUNS} runs, all runs of attempts that were accepted, and whatever the ratchet did not write are "
-    f"kept; older runs are removed, and where runs, timelines, compiler dumps and scratch folders (of attempts, sweep, "
-    f"bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')} the oldest of them, those of accepted "
-    "attempts last, those of the champion and what a running command may be writing never"
+    f"the newest {KEPT_RUNS} runs and as many simulated ones, all runs of attempts that were accepted, and whatever "
+    "the ratchet did not write are kept; older runs are removed, and where runs, timelines, compiler dumps and scratch "
+    "folders (of attempts, sweep, bisect, replay and the others) take more than "
+    f"{decimal(KEPT_BYTES, 'B')} the oldest of them, those of accepted attempts last, those of the champion and what a "
+    "running command may be writing never"
 )
+_SIMULATED = "-simulated-"
 # What the ratchet's own runs end with: the eight digits of a session, or the name of a simulated chip.
 _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?|simulated-\w+)")
 # Timelines as files for Perfetto, called after a run or what was simulated, and answers that were too long to send:
@@ -117,7 +120,12 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
             return 2
         return int(piece.attempt in accepted)
 
-    gone = [piece for piece in own if rank(piece) == 0][KEPT_RUNS:]
+    surplus = [piece for piece in own if rank(piece) == 0]
+    gone = [
+        piece
+        for is_simulated in (False, True)
+        for piece in [piece for piece in surplus if (_SIMULATED in piece.name) == is_simulated][KEPT_RUNS:]
+    ]
     rest = [piece for piece in (*own, *_of_commands(profile_data)) if piece not in gone]
     newest = max((piece.modified for piece in rest), default=0.0)
     total = 0

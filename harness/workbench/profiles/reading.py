@@ -32,9 +32,9 @@ _HOST, _METADATA = "/host:CPU", "/host:metadata"
 # Planes that say how the capture was made.
 _ENVIRONMENT = "Task Environment"
 _ABOUT_THE_CAPTURE = (_METADATA, _ENVIRONMENT)
-OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
+OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
 # The lines of a TPU's plane that make operations, modules and steps.
-KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS)
+KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, MODULES_LINE, _STEPS)
 _STREAM = "Stream #"
 # From here on the two clocks of a device tell another story: 1 ms, a hundred times their drift in a second.
 _NOTABLE_PS = 1_000_000_000
@@ -42,7 +42,7 @@ _NOTABLE_PS = 1_000_000_000
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 # What `./ratchet.sh profile` and the judge write around each call.
 _CALL = re.compile(r"kernel_step_(\d+)")
-# How render/traces/xspace.py marks what the simulator wrote.
+# How workbench/traces/xspace.py marks what the simulator wrote.
 _SIMULATED = "simulated"
 _OF_THE_SIMULATOR = " (simulated)"
 
@@ -227,7 +227,7 @@ class _Host:
         for kind, line in lines.items():
             if kind not in KNOWN_LINES:
                 self._unread_lines[kind] += sum(1 for _ in self._timed(line))
-        for event in self._timed(lines.get(_MODULES)):
+        for event in self._timed(lines.get(MODULES_LINE)):
             program = event.stats.get("program_id", event.of.stats.get("program_id"))
             self._modules.learn(_name(event))
             if isinstance(program, int):
@@ -258,7 +258,7 @@ class _Host:
             self._device(plane, name, "tpu"),
             executions=tuple(serial.executions(self._zero_ps)),
             asynchronous=executions.sorted_by_start(map(beside, self._timed(lines.get(_ASYNC_OPS)))),
-            modules=periods(_MODULES),
+            modules=periods(MODULES_LINE),
             steps=periods(_STEPS),
             # Numbered while the executions are read.
             operations=operations.all,

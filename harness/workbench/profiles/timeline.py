@@ -1,10 +1,13 @@
 """Time without work: idle time by device and part, the largest gaps, known patterns; steps, and the host meanwhile."""
 
 from harness.records import Capture, Table
-from harness.workbench.profiles.analysis import Analysis, tables
+from harness.units import decimal
+from harness.workbench.hlo.interconnect import host_bytes_per_second
+from harness.workbench.profiles import op_times
+from harness.workbench.profiles.analysis import Analysis, run, tables
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
-from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_table
+from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
 
 # Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
 _EDGE_STEPS = 2
@@ -99,7 +102,13 @@ _IDLE = Analysis(
         "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
         "attempt "
         "`ratchet.sh show N` does.",
+        "{hint}",
     ),
+)
+# A TPU records what a kernel does inside only where it is asked to.
+_NO_ROWS = (
+    "Nothing was recorded inside the kernels: capture again with LIBTPU_INIT_ARGS="
+    "--xla_xprof_enable_custom_call_tracing=true in the mode TRACE_COMPUTE (`ratchet.sh profile --mode TRACE_COMPUTE`)."
 )
 _LARGEST = Analysis(
     name="largest_gaps",
@@ -219,13 +228,46 @@ _PATTERNS = Analysis(
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
 
 
+_HOST_TRANSFERS = Analysis(
+    name="host_transfers",
+    title="Transfers from and to the host",
+    columns="device;direction;count;bytes=each;flight_seconds=in flight;waited_seconds=waited;bytes_per_second=rate;"
+    "link_seconds=at the link",
+    query="""
+        select label, direction, count(*), median(bytes), sum(t.seconds), sum(waited_seconds),
+            median(bytes / nullif(waited_seconds, 0)) filter (waited_seconds > 0.01 * t.seconds), sum(bytes) / $link
+        from transfers t join devices using (device) where is_host_transfer and is_main
+        group by device, label, direction order by device, direction""",
+    notes=(
+        "rate: of those that are waited for. in flight: those that queue behind others wait in it. at the link: "
+        "{link_words}.",
+        "What is waited for is exposed: start the transfers earlier, beside more work (prefetch), or offload less.",
+    ),
+    is_optional=True,
+)
+
+
+def host_transfers(capture: Capture) -> tuple[Table, ...]:
+    """The transfers from and to the host beside what the link's rate allows; nothing where there are none."""
+    chip = op_times.chip_of(capture)
+    rate = host_bytes_per_second(chip) if chip else None
+    words = {"link": rate, "link_words": f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known"}
+    shown = run(opened(capture), _HOST_TRANSFERS, words)
+    return (shown,) if shown else ()
+
+
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Idle time; where kernels fill a run also what the capture's files show inside them.
+    """Idle time and what is waited for; where kernels fill a run also what the capture's files show inside them.
 
     Raises RatchetError where they cannot be read.
     """
-    filled = opened(capture).rows(f"with {PARTS} select count(*) from part_times where kernels > {_MOSTLY}")[0][0]
-    return (*tables(capture, GAPS, top=top), *((inside_table(capture),) if filled else ()))
+    database = opened(capture)
+    query = f"with {PARTS} select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"
+    ((kernels, is_tpu),) = database.rows(query)
+    is_silent = is_tpu and kernels and not capture.is_simulated and not database.rows("from insides limit 1")
+    inside = inside_tables(capture) if kernels and kernels > _MOSTLY else ()
+    idle = tables(capture, GAPS, top=top, hint=_NO_ROWS if is_silent else None)
+    return (*idle, *host_transfers(capture), *inside)
 
 
 STEP_TIMES = f"""

@@ -12,7 +12,7 @@ def simulate(request: SimulateRequest) -> Simulation:
     function = getattr(importlib.import_module(request.module), request.function)
     found: Simulation = function(
         Path(request.dump_directory), request.chip, deadline_seconds=request.deadline_seconds,
-        with_lines=request.with_lines,
+        with_lines=request.with_lines, timeline=Path(request.timeline) if request.timeline else None,
     )  # fmt: skip
     return found
 

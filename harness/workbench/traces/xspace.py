@@ -1,17 +1,17 @@
-"""A timeline as an XSpace in text form, laid out as captures of a real TPU are, so that XProf's tools read it."""
+"""A timeline as an XSpace, laid out as captures of a real TPU are, so that XProf's tools read it."""
 
-import json
 import re
+import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import accumulate
 
 from harness.hardware import Chip
-from harness.records import CycleBreakdown, Span, Timeline
+from harness.records import Span, Timeline
 from harness.records.report_words import part_words
-from harness.render.traces.perfetto import figures, shown_name
-from harness.render.traces.rows import Row, rows
+from harness.workbench.traces.perfetto import figures, shown_name
+from harness.workbench.traces.rows import Row, rows
 
 # Names that XProf looks for (seen in a capture of a v6e and in what xprof 2.24 accepts): the lines of a device plane,
 # and the statistics of planes and instructions.
@@ -20,27 +20,20 @@ _PICOSECONDS = 1e12
 # Any number will do: it only ties instructions to their module.
 _PROGRAM = 1
 # How the statistics that say where cycles went begin, see workbench/profiles/inside.py.
-CYCLES = "simulated cycles: "
+CYCLES, TRANSFERS = "simulated cycles: ", "simulated transfers: "
 # The layouts in the shape before it have parentheses too, but no blank in front of a word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 
 Stats = Mapping[str, int | float | str]
 
 
-def xspace_text(
-    timeline: Timeline,
-    chip: Chip,
-    title: str,
-    instructions: Mapping[str, str],
-    parts: Sequence[CycleBreakdown] = (),
-) -> str:
+def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     """The XSpace: a plane `/device:TPU:n` for every core, with its ops where XProf's tools look and all other rows.
 
     XProf shows device planes only, and knows them by a name that has room for nothing else: so
     `title` (which says `simulated`) names the module, and the device type and the other rows say
-    `simulated`. `instructions` are HLO texts by the op's name; an op without one is called by
-    its name. `parts` say of each core where its cycles went, which the run of its module then bears as statistics.
-    Peaks are those of one core. Offsets and durations are whole picoseconds.
+    `simulated`. An op without an HLO text is called by its name. The run of the module bears as statistics where the
+    core's cycles went. Peaks are those of one core. Offsets and durations are whole picoseconds.
     """
     found = rows(timeline)
     planes = []
@@ -49,16 +42,12 @@ def xspace_text(
         whole = Span(kind="op", row=_MODULES, name=title, start=0, end=timeline.cycles)
         plane.line(_STEPS, [plane.event(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
-        cycles = {
-            f"{CYCLES}{part_words(part)}": round(part.cycles)
-            for part in (parts[core].parts if core < len(parts) else ())
-        }
-        plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1, **cycles})])
+        plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1, **_cycles(timeline, core)})])
         moved = _Traffic(timeline, core)
         for row in found:
             if row.core == core and row.name == "ops":
                 ops = (replace(op, hbm_bytes=moved.during(op)) for op in row.spans)
-                plane.line(_OPS, [plane.event(op, plane.instruction(op, instructions), {}) for op in ops])
+                plane.line(_OPS, [plane.event(op, plane.instruction(op, timeline.instructions), {}) for op in ops])
             elif row.core == core:
                 plane.row(row)
         device: Stats = {
@@ -66,8 +55,17 @@ def xspace_text(
             "peak_teraflops_per_second": chip.peak_bf16_flops_per_second / 1e12 / chip.cores,
             "peak_hbm_bw_gigabytes_per_second": chip.hbm_bytes_per_second / 1e9 / chip.cores,
         }
-        planes.append(plane.text(number, f"/device:TPU:{core}", device))
-    return "\n".join(planes)
+        planes.append(_text(1, plane.data(number, f"/device:TPU:{core}", device)))
+    return b"".join([*planes, _text(4, host)])
+
+
+def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
+    """Where a core's cycles went, and how many of them had a transfer under way."""
+    parts = timeline.parts[core].parts if core < len(timeline.parts) else ()
+    cycles = {f"{CYCLES}{part_words(part)}": round(part.cycles) for part in parts}
+    for transfers in timeline.transfers[core : core + 1]:
+        cycles |= {f"{TRANSFERS}in flight": transfers.in_flight, f"{TRANSFERS}waited for": transfers.waited}
+    return cycles
 
 
 class _Traffic:
@@ -93,13 +91,13 @@ class _Plane:
     def __init__(self, clock_hz: float) -> None:
         self._picoseconds = _PICOSECONDS / clock_hz
         self._stat_names: dict[str, int] = {}
-        self._metadata: dict[tuple[str, str], tuple[int, str]] = {}
-        self._lines: list[str] = []
+        self._metadata: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._lines: list[bytes] = []
 
-    def stat_texts(self, stats: Stats) -> str:
+    def stats(self, field: int, stats: Stats) -> bytes:
         """The statistics, each a field of whatever they stand in."""
-        return " ".join(
-            f"stats {{ metadata_id: {self._stat_names.setdefault(name, len(self._stat_names) + 1)} {_value(value)} }}"
+        return b"".join(
+            _text(field, _number(1, self._stat_names.setdefault(name, len(self._stat_names) + 1)) + _value(value))
             for name, value in stats.items()
         )
 
@@ -107,9 +105,9 @@ class _Plane:
         """The number of what is the same for all events called so."""
         if (name, shown) not in self._metadata:
             number = len(self._metadata) + 1
-            display = f"display_name: {_quoted(shown)} " if shown else ""
-            text = f"id: {number} name: {_quoted(name)} {display}{self.stat_texts(stats)}"
-            self._metadata[name, shown] = (number, text)
+            display = _text(4, shown) if shown else b""
+            data = _number(1, number) + _text(2, name) + display + self.stats(5, stats)
+            self._metadata[name, shown] = (number, data)
         return self._metadata[name, shown][0]
 
     def instruction(self, op: Span, instructions: Mapping[str, str]) -> int:
@@ -123,11 +121,10 @@ class _Plane:
         known = {"flops": op.flops, "model_flops": op.flops, "bytes_accessed": op.hbm_bytes}
         return self.metadata(text, op.name, stats | {name: value for name, value in known.items() if value})
 
-    def event(self, span: Span, metadata: int, stats: Stats) -> str:
+    def event(self, span: Span, metadata: int, stats: Stats) -> bytes:
         """One event; its end is rounded, not its length, so that neighbours stay neighbours."""
         start, end = (round(cycle * self._picoseconds) for cycle in (span.start, span.end))
-        place = f"metadata_id: {metadata} offset_ps: {start} duration_ps: {end - start}"
-        return f"events {{ {place} {self.stat_texts(stats)} }}"
+        return _text(4, _number(1, metadata) + _number(2, start) + _number(3, end - start) + self.stats(4, stats))
 
     def row(self, row: Row) -> None:
         """A row of the timeline as it is."""
@@ -136,22 +133,20 @@ class _Plane:
             (self.event(s, self.metadata(shown_name(s), "", {}), figures(s)) for s in row.spans),
         )
 
-    def line(self, name: str, events: Iterable[str]) -> None:
+    def line(self, name: str, events: Iterable[bytes]) -> None:
         """One more line."""
-        number = len(self._lines) + 1
-        self._lines.append("\n".join([f"lines {{ id: {number} name: {_quoted(name)} timestamp_ns: 0", *events, "}"]))
+        self._lines.append(_text(3, _number(1, len(self._lines) + 1) + _text(2, name) + b"".join(events)))
 
-    def text(self, number: int, name: str, stats: Stats) -> str:
+    def data(self, number: int, name: str, stats: Stats) -> bytes:
         """The whole plane."""
-        head = f"planes {{ id: {number} name: {_quoted(name)} {self.stat_texts(stats)}"
-        return "\n".join([head, *self._body(), "}"])
-
-    def _body(self) -> Iterator[str]:
-        for name, number in self._stat_names.items():
-            yield f"stat_metadata {{ key: {number} value {{ id: {number} name: {_quoted(name)} }} }}"
-        for number, text in self._metadata.values():
-            yield f"event_metadata {{ key: {number} value {{ {text} }} }}"
-        yield from self._lines
+        # First, as it may number names.
+        own = self.stats(6, stats)
+        named = (
+            _text(5, _number(1, at) + _text(2, _number(1, at) + _text(2, stat)))
+            for stat, at in self._stat_names.items()
+        )
+        described = (_text(4, _number(1, at) + _text(2, data)) for at, data in self._metadata.values())
+        return b"".join([_number(1, number), _text(2, name), own, *named, *described, *self._lines])
 
 
 def _category(instruction: str) -> str:
@@ -160,12 +155,29 @@ def _category(instruction: str) -> str:
     return match[1] if match else "unknown"
 
 
-def _value(value: int | float | str) -> str:
+def _value(value: int | float | str) -> bytes:
+    """The value of a statistic: `str_value`, `uint64_value` or `double_value`."""
     if isinstance(value, str):
-        return f"str_value: {_quoted(value)}"
-    return f"uint64_value: {value}" if isinstance(value, int) else f"double_value: {value}"
+        return _text(5, value)
+    return _number(3, value) if isinstance(value, int) else b"\x11" + struct.pack("<d", value)
 
 
-def _quoted(text: str) -> str:
-    # ASCII only: the text format reads \u escapes, but not lone surrogates.
-    return json.dumps(text.encode("utf-8", "replace").decode())
+# The wire format of protobuf, with the numbers of the fields in xplane.proto.
+def _number(field: int, value: int) -> bytes:
+    return bytes((field << 3,)) + _varint(value)
+
+
+def _text(field: int, value: str | bytes) -> bytes:
+    """A string, or a message."""
+    # Lone surrogates are no UTF-8.
+    data = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    return bytes((field << 3 | 2,)) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

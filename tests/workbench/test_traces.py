@@ -13,17 +13,15 @@ from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
 
-from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.judge.simulate import run
 from harness.records import Simulation, Span, Timeline
-from harness.render.traces.perfetto import trace_json
-from harness.render.traces.rows import rows
 from harness.render.traces.summary import summary
-from harness.render.traces.xspace import xspace_text
 from harness.shell.main import main
-from harness.workbench.capture import xspace
+from harness.workbench.traces.perfetto import trace_json
+from harness.workbench.traces.rows import rows
+from harness.workbench.traces.xspace import xspace
 
 TITLE = "0003 simulated v5e"
 HLO = """HloModule jit_f, is_scheduled=true
@@ -51,7 +49,8 @@ def test_no_words_break_a_trace() -> None:
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's profile, written as the command does."""
     path = tmp_path_factory.mktemp("logdir") / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
-    xspace.write(xspace_text(timeline(), chip("v5e"), TITLE, INSTRUCTIONS), path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(xspace(replace(timeline(), instructions=INSTRUCTIONS), chip("v5e"), TITLE, "simulated-v5e"))
     return path
 
 
@@ -157,9 +156,8 @@ def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
 def test_a_two_core_chip_has_a_device_for_each_with_half_of_its_peaks() -> None:
     second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
     both = replace(timeline(), chip="v5p", spans=(*timeline().spans, *second))
-    text = xspace_text(both, chip("v5p"), "simulated v5p", {})
     # Planes do not keep alive what they are part of.
-    data = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text))
+    data = ProfileData.from_serialized_xspace(xspace(both, chip("v5p"), "simulated v5p", "host"))
     planes = list(data.planes)
     assert [plane.name for plane in planes] == ["/device:TPU:0", "/device:TPU:1"]
     for plane in planes:
@@ -176,18 +174,11 @@ def test_names_that_a_compiler_might_give_survive() -> None:
         Span(kind="op", row="core 0 ops", name=name, start=place, end=place + 1)
         for place, name in enumerate(("a\\b", 'c"d', "é\n\ud800", ""))
     )
-    text = xspace_text(Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans), chip("v5e"), TITLE, {})
-    data = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text))
+    one = Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans)
+    data = ProfileData.from_serialized_xspace(xspace(one, chip("v5e"), TITLE, "host"))
     (plane,) = data.planes
     ops = next(line for line in plane.lines if line.name == "XLA Ops")
     assert [event.name for event in ops.events] == ["a\\b", 'c"d', "é\n?", ""]
-
-
-def test_what_is_no_xspace_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(RatchetError, match=r"x\.xplane\.pb could not be written") as caught:
-        xspace.write("planes { nonsense: 1 }", tmp_path / "x.xplane.pb")
-    assert caught.value.kind == "bad-profile"
-    assert not list(tmp_path.iterdir())
 
 
 def test_instructions_are_found_by_their_names() -> None:

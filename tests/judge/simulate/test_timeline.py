@@ -4,15 +4,17 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from schedule_examples import NEWEST, unpack
 from simulated_examples import SMALL, SMALL_STEPS, longer, run
 
-from harness.advice.timeline import timeline
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.records import Span, Timeline
+from harness.judge import simulate
+from harness.judge.simulate.timeline import timeline
+from harness.records import Simulation, Span, Timeline
 
 
 def of(directory: Path, name: str, steps_shown: int = 2) -> Timeline:
@@ -110,3 +112,56 @@ def test_a_run_without_an_end_has_no_timeline(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="vsyncfrob") as caught:
         of(directory, "v5e")
     assert caught.value.kind == "no-simulation"
+
+
+# --- the small one that every attempt leaves ------------------------------------------------------
+
+
+def small(directory: Path, name: str) -> tuple[Simulation, Timeline]:
+    path = directory / "run.timeline"
+    found = simulate.run(directory, chip(name), timeline=path)
+    return found, msgspec.json.decode(path.read_bytes(), type=Timeline)
+
+
+def covered(spans: list[Span]) -> set[int]:
+    return {cycle for span in spans for cycle in range(span.start, span.end)}
+
+
+@pytest.mark.parametrize("case", [SMALL, "v5p-512x512-2048", "v5e-dot-8192"])
+def test_an_attempts_timeline_costs_no_second_run_and_changes_nothing(case: str, tmp_path: Path) -> None:
+    plain = run(case, tmp_path)
+    found, noted = small(tmp_path, plain.chip)
+    assert found == plain
+    assert (noted.cycles, noted.clock_hz, noted.chip) == (plain.cycles, plain.clock_hz, plain.chip)
+    assert plain.breakdown is not None
+    assert plain.breakdown.parts in [core.parts for core in noted.parts]
+    units = {span.row for span in noted.spans if span.kind == "issue"}
+    assert {"core 0 MXU", "core 0 VLOAD"} <= units
+    shown = covered([span for span in noted.spans if span.kind in ("issue", "stall")])
+    assert 0 < len(shown) <= 2_000
+
+
+def test_cycles_with_a_transfer_under_way_are_those_of_the_lanes(tmp_path: Path) -> None:
+    whole = of(unpack(NEWEST, SMALL, tmp_path), "v5e")
+    flight = covered(on(whole, "core 0 DMA in") + on(whole, "core 0 DMA out"))
+    waited = covered(on(whole, "core 0 waits"))
+    _, noted = small(tmp_path, "v5e")
+    assert whole.transfers == noted.transfers
+    (core,) = noted.transfers
+    assert (core.in_flight, core.waited) == (len(flight), len(flight & waited))
+    assert 0 < core.waited < core.in_flight
+
+
+def test_a_long_run_leaves_no_more_than_a_short_one(tmp_path: Path) -> None:
+    _, noted = small(unpack(NEWEST, SMALL, tmp_path, longer(96)), "v5e")
+    assert all(len(on(noted, f"core 0 {row}")) <= 2_000 for row in ("DMA in", "DMA out", "waits", "steps"))
+    assert dict(noted.left_out)["core 0 DMA in"] > 10_000
+    (core,) = noted.transfers
+    assert core.in_flight > 90 * small(unpack(NEWEST, SMALL, tmp_path / "short"), "v5e")[1].transfers[0].in_flight
+
+
+def test_a_run_without_an_end_leaves_none(tmp_path: Path) -> None:
+    path = tmp_path / "run.timeline"
+    directory = unpack(NEWEST, SMALL, tmp_path, lambda text: text.replace("vsyncadd", "vsyncfrob"))
+    assert simulate.run(directory, chip("v5e"), timeline=path).seconds is None
+    assert not path.exists()

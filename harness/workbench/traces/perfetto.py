@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from harness.records import Span, Timeline
-from harness.render.traces.rows import rows
+from harness.workbench.traces.rows import rows
 
 # In the viewer, where spans of a kind share a row with others.
 _WORDS = {"wait": "wait for ", "stall": "stall on "}

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError
@@ -12,13 +12,16 @@ from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
-from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import SpanRecorder, SpanWindow
-from harness.records import CycleBreakdown, Span, Timeline
+from harness.records import Span, Timeline, TransferCycles
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.
 _SHOWN_WITHOUT_GRID = 2_000
+# Of the timeline that every attempt leaves: some 100 KB.
+_SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
+_NO_END = 1 << 62
 
 
 def timeline(
@@ -36,13 +39,6 @@ def timeline(
     `operands` are contents of arguments by their names. Raises RatchetError `no-simulation` where the run has no end
     that is known.
     """
-    return timeline_with_parts(dump, chip, steps_shown, deadline_seconds, operands)[0]
-
-
-def timeline_with_parts(
-    dump: ModuleDump, chip: Chip, steps_shown: int, deadline_seconds: float, operands: Mapping[str, Values] | None
-) -> tuple[Timeline, tuple[CycleBreakdown, ...]]:
-    """Likewise, and where all cycles of each core went, without source lines."""
     machine = machine_of(chip)
     tables = Tables(dump.module, operands or dump.arguments)
     deadline = time.monotonic() + deadline_seconds
@@ -51,24 +47,61 @@ def timeline_with_parts(
     if last.reason:
         raise RatchetError("no-simulation", f"the run has no timeline, because its end is not known: {last.reason}")
     window = _window(plain[0], steps_shown)
-    traces = tuple(SpanRecorder(core, window if core == 0 else None) for core in range(machine.cores))
+    traces = tuple(SpanRecorder(core, window if core == 0 else ()) for core in range(machine.cores))
     run_cores(dump, machine, tables, deadline, traces)
+    return recorded(dump, machine, plain, traces)
+
+
+@dataclass(slots=True)
+class Recording:
+    """A run that notes down a small timeline, with the first steps of each op bundle by bundle for some cycles.
+
+    `cores` are the outcome of the run, once it has ended.
+    """
+
+    dump: ModuleDump
+    machine: Machine
+    traces: tuple[SpanRecorder, ...] = ()
+    cores: tuple[CoreRun, ...] = ()
+
+    def __post_init__(self) -> None:
+        windows = []
+        for schedule in self.dump.schedules:
+            first = 0 if schedule.grid_exit is None else max(0, schedule.pipeline_depth - 1)
+            windows.append(SpanWindow(op=schedule.name, first=first, last=_NO_END, cycles=_SMALL_CYCLES))
+        self.traces = tuple(
+            SpanRecorder(core, windows if core == 0 else (), most=_SMALL_SPANS) for core in range(self.machine.cores)
+        )
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline of the run that has ended."""
+        return recorded(self.dump, self.machine, self.cores, self.traces)
+
+
+def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
+    """What the recorders noted down of the run that `cores` are the outcome of."""
+    last = max(cores, key=lambda core: core.cycles)
     flops = {op.schedule.name: op.mxu_flops // op.calls for op in last.ops}
-    found = Timeline(
-        chip=chip.name,
+    spans = tuple(_with_flops(span, flops) for trace in traces for span in trace.spans)
+    ops = {span.name for span in spans if span.kind == "op"}
+    return Timeline(
+        chip=machine.chip,
         clock_hz=machine.clock_hz,
         cycles=last.cycles,
-        spans=tuple(_with_flops(span, flops) for trace in traces for span in trace.spans),
+        spans=spans,
         window=traces[0].shown_cycles,
         left_out=tuple(sum((trace.left_out for trace in traces), Counter[str]()).items()),
+        instructions={name: str(dump.module.instructions[name]) for name in ops if name in dump.module.instructions},
+        parts=tuple(breakdown(core, machine, with_lines=False) for core in cores),
+        transfers=tuple(TransferCycles(in_flight=trace.flight_cycles, waited=trace.waited_cycles) for trace in traces),
     )
-    return found, tuple(breakdown(core, machine, with_lines=False) for core in plain)
 
 
-def _window(core: CoreRun, steps_shown: int) -> SpanWindow | None:
+def _window(core: CoreRun, steps_shown: int) -> tuple[SpanWindow, ...]:
     """The middle of the op that takes longest."""
     if not core.ops or steps_shown < 1:
-        return None
+        return ()
     op = max(core.ops, key=lambda op: op.cycles)
     if op.steps is None:
         middle, length = op.cycles // op.calls // 2, _SHOWN_WITHOUT_GRID
@@ -77,7 +110,7 @@ def _window(core: CoreRun, steps_shown: int) -> SpanWindow | None:
         length = min(steps_shown, steps)
         # Where the steps are few, one more before the middle than after it.
         middle = (steps - length) // 2 + max(0, op.schedule.pipeline_depth - 1)
-    return SpanWindow(op=op.schedule.name, first=middle, last=middle + length)
+    return (SpanWindow(op=op.schedule.name, first=middle, last=middle + length),)
 
 
 def _with_flops(span: Span, flops: dict[str, int]) -> Span:

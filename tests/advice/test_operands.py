@@ -6,7 +6,7 @@ import pytest
 from breakdown_examples import timeline
 from evidence_examples import statement
 
-from harness.render.operands import in_problem_names, problem_names
+from harness.advice.operands import in_problem_names, problem_names
 
 
 @pytest.mark.parametrize(

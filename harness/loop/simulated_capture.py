@@ -1,0 +1,39 @@
+"""The simulated run of an attempt as a capture: small, written with every attempt, in the place of `timeline N`."""
+
+from pathlib import Path
+
+import msgspec
+
+from harness.advice import dump_directory
+from harness.advice.operands import in_problem_names
+from harness.errors import RatchetError
+from harness.files import write_atomically
+from harness.hardware import Chip, chip
+from harness.judge.evaluate.stages import TIMELINE
+from harness.records import Evidence, Timeline
+from harness.workbench.profiles.places import PROFILE_DATA, RUNS
+from harness.workbench.traces.xspace import xspace
+
+
+def keep(evidence: Evidence, contest: Path, number: int) -> str:
+    """Writes the run of each program that the evidence is about; why one could not be written, else ""."""
+    for member, found in evidence.programs:
+        dumps = dump_directory.of(found, contest)
+        if dumps is None or not (dumps / TIMELINE).is_file():
+            continue
+        try:
+            timeline = msgspec.json.decode((dumps / TIMELINE).read_bytes(), type=Timeline)
+            name = f"{number:04d}-{member}" if member else f"{number:04d}"
+            write(in_problem_names(timeline, found.problem), chip(found.chip), name, contest)
+            (dumps / TIMELINE).unlink()
+        except (OSError, msgspec.MsgspecError, RatchetError) as error:
+            return f"attempt {number} leaves no capture of its simulated run: {error}"
+    return ""
+
+
+def write(timeline: Timeline, of_chip: Chip, name: str, contest: Path) -> Path:
+    """The file of the capture, where XProf and `xprof` find it. Raises RatchetError like `write_atomically`."""
+    title, host = f"{name} simulated {of_chip.name}", f"simulated-{of_chip.name}"
+    path = contest / PROFILE_DATA / RUNS / title.replace(" ", "-") / f"{host}.xplane.pb"
+    write_atomically(path, xspace(timeline, of_chip, title, host))
+    return path

@@ -1,0 +1,1 @@
+"""A simulated run's timeline as files that trace viewers open."""

@@ -5,7 +5,9 @@ The text is XLA's: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples and dynamic dime
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 from harness.errors import RatchetError
@@ -134,6 +136,23 @@ class Array:
         sizes = (1,) * (len(first) - len(sizes)) + sizes
         whole = len(sizes) - len(first)
         return sizes[:whole] + tuple(-(-size // tile) * tile for size, tile in zip(sizes[whole:], first, strict=True))
+
+    def place(self, index: Sequence[int]) -> int | None:
+        """Where the element at `index` lies in memory, counted in elements; None where it is not known.
+
+        For (2, 3) of f32[3,5]{1,0:T(2,2)} that is 17.
+        """
+        sizes = self._ordered()
+        if sizes is None or self.layout is None or any(JOINED in tile for tile in self.layout.tiles):
+            return None
+        at = tuple(index[dimension] for dimension in reversed(self.layout.minor_to_major))
+        for tile in self.layout.tiles:
+            more = (0,) * (len(tile) - len(at))
+            at, sizes, whole = more + at, (1,) * len(more) + sizes, max(0, len(at) - len(tile))
+            covered = tuple(zip(at[whole:], tile, strict=True))
+            at = (*at[:whole], *(place // size for place, size in covered), *(place % size for place, size in covered))
+            sizes = _tiled(sizes, tile)
+        return reduce(lambda place, next_: place * next_[0] + next_[1], zip(sizes, at, strict=True), 0)
 
     @property
     def padded_elements(self) -> int | None:

@@ -97,7 +97,8 @@ class Transfers:
 class Dots:
     """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many.
 
-    Of each: `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say.
+    Of each: `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say. `part` is the pass
+    of a training step that they belong to, where their place in the program says one.
     """
 
     module: str
@@ -110,11 +111,21 @@ class Dots:
     rows: int = 0
     summed: int = 0
     columns: int = 0
+    part: Literal["forward", "backward", ""] = ""
 
     @property
     def flops(self) -> float:
         """Of all of them."""
         return 2.0 * self.count * self.batch * self.rows * self.summed * self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFacts:
+    """Of a module that was compiled: convolutions by their order of dimensions, logarithms and exponentials by type."""
+
+    module: str
+    convolutions: Mapping[str, int]
+    transcendentals: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +156,7 @@ class ProgramRun:
     dots: tuple[Dots, ...]
     configuration: Mapping[str, str]
     unread: tuple[str, ...] = ()
+    modules: tuple[ModuleFacts, ...] = ()
     dispatched: tuple[Dispatched, ...] = ()
     own_seconds: float | None = None
 

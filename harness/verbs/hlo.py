@@ -16,7 +16,8 @@ class Hlo(Verb):
     example = "hlo --op fusion.3"
     description = "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding."
     examples = (
-        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'"
+        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'; "
+        "ratchet.sh hlo train.py:step --chip v5e"
     )
     is_watched = True
     document = TABLES
@@ -27,10 +28,13 @@ class Hlo(Verb):
             "what",
             nargs="?",
             help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
-            "capture (file, folder or run), or an attempt's number (default: kernel.py's module as last judged)",
+            "capture (file, folder or run), an attempt's number (default: kernel.py's module as last judged), or a "
+            "function of yours, MODULE.py:FUNCTION, whose jaxpr and StableHLO are shown too",
         )
         parser.option("--module NAME", "of a capture (default: where most time was spent)")
         parser.option("--op NAME", "explain this operation alone")
+        parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
+        parser.many("--arg f32[8,128]", "an argument of the function, once for each")
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over")
         parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)

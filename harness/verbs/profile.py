@@ -1,6 +1,6 @@
 """The verb `profile`: capture kernel.py on its own, for XProf."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
@@ -10,6 +10,14 @@ from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 _SERVER_PORT = 9999
+
+
+def _steps(text: str) -> tuple[int, int]:
+    """`10:20`: the first and the last."""
+    first, _, last = text.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise ArgumentTypeError(f"expected the first and the last step, such as 10:20, got {text!r}")
+    return int(first), int(last)
 
 
 class Profile(Verb):
@@ -43,6 +51,9 @@ class Profile(Verb):
             type=int,
             nargs="?",
             const=_SERVER_PORT,
+        )
+        parser.option(
+            "--steps A:B", "run kernel.py on and on and capture its steps A to B; with --serve it goes on", type=_steps
         )
         parser.option("--snapshots N", "N snapshots of the running kernel", type=at_least(1))
         parser.option("--every S", "seconds between snapshots (2)", type=float, default=2.0)

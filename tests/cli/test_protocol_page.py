@@ -1,4 +1,4 @@
-"""docs/PROTOCOL.md is what running its commands gives, and nothing on it was not run."""
+"""docs/PROTOCOL.md and docs/PROFILING.md are what running their commands gives, and tell the same numbers."""
 
 import itertools
 import re
@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from protocol_page import COLUMNS, PAGE, Shell, answered, commands, outputs, stand
+from protocol_page import COLUMNS, PAGE, PAGES, Shell, answered, commands, outputs, stand
 
 from harness.shell.main import main
 
@@ -47,14 +47,49 @@ def comparable(lines: list[str], *, is_measured: bool) -> list[str]:
     return sorted(set(re.findall(r"[A-Za-z_]{3,}+(?!…)", "\n".join(lines))))
 
 
+def test_what_both_pages_show_of_one_run_is_the_same() -> None:
+    """The contest `mine` is made anew for each page, and simulated times do not depend on when."""
+    protocol, profiling = (page.read_text(encoding="utf-8") for page in PAGES)
+
+    def baselines(text: str) -> set[str]:
+        printed = [line for command, is_measured, lines in outputs(text) if "mine" in command and not is_measured
+                   for line in lines]  # fmt: skip
+        first = {match[1] for line in printed if (match := re.search(r"against ([\d.]+) of attempt 1", line))}
+        results = {line for line in printed if line.startswith("RESULT") and "util=12.5%" in line}
+        return first | {re.sub(r" +", " ", line.strip()) for line in results}
+
+    assert baselines(protocol) == baselines(profiling)
+    assert len(baselines(protocol)) == 2
+    # What a sentence says stands in an output of the same page, or in the commands.
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        shown = " ".join(re.findall(r"```.*?```", text, flags=re.DOTALL))
+        for number in re.findall(r"(?<![\w.])\d+\.\d+(?= (?:us|ms|%|GB/s|s\b))", prose):
+            assert number in shown, f"{page.name}: {number} stands in no output"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_references_to_sections_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+    sections = {int(number) for number in re.findall(r"^## (\d+)\.", TEXT, re.MULTILINE)}
+    for source in sorted((Path(PAGE).parents[1] / "harness").rglob("*.py")):
+        for number in re.findall(r"(?i)protocol, section (\d+)", source.read_text(encoding="utf-8")):
+            assert int(number) in sections, f"{source}: docs/PROTOCOL.md has no section {number}"
+
+
 @pytest.mark.slow
-def test_the_page_is_what_its_commands_print(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_page_is_what_its_commands_print(page: Path, tmp_path: Path) -> None:
     made_with = re.search(r"jax ([\d.]+) and libtpu ([\d.]+\d)", TEXT)
     assert made_with
     if made_with.groups() != (version("jax"), version("libtpu")):
         pytest.skip(f"the page shows what {made_with[0]} give")
-    now = answered(TEXT, Shell(stand(tmp_path / "project")))
-    for (command, is_measured, before), (_, _, after) in zip(outputs(TEXT), outputs(now), strict=True):
+    text = page.read_text(encoding="utf-8")
+    now = answered(text, Shell(stand(tmp_path / "project")))
+    for (command, is_measured, before), (_, _, after) in zip(outputs(text), outputs(now), strict=True):
         assert comparable(after, is_measured=is_measured) == comparable(before, is_measured=is_measured), (
             f"{command}: {HOW}"
         )

@@ -55,11 +55,12 @@ INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line as it is printed in `page`, without the remark behind it."""
+    """One command line as it is printed in `page`, without the remark behind it; `is_shown` with what it prints."""
 
     page: str
     line: int
     text: str
+    is_shown: bool = False
 
     @property
     def why_not(self) -> str:
@@ -99,7 +100,7 @@ def blocks_of(text: str, page: str) -> Iterator[tuple[Command, ...]]:
             bare = line.strip().removeprefix("$ ")
             has_prompts = line.startswith("$ ") if has_prompts is None else has_prompts
             if (in_shell or bare.startswith(_BEGINS)) and line.startswith("$ " if has_prompts else ""):
-                commands.append(Command(page, number, re.sub(r"\s+#\s.*$", "", bare)))
+                commands.append(Command(page, number, re.sub(r"\s+#\s.*$", "", bare), has_prompts))
 
 
 def project_copy(folder: Path, leave_out: str = "\0") -> None:

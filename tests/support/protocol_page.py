@@ -1,14 +1,17 @@
-"""Writes docs/PROTOCOL.md anew: runs each command that the page shows, and puts what it prints below it.
+"""Writes docs/PROTOCOL.md and docs/PROFILING.md anew: runs each command that they show, and puts what it prints below.
 
-    .venv/bin/python tests/support/protocol_page.py
+    .venv/bin/python tests/support/protocol_page.py [PAGE.md]
 
-The commands run one after the other in a copy of the project, with the captures that the page describes.
+The commands of a page run one after the other in a copy of the project, with the captures that PROTOCOL.md describes.
+What a fence calls `real` is about the capture of real TPUs beside the project: without it the page keeps what it has.
 """
 
 import itertools
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +22,8 @@ from loop_fixtures import PROJECT
 from memory_examples import memory_run
 
 PAGE = Path(PROJECT) / "docs" / "PROTOCOL.md"
+PAGES = (PAGE, PAGE.with_name("PROFILING.md"))
+REAL = Path(PROJECT).parent / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 COLUMNS = "120"
 # A bug, a signal; other codes say how a command ended that did what it is for.
 _BROKEN = 5
@@ -84,34 +89,42 @@ def stand(folder: Path) -> Path:
     (folder / "branch.py").write_text(_BRANCH)
     (folder / "launch.sh").write_text(_LAUNCH)
     (folder / "calls.jsonl").write_text(_CALLS)
+    if REAL.is_file():
+        (folder / "theirs").mkdir()
+        shutil.copy2(REAL, folder / "theirs" / REAL.name)
     return folder
 
 
-def answered(page: str, answer: Callable[[str], str]) -> str:
-    """The page, its items numbered, with what `answer` says to each command below it instead of what stands there."""
+def answered(page: str, answer: Callable[[str], str | None]) -> str:
+    """The page, its items numbered, with what `answer` says to each command below it instead of what stands there.
+
+    Where that is None, it stays.
+    """
     number = itertools.count(1)
     numbered = re.sub(r"^\*\*\d*\.\*\*", lambda _: f"**{next(number)}.**", page, flags=re.MULTILINE)
     return "\n".join(_answered(numbered, answer)) + "\n"
 
 
-def _answered(page: str, answer: Callable[[str], str]) -> Iterator[str]:
-    is_inside = False
+def _answered(page: str, answer: Callable[[str], str | None]) -> Iterator[str]:
+    # A block without a prompt shows commands, or no output of one.
+    is_inside = keeps = False
     for line in page.splitlines():
         if line.startswith("```"):
-            is_inside = not is_inside
-        if not is_inside or line.startswith(("```", "$ ")):
+            is_inside, keeps = not is_inside, True
+        if not is_inside or keeps or line.startswith("$ "):
             yield line
         if is_inside and line.startswith("$ "):
-            yield from answer(line.removeprefix("$ ")).splitlines()
+            printed = answer(line.removeprefix("$ "))
+            keeps = printed is None
+            yield from (printed or "").splitlines()
 
 
 def commands(page: str) -> list[str]:
     """The commands of a page, in order."""
     found: list[str] = []
 
-    def note(command: str) -> str:
+    def note(command: str) -> None:
         found.append(command)
-        return ""
 
     answered(page, note)
     return found
@@ -132,9 +145,14 @@ class Shell:
         self._folder = folder
         self._printed: dict[str, str] = {}
 
-    def __call__(self, command: str) -> str:
-        """What it prints. Raises AssertionError where it breaks, or where a filter finds nothing."""
+    def __call__(self, command: str) -> str | None:
+        """What it prints, None of one about a capture that is not here.
+
+        Raises AssertionError where it breaks, or where a filter finds nothing.
+        """
         first, _, filters = command.partition(" | ")
+        if "theirs" in first.split() and not REAL.is_file():
+            return None
         if first not in self._printed:
             self._printed[first] = self._run(first, "", _BROKEN)
         printed = self._printed[first]
@@ -151,10 +169,12 @@ class Shell:
 
 
 def main() -> None:
-    """Writes the page."""
-    with tempfile.TemporaryDirectory() as scratch:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(answered(page, Shell(stand(Path(scratch) / "project"))), encoding="utf-8")
+    """Writes the pages."""
+    for path in PAGES:
+        if sys.argv[1:] in ([], [path.name]):
+            with tempfile.TemporaryDirectory() as scratch:
+                page = answered(path.read_text(encoding="utf-8"), Shell(stand(Path(scratch) / "project")))
+            path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

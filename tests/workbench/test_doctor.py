@@ -21,7 +21,7 @@ from harness.ledger import lock
 from harness.loop import machine_check
 from harness.loop.scaffold import scaffold
 from harness.records import Environment, Isolation
-from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, ProgramRun
+from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, ProgramRun, Transfers
 from harness.shell.main import main
 from harness.verbs.parts import doctor
 from harness.workbench.capture.program_run import program_run
@@ -453,3 +453,67 @@ def test_layers_that_are_missing_are_notes() -> None:
     assert {line.state for line in missing.values()} == {"note"}
     there = by_name(machine_check.isolation(Isolation(landlock=5, system_calls_filtered=True)))
     assert {line.state for line in there.values()} == {"ok"}
+
+
+# --- many small products, types by pass, channels, transfers ---------------------------------------
+
+
+TRAINING = """
+import jax
+import jax.numpy as jnp
+
+X = jnp.ones((8, 32, 32, 4), jnp.bfloat16)
+
+
+@jax.jit
+def update(w, k):
+    def loss(w):
+        y = jax.lax.conv_general_dilated(
+            X.transpose(0, 3, 1, 2), k, (1, 1), "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW")
+        )
+        scores = y.reshape(8, -1)[:, :64].astype(jnp.float32) @ w
+        return -jax.nn.log_softmax(scores.astype(jnp.bfloat16)).mean()
+
+    return jax.grad(loss)(w)
+
+
+@jax.jit
+def heads(x, ws):
+    return [x @ w for w in ws]
+
+
+def step():
+    update(jnp.ones((64, 128)), jnp.ones((4, 4, 3, 3), jnp.bfloat16))
+    return heads(jnp.ones((16, 64), jnp.bfloat16), [jnp.ones((64, 32), jnp.bfloat16)] * 20)
+"""
+
+
+def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    run = program_run(f"{tmp_path / 'train.py'}:step", 120.0)
+    said = {one["rule"]: one for one in findings(run)}
+    wide = [one["observation"] for one in findings(run) if one["rule"] == "wide-operands"]
+    assert any("in the forward pass" in text for text in wide)
+    assert any("in the backward pass (gradients)" in text for text in wide)
+    assert "of bf16" in said["narrow-loss"]["observation"]
+    assert "[b,f,0,1]" in said["channels-first"]["observation"]
+    assert "NHWC" in said["channels-first"]["remedy"]
+    assert said["small-products"]["observation"].startswith("20 products of one size")
+    assert "vmap" in said["small-products"]["remedy"]
+
+
+def test_few_or_large_products_are_no_many_small_ones() -> None:
+    few, large = replace(dots(16, 64, 32), count=15), replace(dots(4096, 4096, 4096), count=32)
+    assert findings(made(dots=(few, large))) == []
+
+
+def test_a_transfer_has_its_time_at_the_links_rate() -> None:
+    over = Transfers(direction="host-to-device", phase="second call", count=1, num_bytes=277_000_000, unsized=0)
+    (found,) = findings(made(transfers=(over,)))
+    # v6e: 27.7 GB/s.
+    assert found["observation"].endswith("; 0.01 s at 27.7 GB/s (predicted)")
+    _, measures, _ = checklist(made(transfers=(over,)), "x.py")
+    (row,) = [row for row in measures.rows if str(row[0]).startswith("host-to-device")]
+    assert row[2] == pytest.approx(0.01)
+    _, on_a_cpu, _ = checklist(made(transfers=(over,), platform="cpu", device_kind="cpu"), "x.py")
+    assert [row[2] for row in on_a_cpu.rows if str(row[0]).startswith("host-to-device")] == [None]

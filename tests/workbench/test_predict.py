@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -182,6 +183,26 @@ def rows_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[st
     """The rows of all tables by what they are called."""
     found = tables(capsys, *MODEL, *more)
     return {str(row.get("what") or row.get("remedy")): row for rows in reversed(found.values()) for row in rows}
+
+
+def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(said(capsys, *MODEL, "--chip", "v5p", "--devices", "8").split())
+    found = re.search(r"The largest batch that fits beside the state: (\d+) sequences", text)
+    assert found
+    largest = int(found[1])
+
+    def together(batch: int) -> int:
+        words = ("memory", "--batch", str(batch), *MODEL[3:])
+        return int(next(row["bytes"] for row in tables(capsys, *words)["memory"] if row["what"] == "together"))
+
+    # 95.7 GB on each v5p.
+    assert together(largest) <= 8 * chip("v5p").hbm_bytes < together(largest + 1)
+    assert "gradient accumulation" not in text
+    more = " ".join(said(capsys, "memory", "--batch", "64", *MODEL[3:], "--chip", "v5p", "--devices", "8").split())
+    steps = -(-64 // largest)
+    assert f"gradient accumulation over {steps} steps of {-(-64 // steps)} makes a batch of 64" in more
+    assert "8 FLOPs a parameter and token instead of 6" in more
+    assert "split over more" in " ".join(said(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
 
 
 def test_activations_follow_the_published_formula(capsys: pytest.CaptureFixture[str]) -> None:

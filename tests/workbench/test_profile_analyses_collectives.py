@@ -6,6 +6,7 @@ import pytest
 from analyses import overlap
 from analysis_examples import US, Ran, capture, device, op
 
+from harness.records import Operation
 from harness.workbench.profiles.collectives import flights, moved
 
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
@@ -125,3 +126,36 @@ def test_a_gpus_collective_is_hidden_as_long_as_something_runs_beside_it() -> No
 def test_a_start_without_its_end_is_unknown_and_not_hidden() -> None:
     (row,) = overlap(capture(device([(START, 0, 1), (op("fusion.1", "loop fusion"), 1, 20)])))[0].rows
     assert row[1:] == (None,) * 6
+
+
+def _sent(number: int, kind: str, where: str, groups: str) -> Operation:
+    text = f"%{kind}.{number} = {RESULT} {kind}(%p), replica_groups={groups}, dimensions={{0}}"
+    return op(f"{kind}.{number}", kind, text, f"jit(step)/{where}")
+
+
+FORWARD, BACKWARD = "jvp(layer)/dot_general:", "transpose(jvp(layer))/dot_general:"
+ROWS, COLUMNS = "{{0,1},{2,3}}", "{{0,2},{1,3}}"
+
+
+@pytest.mark.parametrize(
+    ("some", "serves"),
+    [
+        ([("all-gather", FORWARD), ("all-gather", BACKWARD), ("reduce-scatter", BACKWARD)], "FSDP"),
+        ([("all-reduce", BACKWARD)], "data"),
+        ([("all-reduce", FORWARD), ("all-reduce", BACKWARD)], "tensor (activations"),
+        ([("all-gather", FORWARD), ("reduce-scatter", FORWARD)], "tensor, sequence"),
+        ([("all-to-all", FORWARD), ("all-reduce", BACKWARD)], "expert"),
+        ([("all-gather", FORWARD)], "FSDP or tensor"),
+    ],
+)
+def test_what_an_axis_is_for(some: list[tuple[str, str]], serves: str) -> None:
+    # Of the other axis one sum of gradients.
+    sent = [_sent(at, kind, where, ROWS) for at, (kind, where) in enumerate(some)] + [
+        _sent(9, "all-reduce", BACKWARD, COLUMNS)
+    ]
+    ran = [(one, 10.0 * at, 5.0) for at, one in enumerate(sent)]
+    tables = {table.name: table for table in overlap(capture(device(ran)), {"data": 2, "model": 2})}
+    found = dict(zip(tables["parallelism"].column("axes"), tables["parallelism"].column("serves"), strict=True))
+    assert str(found["model"]).startswith(serves)
+    assert str(found["data"]).startswith("data")
+    assert "parallelism" not in {table.name for table in overlap(capture(device([(op("add", "add"), 0, 5)])))}

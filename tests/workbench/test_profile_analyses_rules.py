@@ -112,15 +112,29 @@ def test_layers_of_a_mixture_of_experts() -> None:
     gmm, tgmm = op("gmm.1", "custom-call"), op("tgmm.2", "custom-call")
     # Two steps of three layers: 12 GMMs and 6 TGMMs each.
     ran = [(gmm if at % 3 else tgmm, 10.0 * at, 5.0) for at in range(36)]
-    _, _, experts = breakdown(capture(device(ran, steps=[(0, 179), (180, 180)])))
+    _, _, experts, *_ = breakdown(capture(device(ran, steps=[(0, 179), (180, 180)])))
     assert experts.column("step_count") == (12.0, 6.0)
     assert experts.column("layers") == (3.0, 3.0)
     assert not any("disagree" in note for note in experts.notes)
     again = [*ran, (gmm, 356.0, 2.0)]
-    _, _, experts = breakdown(capture(device(again, steps=[(0, 179), (180, 180)])))
+    _, _, experts, *_ = breakdown(capture(device(again, steps=[(0, 179), (180, 180)])))
     assert any("disagree" in note for note in experts.notes)
-    _, _, experts = breakdown(capture(device(ran)))
+    _, _, experts, *_ = breakdown(capture(device(ran)))
     assert experts.column("layers") == (None, None)
+
+
+def test_backward_loops_of_experts_are_a_gmm_and_the_tgmm_behind_it() -> None:
+    gmm, tgmm, add = op("gmm.1", "custom-call"), op("tgmm.2", "custom-call"), op("add.1", "add")
+    # Two GMMs of the forward pass, then twice dlhs, something between, TGMM.
+    ran = [(gmm, 0.0, 5.0), (gmm, 5.0, 5.0)]
+    for start in (10.0, 30.0):
+        ran += [(gmm, start, 4.0), (add, start + 4.0, 1.0), (tgmm, start + 6.0, 3.0)]
+    *_, loops = breakdown(capture(device(ran)))
+    assert (loops.name, loops.column("count")) == ("backward_loops", (2,))
+    assert loops.column("dlhs_seconds")[0] == pytest.approx(8.0 * US)
+    assert loops.column("tgmm_seconds")[0] == pytest.approx(6.0 * US)
+    assert loops.column("between_seconds")[0] == pytest.approx(4.0 * US)
+    assert "backward_loops" not in {table.name for table in breakdown(capture(device(ran[:2])))}
 
 
 @pytest.mark.parametrize(("length", "is_said"), [(9.0, False), (12.0, True)])

@@ -24,6 +24,7 @@ from harness.shell.main import main
 from harness.verbs.parts.profile import session_label
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
+from harness.workbench.capture.messages import StepsWindow
 from harness.workbench.profiles import conversion, places, reading
 
 LOADS_LIBTPU = """
@@ -113,6 +114,22 @@ def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be
         assert caught.value.kind == "no-snapshot"
     assert not (contest / "profile_data" / "plugins" / "profile" / "snapshot-0").exists()
     profile_server.require_free(int(served.address.rpartition(":")[2]))
+
+
+def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> None:
+    logdir = str(contest / "profile_data")
+    window = StepsWindow(
+        first=3, last=5, mode="TRACE_COMPUTE", profile_directory=logdir, session="kernel-profile-window"
+    )
+    with (
+        exported(kernel(contest), 1, silent) as program,
+        profile_server.serving(program, profile_server.free_port(), window) as served,
+    ):
+        folder = served.captured()
+    assert folder.name == "kernel-profile-window"
+    (device,) = reading.read(tuple(folder.glob("*.xplane.pb"))).devices
+    assert [step.step for step in device.steps] == [3, 4, 5]
+    assert device.executions
 
 
 @pytest.mark.slow

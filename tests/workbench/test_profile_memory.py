@@ -105,6 +105,19 @@ def test_composition_by_the_rules(tables: dict[str, Table]) -> None:
     assert sum(float(share or 0) for share in tables["composition"].column("share")) == pytest.approx(1.0)
 
 
+def test_what_is_alive_at_the_peak_is_rolled_up_by_opcode_and_place(tables: dict[str, Table]) -> None:
+    peak = sum(tables["composition"].column("bytes"))  # type: ignore[arg-type]
+    by_opcode, by_name = tables["by_opcode"], tables["by_op_name"]
+    sizes = dict(zip(by_opcode.column("opcode"), by_opcode.column("bytes"), strict=True))
+    assert sum(sizes.values()) == pytest.approx(peak)  # type: ignore[arg-type]
+    # The logits come of fusion.35; parameters are what is handed in.
+    assert sizes["fusion"] >= 1024 * 100_352 * 2  # type: ignore[operator]
+    assert "parameter" in sizes
+    assert not any(str(opcode).endswith(".35") for opcode in sizes)
+    assert sum(by_name.column("bytes")) <= peak * (1 + 1e-9)  # type: ignore[arg-type]
+    assert any("jit(" in str(name) for name in by_name.column("operation"))
+
+
 @pytest.mark.parametrize(
     ("name", "group", "expected"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness import limits
 from harness.chips.row import Figures
 from harness.errors import RatchetError, UsageError
-from harness.hardware import DEFAULT_CHIP
+from harness.hardware import DEFAULT_CHIP, chip
 from harness.hlo import parse
 from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.sharding import Mesh
@@ -20,9 +20,11 @@ from harness.shell.arguments import directory, mesh_sizes, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.verbs.parts.schedules import subject
+from harness.workbench.capture.program_run import lowered
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.levels import kernel_table, level_table
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.prediction import figures_of
 from harness.workbench.hlo.resharding import laid_out
@@ -33,30 +35,55 @@ from harness.workbench.profiles.remote import Source
 
 # So many names are compared with one that is unknown.
 _MOST_COMPARED = 5000
+# A function of somebody's own: `train.py:step`.
+_FUNCTION = re.compile(r"(.+\.py):(\w+)")
+_FUNCTION_SECONDS = 600.0
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
 def hlo(given: Namespace) -> Outcome:
     named = figures_of(given.chip) if given.chip else None
-    module, target = _module(given, named)
+    if given.what and (match := _FUNCTION.fullmatch(given.what)) and Path(match[1]).is_file():
+        return _function(given, named or figures_of(DEFAULT_CHIP))
+    if given.arg:
+        raise UsageError("usage", "--arg is for a function, MODULE.py:FUNCTION")
+    module, target, inside = _module(given, named)
     module = laid_out(module, _mesh(given.mesh, module))
-    return outcome_of("hlo", _tables(module, given.op, target, given.top))
+    if given.steps > 1 and not module.is_pasted:
+        raise UsageError("usage", "--steps is for pasted HLO: a module says itself how often its operations run")
+    graph = Graph(module=module, times=given.steps)
+    return outcome_of("hlo", (*_tables(graph, given.op, target, given.top), *(() if given.op else inside)))
 
 
-def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures]:
+def _function(given: Namespace, target: Figures) -> Outcome:
+    """A function of somebody's own: its jaxpr and its StableHLO as they are, and what XLA makes of them explained."""
+    of_chip = chip(target.name)
+    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, _FUNCTION_SECONDS)
+    say(f"compiled for {found.compiled_for}")
+    module = laid_out(parse.module(found.hlo, given.what), None)
+    levels = [
+        level_table(name, title, text, given.top)
+        for name, title, text in (("jaxpr", "jaxpr", found.jaxpr), ("stablehlo", "StableHLO", found.stablehlo))
+    ]
+    own = () if given.op else (*levels, level_table("hlo", f"HLO for {found.compiled_for}", found.hlo, given.top))
+    return outcome_of("hlo", (*own, *_tables(Graph(module=module), given.op, target, given.top)))
+
+
+def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures, tuple[Table, ...]]:
+    """The module, the chip that is predicted for, and of a kernel that was simulated what is inside it."""
     what, default = given.what, named or figures_of(DEFAULT_CHIP)
     if what not in (None, "-") and (capture := _capture(what, directory(given.directory).resolve())) is not None:
-        return _of_capture(capture, given.module), named or reading.chip_of(capture) or default
+        return _of_capture(capture, given.module), named or reading.chip_of(capture) or default, ()
     if given.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
     if what == "-":
-        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
+        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default, ()
     if what is not None and Path(what).is_file():
         refuse_neighbours(Path(what))
-        return read(limits.read(Path(what)), what), default
+        return read(limits.read(Path(what)), what), default, ()
     if what is not None and _PASTED.search(what):
-        return parse.module(what), default
+        return parse.module(what), default, ()
     if what is not None and not re.fullmatch(r"\d+", what):
         raise UsageError(
             "no-file",
@@ -68,7 +95,9 @@ def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures]:
     text = next((path for path in texts if path.is_file()), None)
     if text is None:
         raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
-    return read(limits.read(text), str(text)), named or figures_of(meant.chip.name)
+    run = meant.evidence.simulation if meant.evidence else None
+    inside = (kernel_table(run.breakdown, run.chip),) if run and run.breakdown else ()
+    return read(limits.read(text), str(text)), named or figures_of(meant.chip.name), inside
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
@@ -132,8 +161,8 @@ def read(data: bytes, name: str) -> Module:
     return proto.module(data, name) if "\x00" in text or "\x12" in text else parse.module(text, name)
 
 
-def _tables(module: Module, op: str | None, target: Figures, top: int) -> tuple[Table, ...]:
-    graph = Graph(module=module)
+def _tables(graph: Graph, op: str | None, target: Figures, top: int) -> tuple[Table, ...]:
+    module = graph.module
     places = [
         (computation, instruction) for computation in module.computations for instruction in computation.instructions
     ]

@@ -19,7 +19,7 @@ from harness.shell.verb import Outcome
 from harness.verbs.parts.given import progress_of, rows_of, tidy
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
-from harness.workbench.capture.messages import CaptureReply
+from harness.workbench.capture.messages import CaptureReply, StepsWindow
 from harness.workbench.profiles import pruning, remote
 
 _MODE: TraceMode = "TRACE_COMPUTE"
@@ -39,7 +39,8 @@ def profile(given: Namespace) -> Outcome:
     if given.mode is not None and kernel.device != "tpu":
         say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
     rows = rows_of(contest.directory)
-    found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
+    on_and_on = given.serve is not None or given.steps is not None
+    found = _served(kernel, given, rows) if on_and_on else _captured(kernel, given, rows)
     tidy(contest.directory)
     return outcome_of("profile", found) if found else Outcome()
 
@@ -141,13 +142,28 @@ def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) 
 
 def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     """Runs kernel.py until Ctrl-C; nothing is left to print then."""
+    port = profile_server.free_port() if given.serve is None else given.serve
     # Before the kernel is traced, which takes longer.
-    profile_server.require_free(given.serve)
+    profile_server.require_free(port)
+    window = None
+    if given.steps is not None:
+        pruning.made(kernel.profiles)
+        session = f"{session_label(kernel.candidate, rows, 'profile')}-{secrets.token_hex(4)}"
+        window = StepsWindow(
+            first=given.steps[0], last=given.steps[1], mode=given.mode or _MODE, session=session,
+            profile_directory=str(kernel.profiles),
+        )  # fmt: skip
     with (
         progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,
-        profile_server.serving(program, given.serve) as served,
+        profile_server.serving(program, port, window) as served,
     ):
+        if window is not None:
+            folder = served.captured()
+            say(f"steps {window.first} to {window.last}: {folder}")
+            say(f"look at them: {command(f'xprof steps {folder.name}', given.directory)}")
+            if given.serve is None:
+                return ()
         try:
             print(_how_to_capture(served, kernel, given.directory), flush=True)
             served.wait()

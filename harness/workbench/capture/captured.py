@@ -21,6 +21,7 @@ from harness.workbench.capture.messages import (
     CaptureSubject,
     ServeReply,
     ServeRequest,
+    StepsWindow,
     WatchRequest,
 )
 
@@ -51,7 +52,9 @@ class _Served:
     """The program that runs on and on, in a thread of its own, and what ended it."""
 
     call: Callable[[], None]
+    window: StepsWindow | None = None
     thread: threading.Thread | None = None
+    captured: threading.Event = field(default_factory=threading.Event)
     raised: list[Exception] = field(default_factory=list)
 
     def start(self) -> None:
@@ -61,12 +64,25 @@ class _Served:
 
     def _run(self) -> None:
         try:
-            for step in itertools.count():
-                with jax.profiler.StepTraceAnnotation("kernel", step_num=step):
-                    self.call()
+            steps = itertools.count()
+            if self.window is not None:
+                for step in itertools.islice(steps, self.window.first):
+                    self._step(step)
+                calls = (partial(self._step, step) for step in range(self.window.first, self.window.last + 1))
+                window = self.window
+                profiling.trace(calls, Path(window.profile_directory), window.session, window.mode, is_annotated=True)
+                self.captured.set()
+                steps = itertools.count(window.last + 1)
+            for step in steps:
+                self._step(step)
         # Told by `watch`, in the thread that answers.
         except Exception as error:  # noqa: BLE001
             self.raised.append(error)
+            self.captured.set()
+
+    def _step(self, step: int) -> None:
+        with jax.profiler.StepTraceAnnotation("kernel", step_num=step):
+            self.call()
 
 
 _served: _Served | None = None
@@ -80,15 +96,19 @@ def serve(request: ServeRequest) -> ServeReply:
     call()
     taken = time.perf_counter() - began
     jax.profiler.start_server(request.port)
-    _served = _Served(call)
+    _served = _Served(call, request.window)
     _served.start()
     return ServeReply(device_kind=jax.devices()[0].device_kind, call_seconds=taken)
 
 
 def watch(request: WatchRequest) -> Done:
-    """Waits for what `serve` started. Raises what ended it."""
+    """Waits for what `serve` started, or for its captured steps. Raises what ended it."""
     if _served is None or _served.thread is None:
         raise RuntimeError("expected a serve request before one to watch, got none")
+    if request.window:
+        _served.captured.wait()
+        if not _served.raised and (window := _served.window) is not None:
+            return Done(path=str(Path(window.profile_directory) / "plugins" / "profile" / window.session))
     _served.thread.join()
     raise _served.raised[0]
 

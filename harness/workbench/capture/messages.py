@@ -39,11 +39,23 @@ class CaptureReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepsWindow:
+    """The steps of a running loop that are captured, `first` to `last`, as `session` of `profile_directory`."""
+
+    first: int
+    last: int
+    mode: TraceMode
+    profile_directory: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
-    """Run the program again and again, with JAX's profiler server listening on `port`."""
+    """Run the program again and again, with JAX's profiler server listening on `port`; capture some of its steps."""
 
     subject: CaptureSubject
     port: int
+    window: StepsWindow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +68,12 @@ class ServeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """Answer when the program that is served has ended, which it does only where it fails."""
+    """Answer when the program that is served has ended, which it does only where it fails.
+
+    With `window`: when its steps have been captured, with the profile.
+    """
+
+    window: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +98,30 @@ class SnapshotReply:
     """The files that appeared: none where the profiler at the address keeps no history."""
 
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerRequest:
+    """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
+
+    For a device of the TPU `topology`, both of whose cores are one where `has_two_cores`; None: for what JAX finds.
+    The texts go to `jaxpr`, `stablehlo` and `hlo` in the folder `scratch`; `directory` is the user's own.
+    """
+
+    path: str
+    function: str
+    arguments: tuple[str, ...]
+    topology: str | None
+    has_two_cores: bool
+    directory: str
+    scratch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerReply:
+    """The texts are written; what the last of them was compiled for."""
+
+    compiled_for: str
 
 
 # The folder of the profile of a program's second call, and the annotation around that call in it.

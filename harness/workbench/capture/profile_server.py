@@ -19,6 +19,7 @@ from harness.workbench.capture.messages import (
     ServeRequest,
     SnapshotReply,
     SnapshotRequest,
+    StepsWindow,
     WatchRequest,
 )
 from harness.workbench.profiles.places import RUNS
@@ -41,10 +42,16 @@ class Served:
         """Until Ctrl-C. Raises RatchetError with what ended the program where it fails."""
         self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
 
+    def captured(self) -> Path:
+        """The folder of the capture of its steps, once they have run. Raises RatchetError likewise."""
+        return Path(self.program.ask(self.child, "watch", WatchRequest(window=True), Done, float("inf")).path)
+
 
 @contextmanager
-def serving(program: Exported, port: int) -> Iterator[Served]:
+def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
     """The program running again and again while JAX's profiler server listens on `port`; both end with the context.
+
+    The steps of `window` are captured on the way.
 
     jax (0.10 to 0.12) binds that server to all interfaces and offers nothing else. Its child may use
     sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
@@ -52,7 +59,7 @@ def serving(program: Exported, port: int) -> Iterator[Served]:
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
-    request = ServeRequest(subject=program.subject, port=port)
+    request = ServeRequest(subject=program.subject, port=port, window=window)
     reply = program.ask(child, "serve", request, ServeReply, _START_SECONDS)
     yield Served(program=program, child=child, reply=reply, address=f"localhost:{port}")
 

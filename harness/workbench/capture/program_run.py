@@ -2,19 +2,29 @@
 
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import harness
+from harness import limits
 from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip
 from harness.records import Failure
 from harness.records.doctor import ProgramRun
 from harness.sandbox.child import Children
-from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
+from harness.sandbox.jobs import Child
+from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.second_call import second_call
 
 # A program may hold what the machine has; it is the user's own.
 _BYTES = 1 << 50
+# Of libtpu, where no TPU is: no search for a host's metadata, and a second process may load it.
+_QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+T = TypeVar("T")
 
 
 def program_run(module: str, limit_seconds: float) -> ProgramRun:
@@ -22,14 +32,8 @@ def program_run(module: str, limit_seconds: float) -> ProgramRun:
 
     Raises UsageError `no-module`, RatchetError with the kind of what ended it.
     """
-    name, _, function = module.partition(":")
-    path = Path(name).resolve()
-    if not path.is_file():
-        raise UsageError("no-module", f"expected MODULE.py or MODULE.py:FUNCTION, got {module!r}: no file {path}")
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
-        paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-        given = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        child = children.start("program", "harness.workbench.capture.programs", Path(scratch), given)
+    path, function = _named(module)
+    with _process() as (children, child, scratch):
         request = ProgramRequest(
             path=str(path), function=function, home=str(Path.home()), directory=str(Path.cwd()), scratch=scratch
         )
@@ -38,11 +42,61 @@ def program_run(module: str, limit_seconds: float) -> ProgramRun:
         profile = next((Path(scratch) / SECOND_CALL).rglob("*.xplane.pb"), None)
         if isinstance(reply, ProgramRun) and profile is not None:
             reply = second_call(reply, profile)
+    return _answered(reply, path, ProgramRun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredProgram:
+    """A program at each of its levels, as text."""
+
+    jaxpr: str
+    stablehlo: str
+    hlo: str
+    compiled_for: str
+
+
+def lowered(module: str, arguments: Sequence[str], chip: Chip | None, limit_seconds: float) -> LoweredProgram:
+    """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip`, in a process likewise.
+
+    Raises UsageError `no-module`, RatchetError with the kind of what ended it.
+    """
+    path, function = _named(module)
+    with _process() as (children, child, scratch):
+        request = LowerRequest(
+            path=str(path), function=function, arguments=tuple(arguments), topology=chip.topology if chip else None,
+            has_two_cores=chip is not None and chip.cores > 1, directory=str(Path.cwd()), scratch=scratch,
+        )  # fmt: skip
+        children.ask(child, path.name, "contract", "lower", request, LowerReply, limit_seconds)
+        _, reply = children.wait()
+        compiled_for = _answered(reply, path, LowerReply).compiled_for
+        jaxpr, stablehlo, hlo = (limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo"))
+    return LoweredProgram(jaxpr=jaxpr, stablehlo=stablehlo, hlo=hlo, compiled_for=compiled_for)
+
+
+def _named(module: str) -> tuple[Path, str]:
+    name, _, function = module.partition(":")
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise UsageError("no-module", f"expected MODULE.py or MODULE.py:FUNCTION, got {module!r}: no file {path}")
+    return path, function
+
+
+@contextmanager
+def _process() -> Iterator[tuple[Children, Child, str]]:
+    """A process for a program of the user's, in the user's environment, and a folder."""
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
+        paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+        given = {**_QUIET, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        yield children, children.start("program", "harness.workbench.capture.programs", Path(scratch), given), scratch
+
+
+def _answered(reply: object, path: Path, kind: type[T]) -> T:
+    """The reply. Raises RatchetError where it is a failure."""
     if isinstance(reply, Failure):
         told = jax_errors.translated(reply.message, reply.detail, path.name)
         if told:
             raise RatchetError("jax-error", told)
         detail = f"\n{reply.detail}" if reply.detail else ""
         raise RatchetError(reply.kind, f"{path.name}: {reply.message}{detail}")
-    assert isinstance(reply, ProgramRun)
+    assert isinstance(reply, kind)
     return reply

@@ -17,10 +17,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 
-from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Transfers
+from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox.messages import Rejected
-from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
+from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -31,6 +33,11 @@ _REDEFINED = "being re-defined repeatedly"
 _DIFFERENT = re.compile(r"^\s*\* (.*)", re.MULTILINE)
 _TRANSFER = re.compile(r"((?:host|device)-to-(?:host|device)) transfer(?:: aval=ShapedArray\((\w+)\[([\d,]*)\])?")
 _DOT = re.compile(r"stablehlo\.dot_general ([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>")
+# Its place in the program stands in the text's own table of places: `loc(#loc12)`.
+_PLACE = re.compile(r"loc\((#loc\d*)\)$")
+_PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
+_CONVOLUTION = re.compile(r"stablehlo\.convolution.*?dim_numbers = \[([^\]]*)\]x")
+_TRANSCENDENTAL = re.compile(r"stablehlo\.(log|exponential|log_plus_one)\b.* : tensor<(?:\d+x)*(\w+)>")
 _PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
 _CONFIGURATION = (
     "jax_platforms", "jax_default_matmul_precision", "jax_compilation_cache_dir", "jax_enable_compilation_cache",
@@ -198,6 +205,7 @@ def run(request: ProgramRequest) -> ProgramRun:
         compilations=tuple(watch.compilations),
         transfers=tuple(transfers),
         dots=tuple(_dots(dumps)),
+        modules=tuple(_facts(dumps)),
         configuration={name: str(jax.config.values.get(name)) for name in _CONFIGURATION},
         unread=held,
     )
@@ -304,17 +312,35 @@ def _bytes(dtype: str, shape: str) -> int | None:
 def _dots(dumps: Path) -> Iterator[Dots]:
     """The matrix products in the modules as they went to the compiler."""
     for path in sorted(dumps.glob("*.mlir")):
-        kinds: Counter[tuple[tuple[str, ...], str, tuple[int, int, int, int]]] = Counter()
-        for attributes, left, right, result in _DOT.findall(path.read_text("utf-8", "replace")):
-            types = tuple(shape.rpartition("x")[2] for shape in (left, right, result))
-            said = _PRECISION.search(attributes)
-            kinds[types, said[1] if said else "DEFAULT, DEFAULT", _sizes(attributes, left, right)] += 1
-        module = re.sub(r"^jax_ir\d+_|_compile$", "", path.stem)
-        for ((left, right, result), precision, (batch, rows, summed, columns)), count in kinds.items():
+        kinds: Counter[tuple[tuple[str, ...], str, tuple[int, int, int, int], Any]] = Counter()
+        text = path.read_text("utf-8", "replace")
+        places = dict(_PLACES.findall(text))
+        for line in text.splitlines():
+            for attributes, left, right, result in _DOT.findall(line):
+                types = tuple(shape.rpartition("x")[2] for shape in (left, right, result))
+                said = _PRECISION.search(attributes)
+                place = places.get(match[1], "") if (match := _PLACE.search(line)) else ""
+                part = "backward" if "transpose(" in place else "forward" if "jvp(" in place else ""
+                kinds[types, said[1] if said else "DEFAULT, DEFAULT", _sizes(attributes, left, right), part] += 1
+        for ((left, right, result), precision, (batch, rows, summed, columns), part), count in kinds.items():
             yield Dots(
-                module=module, left=left, right=right, result=result, precision=precision, count=count,
-                batch=batch, rows=rows, summed=summed, columns=columns,
+                module=_module_of(path), left=left, right=right, result=result, precision=precision, count=count,
+                batch=batch, rows=rows, summed=summed, columns=columns, part=part,
             )  # fmt: skip
+
+
+def _module_of(dump: Path) -> str:
+    return re.sub(r"^jax_ir\d+_|_compile$", "", dump.stem)
+
+
+def _facts(dumps: Path) -> Iterator[ModuleFacts]:
+    """What rules look at besides matrix products, of the modules that have it."""
+    for path in sorted(dumps.glob("*.mlir")):
+        text = path.read_text("utf-8", "replace")
+        convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
+        transcendentals = Counter(dtype for _, dtype in _TRANSCENDENTAL.findall(text))
+        if convolutions or transcendentals:
+            yield ModuleFacts(module=_module_of(path), convolutions=convolutions, transcendentals=transcendentals)
 
 
 def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
@@ -340,4 +366,52 @@ def _places(attributes: str, name: str) -> tuple[list[int], list[int]]:
     ]
 
 
-TASKS = {"run": (ProgramRequest, run)}
+# HLO's names of types where JAX calls them otherwise.
+_DTYPES = {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"} | {
+    f"{short}{bits}": f"{long}{bits}" for short, long in (("s", "int"), ("u", "uint")) for bits in (4, 8, 16, 32, 64)
+}
+_ARGUMENT = re.compile(r"(\w+)\[([\d,]*)\]")
+
+
+def lower(request: LowerRequest) -> LowerReply:
+    """The function's jaxpr, its StableHLO, and what XLA compiles it to."""
+    os.chdir(request.directory)
+    path = Path(request.path)
+    sys.path.insert(0, str(path.parent))
+    function = _function(path, request.function)
+    shapes = [_argument(text) for text in request.arguments]
+    # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
+    sharding, platforms, unused = None, None, 0
+    if request.topology is not None:
+        options = {"chip_config_name": "megacore"} if request.has_two_cores else {}
+        topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu", **options)
+        sharding, platforms, unused = SingleDeviceSharding(topology.devices[0]), ("tpu",), 1 - bool(shapes)
+    structs = [jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in shapes]
+    unread = [jax.ShapeDtypeStruct((), np.int32, sharding=sharding)] * unused
+    jaxpr = jax.make_jaxpr(function)(*structs)
+
+    def meant(*arguments: Any) -> Any:
+        return function(*arguments[unused:])
+
+    meant.__name__ = meant.__qualname__ = request.function
+    lowered = jax.jit(meant, keep_unused=True).trace(*unread, *structs).lower(lowering_platforms=platforms)
+    compiled = lowered.compile()
+    for name, text in (("jaxpr", str(jaxpr)), ("stablehlo", lowered.as_text()), ("hlo", compiled.as_text() or "")):
+        (Path(request.scratch) / name).write_text(text, encoding="utf-8")
+    device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
+    return LowerReply(compiled_for=device.device_kind)
+
+
+def _argument(text: str) -> tuple[tuple[int, ...], Any]:
+    """Shape and type of `f32[8,128]`."""
+    match = _ARGUMENT.fullmatch(text.strip())
+    try:
+        if match is None:
+            raise TypeError
+        dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
+    except TypeError as error:
+        raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}") from error
+    return tuple(int(size) for size in match[2].split(",") if size), dtype
+
+
+TASKS = {"run": (ProgramRequest, run), "lower": (LowerRequest, lower)}

@@ -9,9 +9,10 @@ from harness.hardware import chip as chip_named
 from harness.records import Column, Table
 from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
-from harness.units import quantity
+from harness.units import decimal, quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
+from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.matrix_fill import filled
 from harness.workbench.tables import table
 
@@ -22,7 +23,9 @@ COMPILATION_TARGET, INPUT_TARGET, TC_TARGET, HBM_TARGET = 0.05, 0.10, 0.80, 0.70
 _TRANSFER_BYTES = 64 << 10
 # jax_persistent_cache_min_compile_time_secs by default: what compiles faster is not stored.
 _CACHED_SECONDS = 1.0
-_WIDE = ("f32", "f64")
+_WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
+# From so many products of one size on they are worth batching: ours, a dozen layers do not count.
+_MANY_PRODUCTS = 16
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
 # Fewer operations by themselves are what starts and ends a call: an input made, a result read.
@@ -101,10 +104,12 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
                 "compiles again" if again else "none",
             )
         )  # fmt: skip
+    link = _link(run)
     for one in run.transfers:
         reading = f"of {one.unsized} JAX does not say the size" if one.unsized else None
         size = one.num_bytes if one.unsized < one.count else None
-        rows.append((f"{one.direction}, {one.phase}", one.count, None, size, None, None, reading))
+        took = size / link if size is not None and link else None
+        rows.append((f"{one.direction}, {one.phase}", one.count, took, size, None, None, reading))
     where = "unknown on a CPU" if run.platform == "cpu" else "unknown: give a capture (--capture)"
     for name, fraction, target in (("MXU", seen.tc, TC_TARGET), ("HBM", seen.hbm, HBM_TARGET)):
         reading = where if fraction is None else "reached" if fraction >= target else "below the target"
@@ -124,8 +129,22 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     if run.platform == "cpu":
         notes.append("On a CPU reading results back is no transfer, and counts as none.")
     else:
-        notes.append("Of transfers the count and the bytes are known, their time is not: ratchet.sh xprof steps.")
+        notes.append(
+            f"The time of a transfer is predicted: its bytes at {decimal(link or 0.0, 'B/s')} of the link to the host; "
+            "what is waited for: ratchet.sh xprof steps."
+        )
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
+
+
+def _link(run: ProgramRun) -> float | None:
+    """What the link between device and host carries; None of a CPU, which needs none."""
+    chip = chip_of_device(run.device_kind)
+    return host_bytes_per_second(chip) if chip and run.platform != "cpu" else None
+
+
+def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
+    link = _link(run)
+    return f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)" if link else ""
 
 
 def _waiting(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
@@ -227,24 +246,67 @@ def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             told = f"; JAX does not say the size of {one.unsized}, in the first call it was {at_first:,} bytes in all"
             yield _finding(
                 "harmful", "transfers", f"{one.direction} transfers", subject,
-                f"{one.count} in the second call, {one.num_bytes:,} bytes{told if one.unsized else ''}",
+                f"{one.count} in the second call, {one.num_bytes:,} bytes{told if one.unsized else ''}"
+                f"{_over_the_link(run, max(one.num_bytes, at_first))}",
                 "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
                 "one is computed",
             )  # fmt: skip
 
 
 def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands."""
-    groups: dict[tuple[str, str, str], int] = defaultdict(int)
+    """Matrix products of wide operands, those of the forward pass and those that make gradients apart."""
+    groups: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:
-            groups[dots.left, dots.right, dots.module] += dots.count
-    for (left, right, module), count in groups.items():
+            groups[dots.left, dots.right, dots.module, dots.part] += dots.count
+    of = {"forward": " in the forward pass (weights, activations)", "backward": " in the backward pass (gradients)"}
+    for (left, right, module, part), count in groups.items():
         yield _finding(
-            "harmful", "wide-operands", module, subject, f"{count} matrix products of {left} and {right}",
+            "harmful", "wide-operands", module, subject,
+            f"{count} matrix products of {left} and {right}{of.get(part, '')}",
             "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, where "
             "the result is still good enough",
         )  # fmt: skip
+
+
+def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+    """Logarithms and exponentials of 16 bits, as of a softmax and a loss."""
+    for module in run.modules:
+        narrow = {dtype: count for dtype, count in module.transcendentals.items() if dtype in _NARROW}
+        for dtype, count in narrow.items():
+            yield _finding(
+                "harmful", "narrow-loss", module.module, subject,
+                f"{quantity(count, 'logarithm or exponential', 'logarithms or exponentials')} of {dtype}: a softmax or "
+                "a loss has three digits there",
+                "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
+            )  # fmt: skip
+
+
+def _channels(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+    """Convolutions whose channels are not last."""
+    for module in run.modules:
+        first = sum(count for order, count in module.convolutions.items() if not order.endswith("f"))
+        if first:
+            orders = ", ".join(order for order in module.convolutions if not order.endswith("f"))
+            yield _finding(
+                "harmful", "channels-first", module.module, subject,
+                f"{quantity(first, 'convolution')} with the channels not last ([{orders}])",
+                "Keep images as [batch, height, width, channels] (NHWC): channels fill the 128 lanes, else XLA "
+                "transposes",
+            )  # fmt: skip
+
+
+def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+    """Many products of one size, each over in a microsecond."""
+    for dots in run.dots:
+        each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
+        if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:
+            yield _finding(
+                "harmful", "small-products", f"{dots.module} {dots.count} x [{dots.rows},{dots.summed}] x "
+                f"[{dots.summed},{dots.columns}]", subject,
+                f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes longer",
+                "Make one of them: jax.vmap, an einsum with a batch dimension, or weights side by side",
+            )  # fmt: skip
 
 
 def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -374,6 +436,6 @@ def _multiple(rows: float) -> int:
 
 
 RULES: tuple[Callable[[ProgramRun, str], Iterator[DoctorFinding]], ...] = (
-    _recompiled, _made_anew, _outside_jit, _compiling, _transferred, _wide, _precise, _batches_and_layouts, _uncached,
-    _switches,
+    _recompiled, _made_anew, _outside_jit, _compiling, _transferred, _wide, _narrow_loss, _precise, _many_small,
+    _channels, _batches_and_layouts, _uncached, _switches,
 )  # fmt: skip

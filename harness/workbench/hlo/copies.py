@@ -11,6 +11,8 @@ from harness.workbench.hlo.graph import RENAMES, Graph
 Kind = Literal["defensive", "relayout", "prefetch", "host", "scalar"]
 # Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
 _SMALL_BYTES = 4096
+# A running value of a kernel: an accumulator or its row sums (protocol, section 2: f32[1024,128], 512 KiB).
+_RUNNING_BYTES = 64 << 10, 16 << 20
 _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 
@@ -128,6 +130,14 @@ def consumers_of(graph: Graph, computation: Computation, instruction: Instructio
     return tuple(found.values())
 
 
+def _is_running_value(instruction: Instruction) -> bool:
+    """Whether it is as large as what a kernel or a loop adds up: float32, of two dimensions, and fits into VMEM."""
+    array = _first(instruction.shape)
+    size = array.padded_bytes if array is not None else None
+    least, most = _RUNNING_BYTES
+    return array is not None and array.dtype == "f32" and len(array.dimensions) == 2 and least <= (size or 0) <= most
+
+
 def _kind(before: Array | None, after: Array | None, moved: Instruction) -> Kind:
     if after is None or before is None:
         return "relayout" if moved.opcode == "transpose" else "defensive"
@@ -158,7 +168,8 @@ def _why(
     feeds_kernel = "custom-call" in opcodes
     is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
     is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
-    in_loop = "while" in opcodes or not computation.is_entry
+    in_loop = "while" in opcodes or not computation.is_entry or graph.times > 1
+    is_running = _is_running_value(instruction) and (in_loop or graph.module.is_pasted)
     # The first whose condition holds.
     rules = {
         "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
@@ -184,6 +195,8 @@ def _why(
              "change one: the order of an einsum, or the axis that is reduced"),
         ),
         "defensive": (
+            (is_running, "it has the size of a running value: an output that is read and written in each step",
+             "a scratch buffer for it; no read of an output ref before its last write"),
             (in_loop, "the loop carries a value that is still read after it was written",
              "scratch instead of reading what is written; carry or stack, not both"),
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),

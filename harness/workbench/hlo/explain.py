@@ -15,7 +15,7 @@ from harness.workbench.hlo.graph import FREE, Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
 from harness.workbench.hlo.prediction import operation_time, peak
-from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
+from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
@@ -77,8 +77,9 @@ def operation_tables(
 
 
 def shape_tables(shape: Shape) -> tuple[Table, ...]:
-    """A bare shape, as it lies in memory."""
-    return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]),)
+    """A bare shape, as it lies in memory; of a small array which element lies where."""
+    drawn = [table for array in arrays(shape) if (table := placement_table(array)) is not None]
+    return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]), *drawn)
 
 
 def sending(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:

@@ -23,8 +23,9 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 class Graph:
     """A module with its connections; made once, asked often. Raises RatchetError `bad-hlo` where they go in circles.
 
-    `runs` is how often each computation runs in one execution of the module (None where a loop's trip count is not
-    known); the insides of fusions and of reductions are not in it: they run with the instruction that has them.
+    `times` is how often the module runs, `runs` how often each computation does in all of that (None where a loop's
+    trip count is not known); the insides of fusions and of reductions are not in it: they run with the instruction that
+    has them.
     `parents` is which instruction calls a computation, `loops` which `while` has it as its body or condition.
     """
 
@@ -36,6 +37,7 @@ class Graph:
     trips: dict[tuple[str, str], int | None] = field(default_factory=dict)
     parents: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
     loops: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
+    times: int = 1
     _callees_first: tuple[Computation, ...] = ()
     _made: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -53,7 +55,7 @@ class Graph:
         self._refuse_circles()
         entry = self.module.entry
         if entry is not None:
-            self.runs[entry.name] = 1
+            self.runs[entry.name] = self.times
             for computation in reversed(self._callees_first):
                 if computation.name in self.runs:
                     self._count(computation, self.runs[computation.name])

@@ -18,6 +18,8 @@ from harness.workbench.tables import Field, Fields, table, table_of
 
 # A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
 _MANY, _SMALL_BYTES = 8, 64
+# An array of more rows or columns is not drawn.
+_DRAWN = 16
 
 
 # An array with its role and its name.
@@ -54,6 +56,21 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
         notes.append("<= marks a dimension known only when it runs: bytes are those of the bound.")
     why = why_empty or "no shape is given, neither of its result nor of an operand"
     return table_of(name, title, "static", _VALUES, shown, notes, why)
+
+
+def placement_table(array: Array) -> Table | None:
+    """Which place in memory each element of a small array of two dimensions has; None of any other."""
+    sizes = array.dimensions
+    if len(sizes) != 2 or not array.layout or not all(size and size <= _DRAWN for size in sizes):
+        return None
+    rows, columns = (range(size or 0) for size in sizes)
+    placed = [[array.place((row, column)) for column in columns] for row in rows]
+    if any(place is None for row in placed for place in row):
+        return None
+    shown = (Column(name="row", title=""), *(Column(name=f"column_{column}", title=str(column)) for column in columns))
+    note = "Rows and columns of the array; each cell is the element's place in memory, counted in elements."
+    cells = [(str(row), *(str(place) for place in line)) for row, line in zip(rows, placed, strict=True)]
+    return table("placement", "which element lies where", "static", shown, cells, (note,))
 
 
 def _tiles(array: Array) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
 from harness.records import Cell, Column, Table
@@ -122,11 +122,29 @@ def memory_tables(
             f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
             f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
         )
+    if target is not None and model is not None:
+        notes.append(_largest_batch(parameters * width, model, target, devices, is_recomputed=is_recomputed))
     title = f"memory to train {parameters:,.0f} parameters"
     first = table("memory", title, "predicted", _COLUMNS, rows, notes)
     if model is None:
         return (first,)
     return first, _layer(model), _remedies(parameters, model, devices, is_recomputed=is_recomputed)
+
+
+def _largest_batch(state: float, model: Transformer, target: Figures, devices: int, *, is_recomputed: bool) -> str:
+    """How many sequences fit beside the state, split evenly; what makes a larger batch of them."""
+    one = replace(model, batch=1)
+    each = one.activation_bytes(is_recomputed=is_recomputed) + one.logit_bytes
+    fits = int((devices * target.hbm_bytes - state) // each)
+    if fits < 1:
+        return (
+            f"No sequence fits beside the state, {decimal(state, 'B')}, on {devices} {target.device}s: split over more."
+        )
+    steps = math.ceil(model.batch / fits)
+    more = (
+        f"; gradient accumulation over {steps} steps of {math.ceil(model.batch / steps)} makes a batch of {model.batch}"
+    )
+    return f"The largest batch that fits beside the state: {fits} sequences{more if steps > 1 else ''}."
 
 
 def _layer(model: Transformer) -> Table:
@@ -165,7 +183,14 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     ]
     if not is_recomputed:
         saved = model.activation_bytes(is_recomputed=False) - model.activation_bytes(is_recomputed=True)
-        rows.append(("rematerialisation", saved, "L x one layer - (2 B S D L + one layer)", "jax.checkpoint: --remat"))
+        rows.append(
+            (
+                "rematerialisation",
+                saved,
+                "L x one layer - (2 B S D L + one layer)",
+                "jax.checkpoint: --remat; a third more FLOPs",
+            )
+        )
     if model.vocabulary is not None:
         saved = model.logit_bytes * (1 - 1 / CHUNKS)
         rows.append(("chunked cross entropy", saved, f"4 B S V (1 - 1/{CHUNKS})", f"the loss in {CHUNKS} pieces"))
@@ -178,5 +203,8 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     )  # fmt: skip
     found = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     found.sort(key=lambda row: -row[1])
-    notes = ("Each by itself, of what one device holds if nothing is split.",)
+    notes = [
+        "Each by itself, of what one device holds if nothing is split.",
+        "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
+    ]
     return table("remedies", "what would make it smaller", "predicted", _REMEDIES, found, notes)

@@ -293,5 +293,24 @@ BREAKDOWN = (
         ),
         empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
     ),
+    # In the backward pass a GMM gives the gradient of what came in (dlhs), the TGMM after it that of the weights
+    # (protocol, section 6).
+    Analysis(
+        name="backward_loops",
+        title="Backward loops of experts: dlhs, then TGMM",
+        columns="device;count=pairs;dlhs_seconds=dlhs;tgmm_seconds=TGMM;between_seconds=between;share",
+        query="""
+            with grouped as (
+                select device, label, experts, name, self_seconds, end_seconds,
+                    lead(experts) over (partition by device order by start_seconds) as after,
+                    lead(self_seconds) over (partition by device order by start_seconds) as tgmm,
+                    lead(start_seconds) over (partition by device order by start_seconds) - end_seconds as apart
+                from work where is_main and experts is not null)
+            select label, count(*), sum(self_seconds), sum(tgmm), sum(greatest(0, apart)),
+                (sum(self_seconds) + sum(tgmm)) / nullif(any_value(whole), 0)
+            from grouped, whole where experts = 'GMM' and after = 'TGMM' group by device, label order by device""",
+        notes=("A pair is a GMM and the TGMM that follows it; what runs between them is not theirs.",),
+        is_optional=True,
+    ),
 )
 BY_SCOPE = (SCOPES, LAYERS)

@@ -53,6 +53,26 @@ def _moments(value: str, table: str, where: str = "true") -> str:
         moments as (select * from ranked where at_ = 1)"""
 
 
+# What makes a buffer: the opcode that its instruction is named after.
+_OPCODE = """case group_name when 'Parameter' then 'parameter'
+    else regexp_replace(name, '([.]?(clone|remat[0-9]*)|[.][0-9]+|[{][0-9,]*[}])+$', '') end"""
+
+
+def _rolled_up(name: str, title: str, column: str, key: str) -> Analysis:
+    """What is alive at the planned peak, summed by `key`."""
+    return Analysis(
+        name=name,
+        title=title,
+        columns=f"{column}!;bytes=size;share;buffers:count;longest=largest",
+        query=f"""
+            select coalesce(nullif({key}, ''), '(not said)') as key, sum(bytes) as size, size / nullif(sum(size) over
+                (), 0), count(*), arg_max(shape, bytes) from buffers where heap = $heap
+            group by 1 order by size desc, min(rowid) limit $top""",
+        empty=_NO_MODULES,
+        origin="static",
+    )
+
+
 _USED = "reserved_bytes + allocated_bytes"
 # Reserved minus available (protocol, section 6); nothing where less is reserved than free, which that cannot mean.
 _ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_bytes end"
@@ -149,6 +169,8 @@ MEMORY = (
         empty=_NO_MODULES,
         origin="static",
     ),
+    _rolled_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
+    _rolled_up("by_op_name", "Alive at the planned peak, by where it comes from", "operation", "op_name"),
     Analysis(
         name="heap_over_schedule",
         title="The planned heap over the schedule",

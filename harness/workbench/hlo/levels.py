@@ -1,0 +1,78 @@
+"""What lies above HLO and below it: a program's jaxpr and StableHLO, and inside a kernel what its cycles are for."""
+
+import re
+from collections import defaultdict
+
+from harness.records import Column, CycleBreakdown, Table
+from harness.records.report_words import simulated
+from harness.workbench.tables import table
+
+_LINE = (Column(name="line", title="text"),)
+# The places in source files that an HLO module lists before its computations.
+_PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
+# So many lines of a text are shown for each row that tables have.
+_LINES = 10
+_KERNEL = (
+    Column(name="kind", title="for what", is_whole=True),
+    Column(name="operation_count", title="operations", unit="count"),
+    Column(name="issue_cycles", title="issued", unit="count"),
+    Column(name="stall_cycles", title="waited for", unit="count"),
+    Column(name="share", title="of the cycles", unit="fraction"),
+)
+MATMULS, EXPONENTIALS, REDUCTIONS, COPIES = "matmuls", "exp", "reductions and other cross-lane work", "copies"
+_OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
+    "other transcendentals", "elementwise", "results taken from the units", "scalar work", "everything else",
+)  # fmt: skip
+# The unit of an operation, and how what is waited for begins (judge/simulate/functional_units.py).
+_UNITS = {
+    "MXU": MATMULS, "XLU": REDUCTIONS, "VLOAD": COPIES, "VSTORE": COPIES, "DMA": COPIES, "VALU": _ELEMENTWISE,
+    "VPOP": _RESULTS, "SALU": _SCALAR,
+}  # fmt: skip
+
+
+def level_table(name: str, title: str, text: str, top: int) -> Table:
+    """The text of a program at one level, `top` times ten lines of it."""
+    lines = _PLACES.sub("", text).strip().splitlines()
+    shown = lines[: _LINES * top]
+    notes = [f"{len(shown)} of {len(lines)} lines are shown (--top)."] if len(shown) < len(lines) else []
+    return table(name, title, "static", _LINE, [(line,) for line in shown], notes, "there is no such text")
+
+
+def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
+    """Where the cycles of a simulated kernel went by what its operations are for.
+
+    A line's issued cycles are shared by its operations; a stall belongs to the unit that is waited for, a wait to the
+    transfers. The program around the kernel is a line of its own.
+    """
+    counts: defaultdict[str, float] = defaultdict(float)
+    issued: defaultdict[str, float] = defaultdict(float)
+    waited: defaultdict[str, float] = defaultdict(float)
+    for line in breakdown.lines:
+        exp, eup = line.exponentials, line.units.get("EUP", 0)
+        own = [(_UNITS.get(unit, _ELSE), number) for unit, number in line.units.items() if unit != "EUP"]
+        own += [(EXPONENTIALS, exp), (_OTHER_EUP, eup - exp)]
+        whole = sum(number for _, number in own)
+        for kind, number in own:
+            counts[kind] += number
+            issued[kind] += line.issue_cycles * number / whole if whole else 0.0
+        issued[_ELSE] += 0.0 if whole else line.issue_cycles
+    for part in breakdown.parts:
+        if part.kind == "unit stall":
+            unit = part.name.partition(" ")[0]
+            waited[EXPONENTIALS if unit == "EUP" else _UNITS.get(unit, _ELSE)] += part.cycles
+        elif part.kind in ("operand wait", "fill and drain"):
+            waited[COPIES] += part.cycles
+        elif part.kind == "barrier wait":
+            waited[_ELSE] += part.cycles
+    kinds = sorted(counts.keys() | issued.keys() | waited.keys(), key=lambda kind: -(issued[kind] + waited[kind]))
+    rows = [
+        (kind, round(counts[kind]), round(issued[kind]), round(waited[kind]),
+         (issued[kind] + waited[kind]) / breakdown.cycles)
+        for kind in kinds
+        if counts[kind] or issued[kind] + waited[kind] > 0
+    ]  # fmt: skip
+    notes = (
+        f"Cycles of the executed schedule [{simulated(chip)}]: a bundle's are shared by its operations, a stall "
+        "belongs to the unit that is waited for. Copies: vector loads and stores, and waiting for transfers.",
+    )
+    return table("kernel", "inside the kernel, by the schedule", "simulated", _KERNEL, rows, notes, "nothing ran")

@@ -1,0 +1,124 @@
+"""Above HLO and below it: a function's jaxpr and StableHLO, the inside of a kernel, elements within tiles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_examples import SMALL, run
+
+from harness.hlo import shapes
+from harness.shell.main import main
+from harness.workbench.hlo.levels import COPIES, EXPONENTIALS, MATMULS, REDUCTIONS, kernel_table, level_table
+from harness.workbench.hlo.tables import placement_table
+
+PROGRAM = """\
+import jax
+import jax.numpy as jnp
+
+
+def step(x, w):
+    return jnp.tanh(x @ w).sum()
+
+
+def alone():
+    return step(jnp.ones((256, 512)), jnp.ones((512, 128)))
+"""
+
+
+def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["hlo", *words, "--json"]) == 0
+    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+def text(table: dict[str, Any]) -> str:
+    return "\n".join(row["line"] for row in table["rows"])
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize("words", [("step", "--arg", "f32[256,512]", "--arg", "bf16[512,128]"), ("alone",)])
+def test_a_function_of_mine_at_each_level(
+    words: tuple[str, ...], program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    function, *more = words
+    found = hlo(capsys, f"{program}:{function}", *more, "--chip", "v5e", "--top", "100")
+    assert "dot_general" in text(found["jaxpr"])
+    assert "stablehlo.tanh" in text(found["stablehlo"])
+    assert text(found["hlo"]).startswith(f"HloModule jit_{function}, is_scheduled=true")
+    assert "FileNames" not in text(found["hlo"])
+    assert found["hlo"]["title"] == "HLO for TPU v5 lite"
+    if function == "step":
+        assert max(row["flops"] or 0 for row in found["operations"]["rows"]) >= 2 * 256 * 512 * 128
+
+
+def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ((f"{program}:nothing",), "callable: alone, step [no-function]"),
+        ((f"{program}:step", "--arg", "zz[1]"), "expected --arg such as f32[8,128], got 'zz[1]' [bad-argument]"),
+        (("f32[3,5]", "--arg", "f32[1]"), "--arg is for a function"),
+    ):
+        assert main(["hlo", *words]) in (2, 4)
+        assert said in capsys.readouterr().err
+
+
+def test_the_text_of_a_level_is_cut_with_a_word() -> None:
+    table = level_table("jaxpr", "jaxpr", "\n".join(map(str, range(25))), 2)
+    assert len(table.rows) == 20
+    assert table.notes == ("20 of 25 lines are shown (--top).",)
+    assert level_table("jaxpr", "jaxpr", "a\nb", 1).notes == ()
+
+
+@pytest.mark.parametrize("case", [SMALL, "v6e-causal-4096"])
+def test_the_inside_of_a_kernel_adds_up_to_its_cycles(case: str, tmp_path: Path) -> None:
+    breakdown = run(case, tmp_path).breakdown
+    assert breakdown is not None
+    table = kernel_table(breakdown, case.split("-")[0])
+    kinds = {row[0]: row for row in table.rows}
+    assert {MATMULS, EXPONENTIALS, REDUCTIONS, COPIES} <= kinds.keys()
+    assert sum(row[-1] for row in table.rows) == pytest.approx(1.0)  # type: ignore[misc]
+    # The stall for a unit is in the row of what the unit is for.
+    stalls = sum(part.cycles for part in breakdown.parts if part.kind == "unit stall" and part.name.startswith("MXU"))
+    assert kinds[MATMULS][3] == stalls
+    assert kinds[EXPONENTIALS][1] == sum(line.exponentials for line in breakdown.lines)
+
+
+def test_elements_within_tiles_are_drawn() -> None:
+    table = placement_table(shapes.array("bf16[4,8]{1,0:T(2,4)(2,1)}"))
+    assert table is not None
+    assert [row[1:5] for row in table.rows] == [
+        ("0", "2", "4", "6"), ("1", "3", "5", "7"), ("16", "18", "20", "22"), ("17", "19", "21", "23"),
+    ]  # fmt: skip
+    places = {cell for row in table.rows for cell in row[1:]}
+    assert len(places) == 32
+    # XLA's own example.
+    assert shapes.array("f32[3,5]{1,0:T(2,2)}").place((2, 3)) == 17
+    assert shapes.array("f32[3,5]{0,1}").place((2, 3)) == 11
+
+
+@pytest.mark.parametrize("large", ["f32[32,8]{1,0:T(8,128)}", "f32[8]{0}", "f32[4,4]", "f32[4,4]{1,0:T(*,4)}"])
+def test_other_arrays_are_not_drawn(large: str) -> None:
+    assert placement_table(shapes.array(large)) is None
+
+
+COPY = "%copy.63 = f32[1024,128]{1,0:T(8,128)} copy(f32[1024,128]{1,0:T(8,128)} %get-tuple-element.5)"
+
+
+def test_a_copy_of_a_running_value_is_known_by_its_size(capsys: pytest.CaptureFixture[str]) -> None:
+    found = hlo(capsys, COPY, "--steps", "512")
+    (copy,) = found["copies"]["rows"]
+    # 512 KiB read and written in each of 512 steps.
+    assert (copy["runs"], copy["bytes_per_step"], copy["bytes_per_run"]) == (512, 2 << 19, 512 * (2 << 19))
+    said = {row["fact"]: row["reading"] for row in found["copy_causes"]["rows"]}
+    assert "running value" in said["cause"]
+    assert "scratch" in said["remedy"]
+    assert hlo(capsys, COPY)["copies"]["rows"][0]["runs"] == 1
+    other = hlo(capsys, COPY.replace("f32", "bf16").replace("(8,128)", "(8,128)(2,1)"))
+    assert "not known" in other["copy_causes"]["rows"][0]["reading"]

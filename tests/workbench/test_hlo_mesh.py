@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from harness.hlo.sharding import Groups, Mesh, groups, read_sharding
 from harness.hlo.tokens import Tokens
 from harness.shell.main import main
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, inferred, specification
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, inferred, specification, torus_of
 
 NAMES = ("a", "b", "c", "d")
 
@@ -139,3 +139,21 @@ def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: p
     assert {"fact": "groups", "reading": "{{0,1},{2,3},{4,5},{6,7}}, along model"} in facts
     assert main(["hlo", str(path), "--mesh", "data=3"]) == 2
     assert "expected --mesh of the module's 8 devices, got 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("axes", "dimensions", "expected"),
+    [
+        ((("data", 2), ("model", 4)), 2, (("data", "y (2 of 4)"), ("model", "x, y (2 of 4)"))),
+        ((("data", 4), ("model", 4)), 2, (("data", "y"), ("model", "x"))),
+        ((("data", 4), ("model", 2)), 2, (("data", "y"), ("model", "x"))),
+        ((("a", 4), ("b", 2), ("c", 2)), 3, (("a", "z"), ("b", "y"), ("c", "x"))),
+        ((("a", 8), ("b", 2)), 3, (("a", "y, z"), ("b", "x"))),
+        # No slice that is known.
+        ((("data", 6),), 2, ()),
+    ],
+)
+def test_dimensions_of_the_torus(
+    axes: tuple[tuple[str, int], ...], dimensions: int, expected: tuple[tuple[str, str], ...]
+) -> None:
+    assert torus_of(Mesh(axes=axes), dimensions) == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analyses import gaps, ops, overview, steps_table, utilization, waste
+from analyses import gaps, gaps_and_inside, ops, overview, steps_table, utilization, waste
 from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, host_offload_run
 
 from harness.records import Capture, Table
@@ -184,6 +184,15 @@ def test_transfers_stand_in_the_overview_with_the_links_own_time(made: Capture) 
     assert back["waited_seconds"] == pytest.approx(183 * US * OFFLOAD_RUNS)
     # v6e: 27.7 GB/s.
     assert there["link_seconds"] == pytest.approx(OFFLOADED_BYTES * OFFLOAD_RUNS / 27.7e9)
+
+
+def test_gaps_price_the_transfers_that_are_waited_for_at_the_links_rate(made: Capture) -> None:
+    found = {table.name: table for table in gaps_and_inside(made)}
+    there, back = rows(found["host_transfers"])
+    assert (there["direction"], back["direction"]) == ("from the host", "to the host")
+    assert there["waited_seconds"] == pytest.approx(189 * US * OFFLOAD_RUNS)
+    assert there["link_seconds"] == pytest.approx(OFFLOADED_BYTES * OFFLOAD_RUNS / 27.7e9)
+    assert "27.7 GB/s" in " ".join(found["host_transfers"].notes)
 
 
 def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:

@@ -111,6 +111,31 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
     return ()
 
 
+def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
+    """For each axis of the mesh the dimensions of the torus that it runs along: `x`, `x, y (2 of 4)`; () if not known.
+
+    Of a slice as near to a square or a cube as a power of two goes, x the shortest and fastest varying, of devices in
+    the order of their numbers: so libtpu numbers them, and a mesh that was arranged otherwise lies otherwise.
+    """
+    power = mesh.devices.bit_length() - 1
+    if mesh.devices != 1 << power or mesh.devices == 1:
+        return ()
+    # What does not go round makes the last ones longer: 8 are 2 x 4.
+    sizes = [1 << (power + at) // dimensions for at in range(dimensions)]
+    edges = [math.prod(sizes[:at]) for at in range(dimensions + 1)]
+    found = []
+    for at, (name, size) in enumerate(mesh.axes):
+        low = math.prod(other for _, other in mesh.axes[at + 1 :])
+        parts = []
+        for place, (first, last) in enumerate(itertools.pairwise(edges)):
+            shared = min(last, low * size) // max(first, low)
+            if shared > 1:
+                whole = last // first
+                parts.append("xyz"[place] if shared == whole else f"{'xyz'[place]} ({shared} of {whole})")
+        found.append((name, ", ".join(parts)))
+    return tuple(found)
+
+
 def specification(axes: Sequence[Sequence[str]]) -> str:
     """As JAX writes it: `P(data, None)`, `P((data, model))`; "" where nothing is split."""
     if not any(axes):

@@ -14,7 +14,7 @@ from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import links
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred, torus_of
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, run
@@ -184,6 +184,7 @@ _AXES = Analysis(
         "that one axis of the torus needs over the time in flight.",
         "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh}",
         "The mesh is made up from the groups, {made_up}: --mesh names its axes.",
+        "Along the torus, if its devices are in the order of their numbers: {torus}.",
     ),
     empty=_NONE,
 )
@@ -315,9 +316,15 @@ def _words(database: Database) -> Facts:
         "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
         "source": network.source if network else None, "unread": database.options.get("unread"),
         "no_line": "" if network and any(d.platform == "tpu" and not d.asynchronous for d in main) else None,
-        "no_mesh": "" if mesh is None else None,
+        "no_mesh": "" if mesh is None else None, "torus": _torus(mesh, network),
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
     }  # fmt: skip
+
+
+def _torus(mesh: Mesh | None, network: Links | None) -> str | None:
+    """Which dimensions of the torus each axis of the mesh runs along; None where that is not known."""
+    found = torus_of(mesh, network.axes) if mesh and network else ()
+    return "; ".join(f"{name} = {where}" for name, where in found) or None
 
 
 def _network(capture: Capture) -> Links | None:

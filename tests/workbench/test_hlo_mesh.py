@@ -157,3 +157,34 @@ def test_dimensions_of_the_torus(
     axes: tuple[tuple[str, int], ...], dimensions: int, expected: tuple[tuple[str, str], ...]
 ) -> None:
     assert torus_of(Mesh(axes=axes), dimensions) == expected
+
+
+UNNAMED = """HloModule jit_f, is_scheduled=true, num_partitions=8
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: bf16[1024,2048], w: bf16[512,4096]) -> f32[1024,4096] {
+  %x = bf16[1024,2048]{1,0} parameter(0)
+  %w = bf16[512,4096]{1,0} parameter(1)
+  %ag = bf16[2048,4096]{1,0} all-gather(%w), replica_groups=[2,4]<=[8], dimensions={0}
+  %dot = f32[1024,4096]{1,0} dot(%x, %ag), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %ar = f32[1024,4096]{1,0} all-reduce(%dot), replica_groups=[4,2]<=[2,4]T(1,0), to_apply=%add
+}
+"""
+
+
+def test_unsharded_sizes_come_of_groups_where_no_mesh_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "module.txt"
+    path.write_text(UNNAMED)
+    assert main(["hlo", str(path), "--json"]) == 0
+    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    whole = {row["name"]: (row["whole"], row["because"]) for row in tables["true_shapes"]["rows"]}
+    assert whole["x"] == ("bf16[1024,4096]", "ar over groups of 2")
+    assert whole["w"] == ("bf16[2048,4096]", "ag over groups of 4")
+    assert any("axis0=2,axis1=4 is guessed" in note for note in tables["true_shapes"]["notes"])

@@ -11,7 +11,7 @@ from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_difference, problem_digest
 from harness.ledger import Ledger, diff, git, history
-from harness.loop import guard, preconditions, rescale, simulated_capture
+from harness.loop import guard, preconditions, pruning, rescale, simulated_capture
 from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.opponent import Run, champion_fails, opponent
@@ -19,7 +19,6 @@ from harness.loop.options import Options
 from harness.records import Attempt, Champion, Evidence, Hint, Key, Report, Verdict
 from harness.sandbox import warm
 from harness.units import percent, seconds
-from harness.workbench.profiles import pruning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

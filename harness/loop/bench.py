@@ -18,8 +18,8 @@ from harness.judge.evaluate.request import Listener, Progress, Request, any_trac
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
+from harness.loop import pruning
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
-from harness.workbench.profiles import pruning
 
 Say = Callable[[str], None]
 

@@ -19,13 +19,13 @@ from harness.judge.evaluate.messages import (
 )
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.tasks import MODULES
+from harness.loop import pruning
 from harness.sandbox import environment, handover
 from harness.sandbox.child import Children
 from harness.sandbox.dialogue import Dialogue, Progress
 from harness.sandbox.messages import Done
 from harness.workbench.capture.capturing import CapturedKernel, Exported
 from harness.workbench.capture.messages import CaptureSubject
-from harness.workbench.profiles import pruning
 
 
 @contextmanager

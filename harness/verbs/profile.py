@@ -2,11 +2,11 @@
 
 from argparse import ArgumentTypeError, Namespace
 
+from harness.loop import pruning
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
 from harness.shell.verb import Outcome, Verb
-from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 _SERVER_PORT = 9999

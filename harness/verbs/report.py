@@ -44,9 +44,9 @@ class Report(Verb):
         import webbrowser
 
         from harness.files import write_atomically
+        from harness.loop import pruning
         from harness.units import decimal
         from harness.verbs.parts import contests_page, stories, table_page
-        from harness.workbench.profiles import pruning
         from harness.workbench.profiles.places import PROFILE_DATA
 
         if given.table is not None and (given.directory is not None or given.all):

@@ -29,11 +29,10 @@ class Timeline(Verb):
         from harness.advice.operands import in_problem_names
         from harness.files import write_atomically
         from harness.judge.simulate.timeline import timeline
-        from harness.loop import simulated_capture
+        from harness.loop import pruning, simulated_capture
         from harness.render.traces.summary import summary
         from harness.verbs.parts.given import tidy
         from harness.verbs.parts.schedules import dumped
-        from harness.workbench.profiles import pruning
         from harness.workbench.profiles.places import PROFILE_DATA
         from harness.workbench.traces.perfetto import trace_json
 

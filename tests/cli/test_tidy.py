@@ -7,8 +7,8 @@ import pytest
 from ledger_fixtures import candidate, new_repository, run_attempt
 
 from harness.ledger import Ledger
+from harness.loop import pruning
 from harness.verbs.parts.given import tidy
-from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 

@@ -13,11 +13,12 @@ from evidence_examples import evidence, statement
 from ledger_fixtures import attempt
 
 from harness.errors import RatchetError, UsageError
+from harness.loop import pruning
 from harness.loop.scaffold import scaffold
 from harness.records import Attempt
 from harness.records.problem import SuiteMember
 from harness.shell.main import main
-from harness.workbench.profiles import places, pruning
+from harness.workbench.profiles import places
 from harness.workbench.profiles.places import PROFILE_DATA, resolve
 
 DATA = serialized(one_device())
@@ -274,7 +275,7 @@ def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: st
 def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
     data = tmp_path / PROFILE_DATA
     program = (
-        "import pathlib, sys\nfrom harness.workbench.profiles import pruning\n"
+        "import pathlib, sys\nfrom harness.loop import pruning\n"
         "with pruning.in_use(pathlib.Path(sys.argv[1])):\n    print('in use', flush=True)\n    sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -12,11 +12,11 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
+from harness.loop import pruning
 from harness.records import Evidence, Row
 from harness.render.layout import Files
 from harness.render.progress import Progress
 from harness.shell.arguments import directory, say
-from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import table
+from harness.loop import pruning
 from harness.render import plots
 from harness.render.plots import GALLERY as NAME
 from harness.render.plots import gallery
@@ -17,7 +18,6 @@ from harness.shell.verb import Outcome
 from harness.units import quantity
 from harness.verbs.parts import contests_page, stories
 from harness.verbs.parts.given import settled
-from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 

@@ -9,6 +9,7 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
+from harness.loop import pruning
 from harness.loop.exported import exported
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
@@ -20,7 +21,7 @@ from harness.verbs.parts.given import progress_of, rows_of, tidy
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply, StepsWindow
-from harness.workbench.profiles import pruning, remote
+from harness.workbench.profiles import remote
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (

@@ -182,6 +182,6 @@ def mesh_notes(mesh: Mesh | None) -> Iterator[str]:
     if mesh is not None and not mesh.is_named:
         names = ",".join(f"NAME={size}" for _, size in mesh.axes)
         yield (
-            f"The module names no axes; the mesh {mesh} is guessed from its shardings and groups, the last axis varying fastest. "
-            f"--mesh {names} names them."
+            f"The module names no axes; the mesh {mesh} is guessed from its shardings and groups, the last axis "
+            f"varying fastest. --mesh {names} names them."
         )

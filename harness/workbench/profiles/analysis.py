@@ -142,10 +142,3 @@ def _column(text: str) -> Column:
     name, title, unit, whole = match.groups()
     kind: Any = unit_of(name) if unit is None else unit
     return Column(name=name, title=name if title is None else title, unit=kind, is_whole=bool(whole))
-
-
-def all_analyses(groups: Mapping[str, Sequence[Analysis]]) -> Iterator[tuple[str, Analysis]]:
-    """Each with the subcommand that prints it."""
-    for name, some in groups.items():
-        for one in some:
-            yield name, one

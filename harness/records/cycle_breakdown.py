@@ -104,7 +104,8 @@ class Span:
     `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`,
     `core 0 waits`, and, in the window that is shown bundle by bundle, `core 0 stalls` and one row
     per unit (`core 0 MXU`), where bundles in a row that issue the same there are one span.
-    `hbm_bytes` counts for transfers, `flops` for ops, `line` for issued operations.
+    `hbm_bytes` counts for transfers and for ops (those of the transfers that begin while they run),
+    `flops` for ops, `line` for issued operations.
     """
 
     kind: SpanKind

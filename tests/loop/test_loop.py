@@ -258,6 +258,7 @@ def test_every_attempt_leaves_a_small_capture_of_its_own_simulated_run(contest: 
         assert file.stat().st_size < 300_000
         found = json.loads(ratchet(contest, "xprof", "utilization", str(number), "--json").stdout)["tables"][0]["rows"]
         assert found[0]["seconds"] == pytest.approx(seconds[number], rel=1e-6)
+        assert 0 < found[0]["hbm_fraction"] < 1
         tables = json.loads(ratchet(contest, "xprof", "gaps", f"{number}:simulated", "--json").stdout)["tables"]
         (beside,) = next(table["rows"] for table in tables if table["name"] == "transfers_beside_compute")
         assert 0 < beside["waited_cycles"] < beside["flight_cycles"]

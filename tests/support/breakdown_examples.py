@@ -49,8 +49,8 @@ def timeline() -> Timeline:
         clock_hz=1.5e9,
         cycles=30_101,
         spans=(
-            span("op", "ops", "copy.9", 100, 3_100),
-            span("op", "ops", "naive.1", 3_100, 30_001, flops=1_000_000_000),
+            span("op", "ops", "copy.9", 100, 3_100, hbm_bytes=4_000_000),
+            span("op", "ops", "naive.1", 3_100, 30_001, flops=1_000_000_000, hbm_bytes=1_000_000),
             span("transfer", "DMA in", "copy.9 operand", 100, 1_600, hbm_bytes=2_000_000),
             span("transfer", "DMA out", "copy.9 output", 1_600, 3_100, hbm_bytes=2_000_000),
             span("transfer", "DMA in", "k", 3_200, 4_000, hbm_bytes=500_000),

@@ -63,6 +63,8 @@ class _Call:
     before: tuple[int, int, int] | None = None
     sources: list[Ascribed] | None = None
     shown_cycles: int = 0
+    # What had been moved when it began.
+    moved_bytes: int = 0
 
     def shown(self, clock: int, turn: int) -> bool:
         """Whether what happens at `clock` or in that turn is in the window."""
@@ -84,7 +86,7 @@ class SpanRecorder:
         self.windows = {window.op: window for window in windows}
         self.most = most
         self.shown_cycles: tuple[int, int] | None = None
-        self.flight_cycles = self.waited_cycles = 0
+        self.flight_cycles = self.waited_cycles = self.moved_bytes = 0
         self._arrived = 0
         self._rows: dict[str, _SpanRow] = {}
         self._frames: list[_Call] = []
@@ -108,7 +110,7 @@ class SpanRecorder:
         """A call of an HLO op, or of the top-level program, begins."""
         window = None if schedule.name in self._seen else self.windows.get(schedule.name)
         self._seen.add(schedule.name)
-        self._frames.append(_Call(schedule, stretches, account, clock, window, clock))
+        self._frames.append(_Call(schedule, stretches, account, clock, window, clock, moved_bytes=self.moved_bytes))
 
     def leave(self, clock: int) -> None:
         """The innermost call has ended."""
@@ -118,7 +120,8 @@ class SpanRecorder:
         self._flush()
         self._frames.pop()
         if self._frames:
-            self._add(self._span("op", "ops", frame.schedule.name, frame.start, clock))
+            span = self._span("op", "ops", frame.schedule.name, frame.start, clock)
+            self._add(replace(span, hbm_bytes=self.moved_bytes - frame.moved_bytes))
 
     def passed(self, number: int, clock: int, after: Pass) -> None:
         """Stretch `number` of the innermost call begins at `clock`."""
@@ -133,6 +136,7 @@ class SpanRecorder:
         # Transfers come in the order of their starts.
         self.flight_cycles += max(0, arrival - max(start, self._arrived))
         self._arrived = max(self._arrived, arrival)
+        self.moved_bytes += hbm_bytes
         span = self._span("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival)
         self._add(replace(span, hbm_bytes=hbm_bytes))
 

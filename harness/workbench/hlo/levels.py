@@ -19,7 +19,8 @@ _KERNEL = (
     Column(name="stall_cycles", title="waited for", unit="count"),
     Column(name="share", title="of the cycles", unit="fraction"),
 )
-MATMULS, EXPONENTIALS, REDUCTIONS, COPIES = "matmuls", "exp", "reductions and other cross-lane work", "copies"
+MATMULS, EXPONENTIALS, REDUCTIONS = "matmuls", "exp", "reductions and other cross-lane work"
+COPIES = "loads, stores, transfers (copies)"
 _OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
     "other transcendentals", "elementwise", "results taken from the units", "scalar work", "everything else",
 )  # fmt: skip
@@ -73,6 +74,6 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
     ]  # fmt: skip
     notes = (
         f"Cycles of the executed schedule [{simulated(chip)}]: a bundle's are shared by its operations, a stall "
-        "belongs to the unit that is waited for. Copies: vector loads and stores, and waiting for transfers.",
+        "belongs to the unit that is waited for.",
     )
     return table("kernel", "inside the kernel, by the schedule", "simulated", _KERNEL, rows, notes, "nothing ran")

@@ -111,8 +111,22 @@ RULES = (
                 select * from predicted where ratio > 2 and class != 'data formatting')
             select sum(self_seconds - least * count), 'most in ' || arg_max(name, self_seconds - least * count) || ', '
                 || printf('%.1fx', arg_max(ratio, self_seconds - least * count)) from far""",
-        reason="beyond 2x: wrong sharding or layout (protocol, section 5)",
-        remedy="`xprof roofline`, then `hlo CAPTURE --op NAME` of the first",
+        reason="beyond 2x: wrong sharding or layout; a kernel: look inside (section 5)",
+        remedy="`hlo CAPTURE --op NAME` of the first; of a kernel `xprof gaps`",
+    ),
+    Rule(
+        name="bubbles inside kernels",
+        query=f"""
+            with by_device as (
+                select device, sum(amount) filter (part != 'issuing') / sum(amount) as bubbles,
+                    arg_max(part, amount) filter (part != 'issuing') as largest from insides where is_simulated
+                    group by 1),
+            took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
+                group by 1)
+            select sum(bubbles * seconds), printf('%.1f%%', 100 * avg(bubbles)) || ' of the cycles, most in '
+                || any_value(largest) from by_device join took using (device) where bubbles > {RED_FLAG}""",
+        reason=f"nothing issued in over {RED_FLAG:.0%} is a red flag (protocol, section 3)",
+        remedy="more independent work in a step; `diagnose N` simulates edits",
     ),
     Rule(
         name="load imbalance",

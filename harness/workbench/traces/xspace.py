@@ -2,10 +2,7 @@
 
 import re
 import struct
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from itertools import accumulate
 
 from harness.hardware import Chip
 from harness.records import Span, Timeline
@@ -43,11 +40,11 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
         plane.line(_STEPS, [plane.event(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
         plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1, **_cycles(timeline, core)})])
-        moved = _Traffic(timeline, core)
         for row in found:
             if row.core == core and row.name == "ops":
-                ops = (replace(op, hbm_bytes=moved.during(op)) for op in row.spans)
-                plane.line(_OPS, [plane.event(op, plane.instruction(op, timeline.instructions), {}) for op in ops])
+                plane.line(
+                    _OPS, [plane.event(op, plane.instruction(op, timeline.instructions), {}) for op in row.spans]
+                )
             elif row.core == core:
                 plane.row(row)
         device: Stats = {
@@ -66,23 +63,6 @@ def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
     for transfers in timeline.transfers[core : core + 1]:
         cycles |= {f"{TRANSFERS}in flight": transfers.in_flight, f"{TRANSFERS}waited for": transfers.waited}
     return cycles
-
-
-class _Traffic:
-    """How much one core's transfers move: nothing is said where some of them were left out of the timeline."""
-
-    def __init__(self, timeline: Timeline, core: int) -> None:
-        rows_ = (f"core {core} DMA in", f"core {core} DMA out")
-        is_whole = not any(row in rows_ for row, _ in timeline.left_out)
-        spans = [span for span in timeline.spans if span.kind == "transfer" and span.row in rows_ and is_whole]
-        spans.sort(key=lambda span: span.start)
-        self._starts = [span.start for span in spans]
-        self._before = [0, *accumulate(span.hbm_bytes for span in spans)]
-
-    def during(self, op: Span) -> int:
-        """Bytes of the transfers that begin while `op` runs."""
-        first, last = bisect_left(self._starts, op.start), bisect_left(self._starts, op.end)
-        return self._before[last] - self._before[first]
 
 
 class _Plane:

@@ -1,13 +1,15 @@
 """Collectives read off HLO text, their time in flight, their bandwidth against the links', on captures made by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from analyses import overlap
 from analysis_examples import US, Ran, capture, device, op
 
-from harness.records import Operation
-from harness.workbench.profiles.collectives import flights, moved
+from harness.records import Device, Operation
+from harness.workbench.profiles.collectives import moved
+from harness.workbench.profiles.database import Database
 
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
 WHOLE = 2 * 1024 * 1024
@@ -51,6 +53,10 @@ DONE = op("all-gather-done.1", "all-gather-done", f"%all-gather-done.1 = {RESULT
 SYNCHRONOUS = op("all-reduce.2", "all-reduce", f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[1,4]<=[4]")
 
 
+def collectives_of(one: Device) -> list[dict[str, Any]]:
+    return Database(capture(one)).named("select * from collectives order by rowid")
+
+
 def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
     work = op("fusion.1", "loop fusion")
     found = device(
@@ -64,13 +70,13 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
             (SYNCHRONOUS, 50, 30),
         ]
     )
-    synchronous, gathered = flights(found)
-    assert (gathered.count, gathered.flights, gathered.is_asynchronous) == (2, 2, True)
-    assert gathered.flight_seconds == pytest.approx(36 * US)
-    assert gathered.waited_seconds == pytest.approx(4 * US)
-    assert gathered.start_seconds == pytest.approx(2 * US)
-    assert not synchronous.is_asynchronous
-    assert synchronous.waited_seconds == pytest.approx(30 * US)
+    synchronous, gathered = collectives_of(found)
+    assert (gathered["count"], gathered["flights"], gathered["is_asynchronous"]) == (2, 2, True)
+    assert gathered["flight_seconds"] == pytest.approx(36 * US)
+    assert gathered["waited_seconds"] == pytest.approx(4 * US)
+    assert gathered["start_seconds"] == pytest.approx(2 * US)
+    assert not synchronous["is_asynchronous"]
+    assert synchronous["waited_seconds"] == pytest.approx(30 * US)
     exposed, collectives, *_ = overlap(capture(found))
     assert exposed.rows[0][2:5] == pytest.approx((4 * US, 30 * US, 34 * US))
     # v5e: 2 x 50 GB/s along an axis.
@@ -115,12 +121,21 @@ def test_a_gpus_collective_is_hidden_as_long_as_something_runs_beside_it() -> No
     # XLA gives a GPU's kernel the name of the start half; 40 of its 45 us run beside the fusion, on another stream.
     work, reduced = op("fusion.1", "loop fusion"), op("all-reduce-start.1")
     gpu = replace(device([(work, 0, 80), (reduced, 40, 45)], kind="NVIDIA H100"), name="GPU:0", platform="gpu")
-    (flight,) = flights(gpu)
-    assert (flight.name, flight.count) == ("all-reduce.1", 1)
-    assert (flight.flight_seconds, flight.waited_seconds) == pytest.approx((45 * US, 5 * US))
+    (flight,) = collectives_of(gpu)
+    assert (flight["name"], flight["count"], flight["is_asynchronous"]) == ("all-reduce.1", 1, True)
+    assert (flight["flight_seconds"], flight["waited_seconds"]) == pytest.approx((45 * US, 5 * US))
     exposed, *_ = overlap(capture(gpu))
     assert exposed.column("exposed_fraction") == pytest.approx((5 / 85,))
     assert not any("xla_tpu" in note for note in exposed.notes)
+
+
+def test_ends_without_a_start_are_no_flight() -> None:
+    # The capture begins between the halves, and once more an end is lost.
+    ran = [(DONE, 0, 2), (START, 5, 1), (DONE, 20, 3), (DONE, 30, 1), (START, 40, 1), (DONE, 50, 4)]
+    (gathered,) = collectives_of(device(ran))
+    assert (gathered["count"], gathered["flights"]) == (4, 2)
+    assert gathered["flight_seconds"] == pytest.approx((18 + 14) * US)
+    assert gathered["waited_seconds"] == pytest.approx(10 * US)
 
 
 def test_a_start_without_its_end_is_unknown_and_not_hidden() -> None:

@@ -1,9 +1,7 @@
-"""The collectives of a device: what each moves among how many devices, its time in flight, the time waited."""
+"""The collectives of a capture: what each moves among how many devices, its time in flight, the time waited."""
 
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from harness.chips.workbench import Links
 from harness.errors import RatchetError
@@ -11,15 +9,11 @@ from harness.hlo.module import Instruction
 from harness.hlo.parse import module
 from harness.hlo.shapes import Shape, arrays
 from harness.hlo.sharding import Groups
-from harness.records import Device, Execution, Operation
+from harness.records import Operation
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
-from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode, pair_name
-from harness.workbench.profiles.op_times import running
-from harness.workbench.profiles.spans import spans, within
-
-# A collective of a device: its module, and the name that its two halves share.
-Key: TypeAlias = tuple[str, str]
+from harness.workbench.profiles.classes import COMMUNICATION, category, opcode
+from harness.workbench.profiles.timeline import meets, overlap_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,104 +45,54 @@ class Moved:
         return (2 if self.kind == "all-reduce" else 1) * self.array_bytes * (self.size - 1) / self.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
-    """All executions of one collective on one device.
-
-    `flight_seconds` are from start to end each time, `waited_seconds` what the device spent in its done half or, where
-    it is synchronous, in itself; `start_seconds` what starting took. `flights` is how often a time of flight is known.
-    """
-
-    name: str
-    module: str
-    moved: Moved
-    is_asynchronous: bool
-    count: int = 0
-    flights: int = 0
-    flight_seconds: float = 0.0
-    waited_seconds: float = 0.0
-    start_seconds: float = 0.0
-
-
-def flights(device: Device, graphs: Mapping[str, Graph] | None = None) -> tuple[Flight, ...]:
-    """The collectives of a device, the one most waited for first.
-
-    `graphs` are the modules by name: they say what is moved where the capture has no text of an operation.
-
-    In flight is what the asynchronous line shows; without one, from the begin of the start half to the end of the
-    done half that follows it. Of a GPU and a CPU, whose operations run side by side, see `_side_by_side`.
-    """
-    kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
-    if device.platform != "tpu":
-        return _side_by_side(device, kinds, graphs or {})
-    serial = [run for run in device.executions if kinds[run.operation]]
-    beside = [run for run in device.asynchronous if kinds[run.operation]]
-    pairs: dict[Key, list[int]] = defaultdict(list)
-    for number in dict.fromkeys(run.operation for run in serial):
-        pairs[_key(device.operations[number])].append(number)
-    took: dict[int, list[float]] = defaultdict(list)
-    for run in serial:
-        took[run.operation].append(run.self_seconds)
-    in_flight: dict[Key, list[float]] = defaultdict(list)
-    for key, seconds in _in_flight(device, serial, beside):
-        in_flight[key].append(seconds)
-    found = [_flight(device, key, numbers, took, in_flight[key], graphs or {}) for key, numbers in pairs.items()]
-    return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
-
-
-def _side_by_side(device: Device, kinds: Sequence[bool], graphs: Mapping[str, Graph]) -> tuple[Flight, ...]:
-    """A collective is in flight while its own kernel runs, and waited for while no other operation runs beside it.
-
-    XLA names a GPU's kernel after the start half; there is no event of a done half.
-    """
-    work = spans((run.start, run.end) for run in running(device) if not kinds[run.operation])
-    runs: dict[Key, list[Execution]] = defaultdict(list)
-    for run in device.executions:
-        if kinds[run.operation]:
-            runs[_key(device.operations[run.operation])].append(run)
-    found = [
-        Flight(
-            name=key[1],
-            module=key[0],
-            moved=moved(device.operations[own[0].operation], graphs),
-            is_asynchronous=True,
-            count=len(own),
-            flights=len(own),
-            flight_seconds=sum(run.seconds for run in own),
-            waited_seconds=sum(run.seconds - within(work, run.start, run.end) for run in own),
-        )
-        for key, own in runs.items()
-    ]
-    return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
-
-
-def _flight(
-    device: Device,
-    key: Key,
-    numbers: Sequence[int],
-    took: Mapping[int, Sequence[float]],
-    in_flight: Sequence[float],
-    graphs: Mapping[str, Graph],
-) -> Flight:
-    """The halves of one collective put together, or a synchronous one, whose flight is its own time."""
-    by_half: dict[str, list[int]] = defaultdict(list)
-    for number in numbers:
-        by_half[half(device.operations[number])].append(number)
-    # What is moved stands with the start half; it is missing where the capture began between the two.
-    first = (by_half["start"] or by_half[""] or numbers)[0]
-    waited = [seconds for part in ("done", "") for number in by_half[part] for seconds in took[number]]
-    flown = in_flight or [seconds for number in by_half[""] for seconds in took[number]]
-    return Flight(
-        name=key[1],
-        module=key[0],
-        moved=moved(device.operations[first], graphs),
-        is_asynchronous=not by_half[""],
-        count=len(waited),
-        flights=len(flown),
-        flight_seconds=sum(flown),
-        waited_seconds=sum(waited),
-        start_seconds=sum(seconds for number in by_half["start"] for seconds in took[number]),
-    )
+# Every collective of each main device, the one most waited for first. In flight is what the asynchronous line shows;
+# without one, from the begin of a start half to the end of the done half that follows it, where one is under way. Of a
+# GPU and a CPU, whose operations run side by side, it is in flight while its own kernel runs, and waited for while no
+# other operation runs beside it; XLA names a GPU's kernel after the start half, and there is no event of a done half.
+FLIGHTS = f"""
+    with sent as (
+        select e.*, o.module, o.pair, o.half, d.platform = 'tpu' as is_tpu,
+            count(*) filter (e.line = 'asynchronous') over (partition by e.device) > 0 as has_line
+        from executions e join operations o using (operation) join devices d using (device)
+        where d.is_main and o.class = '{COMMUNICATION}'),
+    serial as (from sent where line = 'serial'),
+    counted as (
+        select *, count(*) filter (half = 'start') over earlier as starts, count(*) filter (half = 'done') over earlier
+            as dones
+        from serial where half in ('start', 'done')
+        window earlier as (partition by device, module, pair order by execution)),
+    -- A done half of which nothing is under way belongs to a start before the capture.
+    unmatched as (
+        select *, greatest(0, max(dones - starts) over (partition by device, module, pair order by execution)) as lost
+        from counted),
+    halves as (
+        select *, case half when 'start' then starts else dones - lost end as nth,
+            half = 'start' or lost = coalesce(lag(lost) over (partition by device, module, pair order by execution), 0)
+                as is_matched
+        from unmatched),
+    flown as (
+        select device, module, pair, seconds from sent where line = 'asynchronous' and is_tpu
+        union all
+        select s.device, s.module, s.pair, d.end_seconds - s.start_seconds from halves s join halves d
+            on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
+        where s.half = 'start' and d.half = 'done' and d.is_matched and s.is_tpu and not s.has_line),
+    flights as (select device, module, pair, count(*) as count, sum(seconds) as seconds from flown group by all),
+    -- Beside what else each runs; of a TPU nothing does.
+    beside as (
+        select s.execution, sum({overlap_of("s", "b")}) as seconds from serial s join busy b
+            on b.device = s.device and b.of = 'own' and {meets("s", "b")} where not s.is_tpu group by 1)
+    select s.device, s.module, s.pair, arg_min(operation, {{'half': case half when 'start' then 0 when '' then 1 else 2
+            end, 'at': s.execution}}) as operation,
+        not (is_tpu and bool_or(half = '')) as is_asynchronous,
+        count(*) filter (half in ('done', '') or not is_tpu) as count,
+        case when is_tpu then coalesce(any_value(f.count), count(*) filter (half = '')) else count(*) end as flights,
+        case when is_tpu then coalesce(any_value(f.seconds), sum(self_seconds) filter (half = ''), 0)
+            else sum(s.seconds) end as flight_seconds,
+        case when is_tpu then coalesce(sum(self_seconds) filter (half in ('done', '')), 0)
+            else sum(s.seconds) - coalesce(sum(b.seconds), 0) end as waited_seconds,
+        case when is_tpu then coalesce(sum(self_seconds) filter (half = 'start'), 0) else 0 end as start_seconds
+    from serial s left join flights f using (device, module, pair) left join beside b using (execution)
+    group by s.device, s.module, s.pair, is_tpu order by s.device, waited_seconds desc, s.pair"""
 
 
 def moved(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> Moved:
@@ -170,27 +114,6 @@ def least_seconds(moved: Moved, network: Links | None) -> float | None:
     # What all devices exchange is `size` times what each of them holds.
     whole = moved.array_bytes * (moved.size if moved.kind == "all-to-all" else 1)
     return exact_seconds(moved.kind, whole, moved.size, network.one_way_bytes_per_second, is_ring=True)
-
-
-def _in_flight(device: Device, serial: list[Execution], beside: list[Execution]) -> Iterator[tuple[Key, float]]:
-    """How long each asynchronous collective was in flight, execution by execution."""
-    keys = [_key(operation) for operation in device.operations]
-    if beside:
-        for run in beside:
-            yield keys[run.operation], run.seconds
-        return
-    halves = [half(operation) for operation in device.operations]
-    started: dict[Key, deque[float]] = defaultdict(deque)
-    for run in serial:
-        key = keys[run.operation]
-        if halves[run.operation] == "start":
-            started[key].append(run.start)
-        elif halves[run.operation] == "done" and started[key]:
-            yield key, run.end - started[key].popleft()
-
-
-def _key(operation: Operation) -> Key:
-    return operation.module, pair_name(operation.name)
 
 
 def _in_module(operation: Operation, graph: Graph | None) -> Instruction | None:

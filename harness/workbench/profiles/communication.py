@@ -10,7 +10,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP
 from harness.hardware import chip as chip_named
 from harness.hlo.sharding import Mesh
-from harness.records import Capture, Table
+from harness.records import Capture, Operation, Table
 from harness.units import decimal
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import links
@@ -18,8 +18,8 @@ from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred, 
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, run
-from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name
-from harness.workbench.profiles.collectives import Flight, Moved, flights, least_seconds
+from harness.workbench.profiles.classes import COMMUNICATION, pair_name
+from harness.workbench.profiles.collectives import FLIGHTS, Moved, least_seconds, moved
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.timeline import meets, overlap_of
@@ -38,25 +38,23 @@ _UNKNOWN = "unknown"
 
 def _collectives(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""
-    capture, options = database.capture, database.options
-    main = op_times.devices(capture)
-    are_sent = any(op_class(operation) == COMMUNICATION for device in main for operation in device.operations)
-    graphs, options["unread"] = _known_graphs(capture) if are_sent else ({}, None)
-    of_device = [(device, flights(device, graphs)) for device in main]
-    every = [collective for _, some in of_device for collective in some]
-    mesh, network = _mesh_of(options.get("mesh") or {}, every, graphs), _network(capture)
+    options, flights = database.options, database.named(FLIGHTS)
+    graphs, options["unread"] = _known_graphs(database.capture) if flights else ({}, None)
+    query = f"select operation, name, module, text, category from operations where class = '{COMMUNICATION}'"
+    operations = {
+        number: Operation(name=name, module=module, text=text, category=kind)
+        for number, name, module, text, kind in database.rows(query)
+    }
+    every = [(one, moved(operations[one["operation"]], graphs)) for one in flights]
+    mesh, network = _mesh_of(options.get("mesh") or {}, [of for _, of in every], graphs), _network(database.capture)
     options |= {"graphs": graphs, "laid_out": mesh}
-    for device, some in of_device:
-        number = capture.devices.index(device)
-        for collective in some:
-            axes = axes_of_groups(collective.moved.groups, mesh) or axes_of_pairs(collective.moved.pairs, mesh)
-            moved = collective.moved
-            yield (
-                number, collective.module, collective.name, moved.kind, moved.size, moved.array_bytes, moved.bus_bytes,
-                "+".join(axes) or _UNKNOWN, collective.is_asynchronous, collective.count, collective.flights,
-                collective.flight_seconds, collective.waited_seconds, collective.start_seconds,
-                least_seconds(moved, network),
-            )  # fmt: skip
+    for one, of in every:
+        axes = axes_of_groups(of.groups, mesh) or axes_of_pairs(of.pairs, mesh)
+        yield (
+            one["device"], one["module"], one["pair"], of.kind, of.size, of.array_bytes, of.bus_bytes,
+            "+".join(axes) or _UNKNOWN, one["is_asynchronous"], one["count"], one["flights"], one["flight_seconds"],
+            one["waited_seconds"], one["start_seconds"], least_seconds(of, network),
+        )  # fmt: skip
 
 
 COLLECTIVE_TABLE = TableOf("collectives", "a collective of one device: all its runs", """
@@ -339,12 +337,12 @@ def _known_graphs(capture: Capture) -> tuple[dict[str, Graph], str | None]:
         return {}, f"The modules of the capture could not be read: {error}"
 
 
-def _mesh_of(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[str, Graph]) -> Mesh | None:
+def _mesh_of(sizes: Mapping[str, int], every: Sequence[Moved], graphs: Mapping[str, Graph]) -> Mesh | None:
     """The mesh that is named, else what the modules' shardings and the collectives' groups fit.
 
     Raises UsageError `usage` where the named one has another number of devices than the groups name.
     """
-    devices = max((device + 1 for collective in every for device in _members(collective.moved)), default=0)
+    devices = max((device + 1 for of in every for device in _members(of)), default=0)
     if sizes:
         mesh = Mesh(axes=tuple(sizes.items()))
         if devices and mesh.devices != devices:
@@ -357,11 +355,7 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[Flight], graphs: Mapping[
         fitting = laid_out(graph.module, None).mesh
         if fitting is not None and fitting.devices == devices:
             return fitting
-    return (
-        inferred((), [collective.moved.groups for collective in every if collective.moved.groups], devices)
-        if devices
-        else None
-    )
+    return inferred((), [of.groups for of in every if of.groups], devices) if devices else None
 
 
 def _members(moved: Moved) -> tuple[int, ...]:

@@ -115,3 +115,10 @@ def test_a_snapshot_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     (tmp_path / "device.prof").write_bytes(packed.getvalue())
     with pytest.raises(RatchetError, match="bytes unpacked"):
         memory_reports.read(tmp_path / "device.prof")
+
+
+def test_a_packed_module_is_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+    module = Path(__file__).parents[1] / "fixtures" / "memory" / "step-v5e-jax0.10.2-libtpu0.0.42.1.hlo_proto.pb.gz"
+    assert memory_reports.read(module) is None
+    assert main(["xprof", "memory", str(module)]) == 0
+    assert "What the compiler planned, by module" in capsys.readouterr().out

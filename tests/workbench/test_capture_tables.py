@@ -20,12 +20,14 @@ from capture_examples import (
     cpu_run,
     experts_run,
     four_devices_run,
+    host_offload,
     host_offload_run,
     one_device_run,
     plane,
     run_folder,
     serialized,
     space,
+    truncated_run,
 )
 from memory_examples import memory_run
 
@@ -322,6 +324,7 @@ def _unlike() -> dict[str, str]:
         "counters of zero": space(plane(1, "/device:TPU:0", zeros, {"device_type_string": "TPU v6 Lite"})),
         "a breakdown that is none": space(plane(1, "/device:TPU:0", {"XLA Ops": [cut]}, V6E)),
         "nothing but a host": space(plane(1, "/host:metadata", {}, {})),
+        "two clocks that jump": host_offload(),
     }  # fmt: skip
 
 
@@ -345,6 +348,13 @@ def test_every_command_has_an_answer_or_a_sentence(
     if name == "counters of zero":
         assert main(["xprof", "counters", str(path)]) == 0
         assert "no hardware counters" in capsys.readouterr().out
+
+
+def test_a_file_that_is_cut_off_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = truncated_run(tmp_path)
+    for command in COMMANDS:
+        assert main(["xprof", command, str(path)]) == 4
+        assert capsys.readouterr().err.endswith("[bad-profile]\n")
 
 
 _MILLION = 1_000_000

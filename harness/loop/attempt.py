@@ -221,7 +221,7 @@ def _record(
         attempt, row, judging.candidate, new_branch_commit=is_accepted, guarded=_judge_paths(run)
     )
     run.ledger.log_notes()
-    if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, run.number):
+    if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
     return Judged(
         attempt=attempt,

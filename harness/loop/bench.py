@@ -18,7 +18,7 @@ from harness.judge.evaluate.request import Listener, Progress, Request, any_trac
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
-from harness.loop import pruning
+from harness.loop import pruning, simulated_capture
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 
 Say = Callable[[str], None]
@@ -136,6 +136,8 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
             is_checked=bench.checked,
         )
         files.write_atomically(path, msgspec.json.encode(kept))
+        # No part of the evidence: without it nothing is missing.
+        simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
         return evidence
 
 

@@ -1,4 +1,4 @@
-"""The simulated run of an attempt as a capture: small, written with every attempt, in the place of `timeline N`."""
+"""The simulated run of a kernel as a capture: small, written whenever it is judged, in the place of `timeline`."""
 
 from pathlib import Path
 
@@ -15,19 +15,19 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS
 from harness.workbench.traces.xspace import xspace
 
 
-def keep(evidence: Evidence, contest: Path, number: int) -> str:
-    """Writes the run of each program that the evidence is about; why one could not be written, else ""."""
+def keep(evidence: Evidence, contest: Path, name: str) -> str:
+    """Writes the run of each program that the evidence is about, called `name`; why one could not be, else ""."""
     for member, found in evidence.programs:
         dumps = dump_directory.of(found, contest)
         if dumps is None or not (dumps / TIMELINE).is_file():
             continue
         try:
             timeline = msgspec.json.decode((dumps / TIMELINE).read_bytes(), type=Timeline)
-            name = f"{number:04d}-{member}" if member else f"{number:04d}"
-            write(in_problem_names(timeline, found.problem), chip(found.chip), name, contest)
+            own = f"{name}-{member}" if member else name
+            write(in_problem_names(timeline, found.problem), chip(found.chip), own, contest)
             (dumps / TIMELINE).unlink()
         except (OSError, msgspec.MsgspecError, RatchetError) as error:
-            return f"attempt {number} leaves no capture of its simulated run: {error}"
+            return f"{name} leaves no capture of its simulated run: {error}"
     return ""
 
 

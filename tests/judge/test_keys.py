@@ -59,6 +59,9 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     assert by_hand.stderr == ""
     assert git(contest, "for-each-ref") == refs
     assert git(contest, "status", "--porcelain") == ""
+    # What was judged leaves a capture of its simulated run.
+    (capture,) = contest.glob("profile_data/plugins/profile/kernel.py-simulated-v5e/*.xplane.pb")
+    assert "beside compute" in ratchet(contest, "xprof", "gaps", capture.parent.name, expect=0).stdout
 
 
 @pytest.mark.slow

@@ -159,7 +159,8 @@ ROWS, COLUMNS = "{{0,1},{2,3}}", "{{0,2},{1,3}}"
         ([("all-reduce", BACKWARD)], "data"),
         ([("all-reduce", FORWARD), ("all-reduce", BACKWARD)], "tensor (activations"),
         ([("all-gather", FORWARD), ("reduce-scatter", FORWARD)], "tensor, sequence"),
-        ([("all-to-all", FORWARD), ("all-reduce", BACKWARD)], "expert"),
+        ([("all-to-all", "jvp(moe)/dispatch:"), ("all-reduce", BACKWARD)], "expert"),
+        ([("all-to-all", FORWARD)], "resharding"),
         ([("all-gather", FORWARD)], "FSDP or tensor"),
     ],
 )

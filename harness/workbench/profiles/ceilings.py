@@ -153,7 +153,7 @@ _MFU = Analysis(
     title="Model FLOPs utilisation",
     columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;peak_flops_per_second=peak of "
     "one;"
-    "mfu:fraction",
+    "mfu=MFU:fraction",
     query=f"""
         with {ROOF}, {_STEP},
         wanted as (

@@ -194,14 +194,16 @@ _PARALLELISM = Analysis(
     columns="axes;serves!;kinds;passes;exposed_seconds=exposed",
     query="""
         with named as (
-            select c.*, c.rowid as nth, o.direction from collectives c left join (
-                select module, pair, any_value(direction) as direction from operations group by 1, 2) o
+            select c.*, c.rowid as nth, o.direction, o.name_there from collectives c left join (
+                select module, pair, any_value(direction) as direction, any_value(framework_name) as name_there
+                from operations group by 1, 2) o
             on o.module = c.module and o.pair = c.name),
         by_axes as (
             select axes, string_agg(distinct kind, ', ' order by kind) as kinds,
                 string_agg(distinct direction, ', ' order by direction) as passes,
                 sum(waited_seconds) / (select devices from step_counts) as exposed, min(nth) as place,
                 coalesce(bool_or(kind like '%all-to-all' ), false) as exchanges,
+                coalesce(bool_or(regexp_matches(name_there, '(?i)moe|expert|rout|dispatch')), false) as is_expert,
                 coalesce(bool_or(kind = 'all-gather'), false) as gathers,
                 coalesce(bool_or(kind = 'reduce-scatter'), false) as scatters,
                 coalesce(bool_or(kind = 'reduce-scatter' and direction = 'forward'), false) as scatters_forward,
@@ -209,7 +211,8 @@ _PARALLELISM = Analysis(
                 coalesce(bool_or(kind = 'all-reduce' and direction = 'forward'), false) as sums_forward,
                 coalesce(bool_or(kind = 'collective-permute'), false) as passes_on
             from named where kind is not null group by axes)
-        select axes, case when exchanges then 'expert (tokens are exchanged)'
+        select axes, case when exchanges and is_expert then 'expert (tokens are exchanged)'
+            when exchanges then 'resharding (parts are exchanged)'
             when scatters_forward then 'tensor, sequence (activations are scattered)'
             when gathers and scatters then 'FSDP (weights are gathered, gradients scattered)'
             when sums_forward then 'tensor (activations are added up)'

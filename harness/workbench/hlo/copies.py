@@ -168,8 +168,8 @@ def _why(
     feeds_kernel = "custom-call" in opcodes
     is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
     is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
-    in_loop = "while" in opcodes or not computation.is_entry or graph.times > 1
-    is_running = _is_running_value(instruction) and (in_loop or graph.module.is_pasted)
+    in_loop = "while" in opcodes or not computation.is_entry
+    is_running = graph.module.is_pasted and _is_running_value(instruction)
     # The first whose condition holds.
     rules = {
         "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
@@ -195,10 +195,10 @@ def _why(
              "change one: the order of an einsum, or the axis that is reduced"),
         ),
         "defensive": (
-            (is_running, "it has the size of a running value: an output that is read and written in each step",
-             "a scratch buffer for it; no read of an output ref before its last write"),
             (in_loop, "the loop carries a value that is still read after it was written",
              "scratch instead of reading what is written; carry or stack, not both"),
+            (is_running, "it has the size of a running value: an output that is read and written in each step",
+             "a scratch buffer for it; no read of an output ref before its last write"),
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),
              "the kernel writes over an operand needed again, or reads its output",
              "scratch; no read of an output ref before its last write; donate"),

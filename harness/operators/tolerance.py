@@ -60,17 +60,27 @@ class Refining(Protocol):
         """As Problem.rounding, at a higher price for each row."""
 
 
+@runtime_checkable
+class Sharing(Protocol):
+    """A problem in which many rows may round the same number, so that the size of its error does not average out."""
+
+    def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
+        """The error, `[len(rows), columns]`, that each such rounding makes where it is as large as it can be."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Errors:
     """Candidate and honest computation beside the exact outputs of some rows, all `[rows, columns]` float64.
 
-    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`.
+    `deviation` is the standard deviation of honest rounding, the unit of everything `scaled`. `shared` are errors that
+    are of one size in many rows, each at its largest.
     """
 
     got: Exact
     expected: Exact
     honest: Exact
     deviation: Exact
+    shared: tuple[Exact, ...] = ()
 
     @cached_property
     def scaled(self) -> Exact:
@@ -95,7 +105,15 @@ class Errors:
     @cached_property
     def rms_ratio(self) -> float:
         """The root mean square error over its tolerance."""
-        return self.rms(self.scaled) / (RMS_FACTOR * self.unit)
+        return self.rms(self.averaged) / (RMS_FACTOR * self.unit)
+
+    @cached_property
+    def averaged(self) -> Exact:
+        """As `scaled`, for a mean over all elements: errors that do not average out may be as large as they can be."""
+        if not self.shared:
+            return self.scaled
+        variance = np.square(self.deviation) + sum(np.square(error / RMS_FACTOR) for error in self.shared)
+        return _in_deviations(self.got - self.expected, np.sqrt(variance))
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
@@ -174,6 +192,13 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
     return found
 
 
+def with_shared(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, found: Errors) -> Errors:
+    """The same, with the errors that many rows may share, where the root mean square is outside its tolerance."""
+    if not isinstance(problem, Sharing) or found.rms_ratio <= 1:
+        return found
+    return replace(found, shared=tuple(error[:, columns] for error in problem.shared_errors(inputs, rows)))
+
+
 def check(
     problem: Problem,
     inputs: Sequence[Values],
@@ -200,7 +225,7 @@ def check(
         # Once a verdict: which rows are wrong at the contest's own shape alone depends on no family of inputs.
         rows = np.union1d(rows, standing_out(problem, inputs, arrays, rows, seed))
     every = tuple(
-        refined(problem, inputs, rows, columns, found)
+        refined(problem, inputs, rows, columns, with_shared(problem, inputs, rows, columns, found))
         for (_, _, columns), found in zip(
             spans(problem.statement().outputs), errors(problem, inputs, arrays, rows), strict=True
         )
@@ -297,7 +322,7 @@ def _judge(
         error, honest_error, tolerance = scaled.max(), found.honest_scaled.max(), WORST_FACTOR * found.unit
     else:
         criterion, unit = "root mean square", found.rms(found.deviation)
-        error, honest_error = found.rms(scaled), found.rms(found.honest_scaled)
+        error, honest_error = found.rms(found.averaged), found.rms(found.honest_scaled)
         tolerance = RMS_FACTOR * found.unit
     check = Check(
         family=family, mode=mode, shape=output.shape, seed=seed, elements=scaled.size, criterion=criterion,

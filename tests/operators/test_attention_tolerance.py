@@ -13,7 +13,7 @@ from online_softmax import BUGS, CAP_BUGS, CAUSAL_BUGS, HONEST, PACKED_BUGS, WIN
 
 from harness.operators import Attention, check
 from harness.operators.attention import space as attention_space
-from harness.operators.tolerance import Errors, errors, refined
+from harness.operators.tolerance import Errors, errors, refined, with_shared
 
 CONTEST = Attention(sequence=16384, head_dim=128)
 SMALL = Attention(sequence=512, head_dim=128)
@@ -124,6 +124,66 @@ def test_honest_kernels_that_were_refused(problem: Attention, kind: str, seed: i
     # What a rounding of the row does not explain is still found: a hundredth of all outputs more.
     wrong = replace(found, got=1.01 * found.got)
     assert not refined(problem, inputs, rows, ALL, wrong).passed
+
+
+SATURATING = (
+    Attention(sequence=256, head_dim=128, causal=True, window=100, soft_cap=50.0),
+    Attention(sequence=256, head_dim=128, soft_cap=30.0),
+    Attention(sequence=256, head_dim=64, causal=True, soft_cap=20.0),
+)
+
+
+@pytest.mark.parametrize("problem", SATURATING, ids=case)
+def test_a_cap_needs_no_maximum(problem: Attention) -> None:
+    """Of all scores near the cap the weight is the same number, and so is what rounding it costs, in all rows."""
+    rows = np.arange(problem.sequence)
+    for seed in range(4):
+        for family in problem.families(full=False):
+            inputs = problem.make_inputs(family, seed)
+            got = attention(*inputs, **stated(problem), bug="no maximum subtracted")
+            checked = check(problem, inputs, got, family=family, mode="interpret", seed=seed)
+            assert checked[0].passed, (family, seed, checked[1])
+        inputs = problem.make_inputs("logits-x50", seed)
+        got = attention(*inputs, **stated(problem), bug="no maximum subtracted").astype(np.float64)
+        plain = errors(problem, inputs, got, rows)[0]
+        for factor, kept in ((1.0, True), (1.01, False), (0.99, False)):
+            wrong = with_shared(problem, inputs, rows, ALL, replace(plain, got=factor * got))
+            assert refined(problem, inputs, rows, ALL, wrong).passed == kept, (factor, seed)
+
+
+def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
+    """Drawn in a selftest: nearly all scores that count are 49.999 and more, whose exponentials round by half a step."""
+    problem, rows = (
+        Attention(sequence=256, heads=2, head_dim=128, causal=True, window=200, soft_cap=50.0),
+        np.arange(512),
+    )
+    inputs = problem.make_inputs("drawn-mixture", 803106585)
+    heads = zip(*inputs, strict=True)
+    bug = "no maximum subtracted"
+    got = np.concatenate([attention(*head, **stated(problem), bug=bug) for head in heads]).astype(np.float64)
+    found = errors(problem, inputs, got, rows)[0]
+    assert found.rms_ratio > 1.1
+    shared = with_shared(problem, inputs, rows, ALL, found)
+    assert shared.worst_ratio == found.worst_ratio
+    assert shared.rms_ratio < 0.9
+    # A hundredth of all outputs more is no rounding.
+    assert not with_shared(problem, inputs, rows, ALL, replace(found, got=1.01 * got)).passed
+
+
+@pytest.mark.parametrize("bug", [bug for bug in CAP_BUGS + BUGS if bug != "no maximum subtracted"])
+def test_what_rows_share_hides_no_bug(bug: str) -> None:
+    """As many bugs are found under a cap as without what rows may share."""
+    problem = SATURATING[1]
+    rows, found = np.arange(problem.sequence), []
+    for family in problem.families(full=False):
+        inputs = problem.make_inputs(family, 5)
+        with np.errstate(all="ignore"):
+            got = attention(*inputs, **stated(problem), block=64, bug=bug).astype(np.float64)
+        plain = errors(problem, inputs, got, rows)[0]
+        after = with_shared(problem, inputs, rows, ALL, plain)
+        found.append((plain.passed, after.passed or refined(problem, inputs, rows, ALL, after).passed))
+    before, after_all = (any(not passed for passed in side) for side in zip(*found, strict=True))
+    assert before == after_all
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,15 @@ class Attention(Operator, Recipes):
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
+    def shared_errors(self, inputs: Sequence[Values], rows: Rows) -> tuple[Exact, ...]:
+        """`[len(rows), head_dim]` each, of the weights that a soft cap makes the same in many rows; none without."""
+        if self.soft_cap is None:
+            return ()
+        result = np.zeros((3, len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            result[:, piece.places] = attention_rounding.shared_errors(piece, self.scale, self.soft_cap, self.dtype)
+        return tuple(result)
+
     def controls(self) -> dict[str, Answer]:
         """What the mask, the cap, the scale, the heads and the softmax are for, left out one by one."""
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -172,6 +173,23 @@ def variances(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str,
     variance += np.square(min(keys, SUM_TERMS) * eps32 / 4 * output)
     variance += np.square(ulp(output, dtype)) / 12 + of_queries
     return variance
+
+
+def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) -> list[Exact]:
+    """`[rows, head_dim]` each: what it moves to round the weight of all scores near the cap, near 0, or near -cap.
+
+    Scores that saturate are nearly the same number in every row. Who subtracts their maximum gives them the weight 1;
+    others (a soft cap lets a kernel do without) give them one that is rounded, and may lie half a step from its
+    neighbours in all rows, if not always on the same side.
+    """
+    found = softmax(piece, scale, soft_cap)
+    weights, scores = found.weights, found.capped
+    assert scores is not None, "expected the scores under the cap"
+    weights /= weights.sum(axis=1, keepdims=True)
+    step = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
+    # Weights this near to each other lie about as far from their neighbours.
+    near = (np.abs(scores - score) < step / 4 for score in (soft_cap, 0.0, -soft_cap))
+    return [step / 2 * np.where(some, weights, 0) @ piece.v for some in near]
 
 
 def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:

@@ -72,13 +72,15 @@ class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
     `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
-    runs `pipeline_depth` times more often than the kernel's body; None for anything else.
+    runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel`: of a custom
+    call, not one of XLA's own operations.
     """
 
     name: str
     bundles: tuple[Bundle, ...]
     grid_exit: int | None = None
     pipeline_depth: int = 0
+    is_kernel: bool = False
 
     @cached_property
     def empty(self) -> tuple[int, ...]:
@@ -314,10 +316,13 @@ def parse_schedule(name: str, text: str) -> Schedule:
     bodies = parts[2::3]
     bundles = tuple(_bundle(*parts[i : i + 3], is_last=i + 3 == len(parts)) for i in range(0, len(parts), 3))
     grid_exit = None
-    if stages and entry is not None and entry[1] == "custom-call":
+    is_kernel = entry is not None and entry[1] == "custom-call"
+    if stages and is_kernel:
         # The grid's loop is the outermost one, so its exit test is the last.
         grid_exit = max((i for i, body in enumerate(bodies) if "/* loop exit test" in body), default=None)
-    return Schedule(name=name, bundles=bundles, grid_exit=grid_exit, pipeline_depth=max(stages, default=0))
+    return Schedule(
+        name=name, bundles=bundles, grid_exit=grid_exit, pipeline_depth=max(stages, default=0), is_kernel=is_kernel
+    )
 
 
 def _with_short_locations(text: str) -> str:

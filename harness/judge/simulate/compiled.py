@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from harness.dumps.llo import Op
+from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.functional_units import Pipes, Stretch, Use, uses_of
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar_memory import Memory
@@ -22,7 +23,8 @@ class Program:
     """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
     that returns the clock at its end and raises Unknowable.
 
-    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `kinds` are
+    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `touches` are its accesses to
+    VMEM by the number that it hands to `memory.under_way`. `kinds` are
     one operation of each kind that uses units, `calls` the `inlined_call` operations, `operands` memory
     space and address by operand, `outputs` those of them that the op writes. `for_first_core`: no other core runs it.
     Nothing of it depends on the machine but for how many slots a branch has.
@@ -36,6 +38,7 @@ class Program:
     calls: tuple[Op, ...]
     run: Run
     text: str
+    touches: tuple[Touch, ...] = ()
     for_first_core: bool = False
 
     def pipes(self, machine: Machine) -> Pipes:

@@ -51,7 +51,9 @@ def run_compiled(
     bound: GrantedBound | None = None,
 ) -> tuple[CoreRun, ...]:
     """The same for a module that has been compiled, for this machine or one with the same branch slots."""
-    execution = _ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
+    execution = _ModuleExecution(
+        module=module, machine=machine, tables=tables, deadline=deadline, bound=bound, is_watching=bound is None
+    )
     cores, reason = _ended(execution, traces)
     return tuple(core.finished(reason) for core in cores)
 
@@ -75,7 +77,11 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
     module = compile_op(schedule, machine)
     core = _Core(
         _ModuleExecution(
-            module=module, machine=machine, tables=Tables(Module(name="", computations=())), deadline=deadline
+            module=module,
+            machine=machine,
+            tables=Tables(Module(name="", computations=())),
+            deadline=deadline,
+            is_watching=True,
         ),
         0,
         None,
@@ -115,6 +121,7 @@ class _ModuleExecution:
     tables: Tables
     deadline: float
     bound: GrantedBound | None = None
+    is_watching: bool = False
     # By op and call, transfers that one core has started for the other too.
     for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = field(default_factory=dict)
 
@@ -202,6 +209,7 @@ class _Core:
                 **(dict.fromkeys(module.result_words, results_at[0]) if 0 in results_at else {}),
             },
             results_at=results_at,
+            touches=program.touches if self.execution.is_watching else None,
         )
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:

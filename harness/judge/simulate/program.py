@@ -10,10 +10,11 @@ from collections import deque
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
+from harness.judge.simulate.accesses import Access, Touch, accesses, in_groups, touch_of
 from harness.judge.simulate.compiled import Program, Run
 from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, Names, Write, expression, write_of
 from harness.judge.simulate.structure import (
     cross_core_pops,
     delay_slots,
@@ -77,6 +78,7 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
         calls=tuple(writer.calls),
         run=cast(Run, scope["run"]),
         text=text,
+        touches=tuple(writer.touches),
         for_first_core=is_for_first_core(schedule),
     )
 
@@ -109,6 +111,15 @@ class _Writer:
         self.guarded = {i for i, users in self.users.items() if any(predicate for predicate, _ in users)}
         timed = {i for i, ops in self.scalars.items() if any(map(is_timed, ops))}
         self.starts = sorted(self.guarded | timed)
+        self.is_kernel = schedule.is_kernel
+        self.accesses = accesses(schedule, self.names)
+        self.touches: list[Touch] = []
+        # Registers that the scalar work of each bundle may write, where there are accesses that start from some.
+        self.written = (
+            {index: frozenset(op.destination for op in ops) for index, ops in self.scalars.items()}
+            if self.accesses
+            else {}
+        )
 
     def function(self) -> str:
         starts = self._block_starts()
@@ -123,6 +134,7 @@ class _Writer:
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
             *(["    passed = memory.trace.passed if memory.trace else lambda *_: None"] if self.traced else []),
             "    divisions, flags, pushes = deque(), deque(), deque()",
+            "    busy, touch, started = memory.under_way.busy, memory.under_way.touch, memory.under_way.started",
             "    state = block = 0",
             "    unset = Unknown('a register that nothing wrote')",
         ]
@@ -196,6 +208,11 @@ class _Writer:
     def _stretch(self, first: int, last: int) -> list[str]:
         """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
         timed = [line for op in self.scalars.get(first, ()) if is_timed(op) for line in self._timed(op, first)]
+        touched = self._touched(first, last)
+        if any(line.lstrip().startswith("start(") for line in timed):
+            # What stands in a bundle with the start of a transfer reads what was there before.
+            timed = self._touched(first, first + 1).get(first, []) + timed
+            touched = self._touched(first + 1, last)
         guarded = [predicate for predicate, _ in self.users.get(first, ()) if predicate]
         number = len(self.stretches)
         for outcome in range(1 << len(guarded)):
@@ -212,10 +229,27 @@ class _Writer:
         if self.traced:
             timing.append("passed(number, clock, after)")
         timing.append("clock += after.cycles; state = after.state; after.visits += 1")
-        scalar = [line for index in range(first, last) if index in self.scalars for line in self._scalar(index)]
+        scalar: list[str] = []
+        for index in range(first, last):
+            scalar += touched.get(index, [])
+            if index in self.scalars:
+                scalar += self._scalar(index)
         if self.grid_exit is not None and first <= self.grid_exit < last:
             scalar.append("account.turn += 1")
         return [*timed, *timing, *scalar]
+
+    def _touched(self, first: int, last: int) -> dict[int, list[str]]:
+        """Statements that look at the accesses of a stretch, by the bundle before whose scalar work they stand."""
+        groups = in_groups(self.accesses, range(first, last), self.written) if self.accesses else {}
+        return {index: [self._touch(some) for some in several] for index, several in groups.items()}
+
+    def _touch(self, some: list[Access]) -> str:
+        number, touch, register = len(self.touches), touch_of(some), some[0].register
+        self.touches.append(touch)
+        self._note([register, _predicate(some[0].predicate)])
+        condition = f"({_predicate(some[0].predicate)}) is True and " if some[0].predicate else ""
+        place = f"{register or 0} + {touch.low} >> {ALLOCATION_SPACING.bit_length() - 1}"
+        return f"if {condition}{place} in busy: touch({number}, {register or 0})"
 
     def _users_between(self, first: int, last: int, outcome: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Those of a stretch; bit i of `outcome` says whether the first bundle's predicated user i is executed."""
@@ -263,6 +297,11 @@ class _Writer:
             lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
             if source == "smem":
                 lines.append(f"memory.drain({values[0]}, {values[2]}, {values[1]})")
+            if self.is_kernel:
+                lines.append(
+                    f"started({values[3]}, ({source!r}, {values[0]}), ({destination!r}, {values[2]}), {values[1]}, "
+                    f"{_layout(op, values)}, {op.source!r})"
+                )
             if self.calls_others:
                 lines.append(f"memory.contents.copied({values[0]}, {values[2]})")
             if destination == "smem":
@@ -383,6 +422,14 @@ class _Writer:
     def _note(self, texts: list[str]) -> None:
         for text in texts:
             self.registers.update(_REGISTER.findall(text))
+
+
+def _layout(op: Op, values: list[str]) -> str:
+    """The strides of a transfer as `UnderWay.started` takes them."""
+    if op.opcode == "dma.general":
+        # Behind the two sync flags.
+        return f"({values[5]},)" if len(values) > 5 else "(Unknown('a descriptor'),)"
+    return f"({', '.join(values[4:7])})" if len(values) == 7 else "()"
 
 
 def _raise(reason: str) -> str:

@@ -84,13 +84,18 @@ class Names:
         self.operands: dict[int, tuple[str, int]] = {}
         # Those of them that the op writes.
         self.outputs: set[int] = set()
+        # Allocations that hold no spilled register: these are told apart in 32 bits, so they are counted apart.
+        self.allocations = 0
         self._next_operand = FIRST_OPERAND
 
     def base(self, symbol: str) -> int:
         """Where the allocation called `symbol` begins."""
         if symbol not in self.bases:
-            first, spacing = (_FIRST_SPILL, _SPILL_SPACING) if "spill" in symbol else (0, ALLOCATION_SPACING)
-            self.bases[symbol] = first + (len(self.bases) + 1) * spacing
+            if "spill" in symbol:
+                self.bases[symbol] = _FIRST_SPILL + (len(self.bases) + 1) * _SPILL_SPACING
+            else:
+                self.allocations += 1
+                self.bases[symbol] = self.allocations * ALLOCATION_SPACING
         return self.bases[symbol]
 
     def operand(self, space: str, description: str) -> int:
@@ -107,8 +112,11 @@ class Names:
         granules = 0
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
-            for dimension in filter(None, dimensions.split(",")):
-                elements *= int(dimension)
+            sizes = [int(dimension) for dimension in filter(None, dimensions.split(","))]
+            for place, size in enumerate(reversed(sizes)):
+                # Arrays lie in tiles of 8 to 32 rows of 128: none overlaps the next one.
+                tile = (128, 32)[place] if place < 2 else 1
+                elements *= -(-size // tile) * tile
             granules += -(-elements * (8 if kind == "pred" else int(bits)) // 256)
         self._next_operand += max(granules, ALLOCATION_SPACING)
         return address

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
+from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
 from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, OperandContents, Words
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
+from harness.judge.simulate.under_way import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
@@ -35,7 +37,8 @@ class Memory:
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts: 1, or what `runtime_words` says of a
     word by its name. `alone` is true where no other core runs this op. `results_at` says of results that are
-    to lie in a parameter's memory where that is: the program asks whether it has to copy.
+    to lie in a parameter's memory where that is: the program asks whether it has to copy. With `touches`, the
+    program's accesses to VMEM, transfers are watched while they are under way.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Memory:
         alone: bool = False,
         runtime_words: Mapping[str, int] | None = None,
         results_at: Mapping[int, int] | None = None,
+        touches: Sequence[Touch] | None = None,
     ) -> None:
         self.channel = channel
         self.names = names
@@ -81,6 +85,10 @@ class Memory:
         # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
         self._set: set[int] = set()
         self._stored_anywhere = False
+        self.under_way = UnderWay(
+            touches or (), channel.machine.granule_bytes, self.words, partial(self.offend, "transfer-raced"),
+            is_watching=touches is not None,
+        )  # fmt: skip
 
     def name_of(self, address: int) -> str:
         """`#allocation5 + 3` for an address."""
@@ -334,6 +342,8 @@ class Memory:
         if brought and value > needed:
             what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
             self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
+        if value == needed and not pending:
+            self.under_way.arrived(address)
         if ready > clock:
             self.account.wait(bundle, *last, ready - clock)
             if self.trace is not None:

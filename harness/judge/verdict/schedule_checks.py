@@ -34,11 +34,18 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """Why nobody knows whether the program runs to its end; empty where the simulator knows."""
-    found = [offence for offence in _offences(evidence) if offence.kind == "check-unknown"]
-    if not found:
-        return ()
-    return (f"the simulator cannot tell whether the chip halts: {_words(found)}",)
+    """Why nobody knows whether the program runs to its end and does what was checked; empty where the simulator knows.
+
+    A race is looked for in the interpreter as well, which fails the attempt. Where it is in the schedule alone, one of
+    the two is wrong.
+    """
+    expected: dict[OffenceKind, str] = {
+        "check-unknown": "the simulator cannot tell whether the chip halts: {}",
+        "transfer-raced": "the executed schedule and the interpreter differ: the schedule has {}, the interpreter found "
+        "no race",
+    }
+    found = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
+    return tuple(words.format(_words(found[kind])) for kind, words in expected.items() if found[kind])
 
 
 def _offences(evidence: Evidence) -> tuple[Offence, ...]:

@@ -1,0 +1,325 @@
+"""Transfers under way in an executed schedule, and whatever touches their memory before they were waited for.
+
+A transfer is under way until all that was started on its sync flag has been waited for, as in the interpreter: a flag
+counts granules, whichever transfer they are of. Looked at are VMEM (transfers, and the loads and stores of
+`accesses.py`) and HBM (transfers) of one kernel on one core.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.judge.simulate.accesses import Rows, Touch
+from harness.judge.simulate.contents import ROW_BYTES
+from harness.judge.simulate.scalar import ALLOCATION_SPACING
+from harness.judge.simulate.values import Unknown
+
+_WORD = 0xFFFFFFFF
+# What a program writes to scalar memory for a transfer with strides: two for the outer runs, how many inner ones each
+# has, two for these, and steps. Nothing is written for one without.
+_DESCRIPTOR_WORDS = 6
+# A memory is looked up by pieces of so many granules; what covers more than so many pieces is looked at always.
+_PIECE_BITS = {"vmem": 10, "hbm": 15}
+_MOST_PIECES = 1024
+
+Place = tuple[str, "int | Unknown"]
+_NOT_WAITED = "which nothing has waited for"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Strides:
+    """Runs of granules, of `length` each: `many` of them with a stride, and that `times` with another one.
+
+    Strides are those of source and target.
+    """
+
+    length: int
+    inner: tuple[int, int]
+    many: int
+    outer: tuple[int, int]
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Granules: `count` runs of `length`, each `stride` behind the one before."""
+
+    first: int
+    stride: int
+    count: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """The granule behind the last one."""
+        return self.first + self.stride * (self.count - 1) + self.length
+
+    def overlaps(self, first: int, end: int) -> bool:
+        """Whether a granule of it lies between."""
+        if self.count == 1:
+            return self.first < end and first < self.first + self.length
+        begin = max(0, (first - self.length - self.first) // self.stride + 1)
+        last = min(self.count - 1, -((self.first - end) // self.stride) - 1)
+        return begin <= last
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Where each run begins and ends."""
+        for number in range(self.count):
+            begin = self.first + number * self.stride
+            yield begin, begin + self.length
+
+
+@dataclass(slots=True, eq=False)
+class Side:
+    """What a transfer reads, or writes: a memory, its regions there, and the pieces of it that these lie in."""
+
+    space: str
+    regions: tuple[Region, ...]
+    pieces: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Moving:
+    """A transfer under way."""
+
+    source: Side
+    target: Side
+    line: str
+
+    @property
+    def name(self) -> str:
+        """`a transfer from HBM to VMEM (kernel.py:7)`."""
+        at = f" ({self.line})" if self.line else ""
+        return f"a transfer from {self.source.space.upper()} to {self.target.space.upper()}{at}"
+
+
+class _Pieces:
+    """Those transfers under way that read one memory, or that write it, by the pieces that they touch."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, list[Moving]] = {}
+        self._everywhere: list[Moving] = []
+
+    def add(self, moving: Moving, side: Side) -> None:
+        if not side.pieces:
+            self._everywhere.append(moving)
+        for piece in side.pieces:
+            if piece in self._at:
+                self._at[piece].append(moving)
+            else:
+                self._at[piece] = [moving]
+
+    def remove(self, moving: Moving, side: Side) -> None:
+        if not side.pieces:
+            self._everywhere.remove(moving)
+        for piece in side.pieces:
+            some = self._at[piece]
+            some.remove(moving)
+            if not some:
+                del self._at[piece]
+
+    def near(self, pieces: Iterable[int]) -> Iterable[Moving]:
+        """Those that may touch one of the pieces; none: any piece."""
+        if not self._at and not self._everywhere:
+            return ()
+        found = {id(moving): moving for moving in self._everywhere}
+        for piece in pieces or tuple(self._at):
+            for moving in self._at.get(piece, ()):
+                found[id(moving)] = moving
+        return found.values()
+
+
+class UnderWay:
+    """The transfers under way while a kernel runs; `busy` counts those of each allocation of VMEM.
+
+    `raced(what, line)` hears of each two that touch the same memory, one of them writing. With `is_watching` False
+    nothing is looked at.
+    """
+
+    def __init__(
+        self,
+        touches: Sequence[Touch],
+        granule_bytes: int,
+        words: "Mapping[int, int | Unknown]",
+        raced: Callable[[str, str], None],
+        *,
+        is_watching: bool,
+    ) -> None:
+        self.busy: dict[int, int] = {}
+        self._touches = touches
+        self._scale = max(1, ROW_BYTES // granule_bytes)
+        self._descriptors = words
+        self._raced = raced
+        self._is_watching = is_watching
+        self._reading, self._writing = ({space: _Pieces() for space in _PIECE_BITS} for _ in range(2))
+        self._by_flag: dict[int, list[Moving]] = {}
+        # Transfers of a kernel have few sizes and strides.
+        self._strides_of: dict[tuple[int, ...], _Strides | None] = {}
+
+    def started(
+        self,
+        flag: "int | Unknown",
+        source: Place,
+        target: Place,
+        size: "int | Unknown",
+        layout: "tuple[int | Unknown, ...]",
+        line: str,
+    ) -> None:
+        """Notes a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
+        One whose place or strides are not known is not followed.
+        """
+        if not self._is_watching or isinstance(flag, Unknown):
+            return
+        strides = self._strides(size, layout)
+        if strides is None:
+            return
+        moving = Moving(_side(source, 0, strides), _side(target, 1, strides), line)
+        self._look_at(moving)
+        self._by_flag.setdefault(flag, []).append(moving)
+        for side, under_way in ((moving.source, self._reading), (moving.target, self._writing)):
+            if side.regions:
+                under_way[side.space].add(moving, side)
+        for allocation in self._allocations(moving):
+            self.busy[allocation] = self.busy.get(allocation, 0) + 1
+
+    def arrived(self, flag: int) -> None:
+        """All that was started on the flag has been waited for."""
+        for moving in self._by_flag.pop(flag, ()):
+            for side, under_way in ((moving.source, self._reading), (moving.target, self._writing)):
+                if side.regions:
+                    under_way[side.space].remove(moving, side)
+            for allocation in self._allocations(moving):
+                self.busy[allocation] -= 1
+                if not self.busy[allocation]:
+                    del self.busy[allocation]
+
+    def touch(self, number: int, base: int) -> None:
+        """Loads and stores of a stretch, from a register that holds `base`."""
+        touch, bits = self._touches[number], _PIECE_BITS["vmem"]
+        first, end = ((base + row) * self._scale for row in (touch.low, touch.high))
+        pieces = range(first >> bits, (end - 1 >> bits) + 1)
+        for moving in self._writing["vmem"].near(pieces):
+            self._look_into(touch, base, moving, moving.target)
+        if touch.writes:
+            for moving in self._reading["vmem"].near(pieces):
+                self._look_into(touch, base, moving, moving.source)
+
+    def _look_into(self, touch: Touch, base: int, moving: Moving, side: Side) -> None:
+        """Names the first access that meets what a transfer writes, or the first store to what it reads."""
+        is_written = side is moving.target
+        rows = (*touch.reads, *touch.writes) if is_written else touch.writes
+        if not any(self._is_in(base, each, side.regions) for each in rows):
+            return
+        for access in touch.accesses:
+            is_race = is_written or access.is_write
+            if is_race and any(self._is_in(base, each, side.regions) for each in access.rows):
+                what = "a store to" if access.is_write else "a load from"
+                verb = "writes" if is_written else "reads"
+                self._raced(f"{what} VMEM that {moving.name} {verb}, {_NOT_WAITED}", access.source)
+                return
+
+    def _is_in(self, base: int, rows: Rows, regions: tuple[Region, ...]) -> bool:
+        first, end = ((base + row) * self._scale for row in rows)
+        return any(region.overlaps(first, end) for region in regions)
+
+    def _look_at(self, moving: Moving) -> None:
+        """What is under way against a transfer that starts."""
+        source, target = moving.source, moving.target
+        pairs = (
+            (source, [(other, other.target) for other in self._near(self._writing, source)]),
+            (target, [(other, other.target) for other in self._near(self._writing, target)]),
+            (target, [(other, other.source) for other in self._near(self._reading, target)]),
+        )
+        for side, others in pairs:
+            for other, theirs in others:
+                if _meet(side.regions, theirs.regions):
+                    self._raced(
+                        f"{moving.name} that meets {other.name} in {side.space.upper()}, {_NOT_WAITED}", moving.line
+                    )
+
+    def _near(self, under_way: Mapping[str, _Pieces], side: Side) -> Iterable[Moving]:
+        return under_way[side.space].near(side.pieces) if side.regions else ()
+
+    def _allocations(self, moving: Moving) -> set[int]:
+        sides = (side for side in (moving.source, moving.target) if side.space == "vmem")
+        size = self._scale * ALLOCATION_SPACING
+        return {place // size for side in sides for each in side.regions for place in (each.first, each.end - 1)}
+
+    def _strides(self, size: "int | Unknown", layout: "tuple[int | Unknown, ...]") -> "_Strides | None":
+        """How the granules of a transfer lie; None where that is not known."""
+        if len(layout) == 1:
+            (descriptor,) = layout
+            if isinstance(descriptor, Unknown):
+                return None
+            places = range(descriptor, descriptor + _DESCRIPTOR_WORDS)
+            layout = tuple(self._descriptors[place] for place in places if place in self._descriptors)
+            if len(layout) not in (0, _DESCRIPTOR_WORDS):
+                return None
+        if isinstance(size, Unknown) or any(isinstance(each, Unknown) for each in layout):
+            return None
+        key = (size, *map(int, layout))
+        if key not in self._strides_of:
+            self._strides_of[key] = _strides_of(size, key[1:], self._scale)
+        return self._strides_of[key]
+
+
+def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> "_Strides | None":
+    """From no numbers (one run), two strides and steps, or the words of a descriptor."""
+    if size <= 0:
+        return None
+    if not numbers:
+        return _Strides(length=size, inner=(size, size), many=1, outer=(0, 0), times=1)
+    outer, inner, many = (0, 0), (numbers[0], numbers[1]), 0
+    if len(numbers) == _DESCRIPTOR_WORDS:
+        outer, many, inner = inner, numbers[2], (numbers[3], numbers[4])
+    length = numbers[-1] * scale
+    if length <= 0 or size % length or min(*inner, *outer, many) < 0:
+        return None
+    count = size // length
+    many = many or count
+    return None if count % many else _Strides(length=length, inner=inner, many=many, outer=outer, times=count // many)
+
+
+def _side(place: Place, number: int, strides: _Strides) -> Side:
+    space, address = place
+    if space not in _PIECE_BITS or isinstance(address, Unknown):
+        return Side(space, (), ())
+    first, length, stride, count = address & _WORD, strides.length, strides.inner[number], strides.many
+    if stride == length or count == 1:
+        stride, count, length = 0, 1, length * count
+    elif not stride:
+        count = 1
+    outer, times = strides.outer[number], strides.times
+    if count == 1 and times > 1:
+        # Runs of one stride after all.
+        if outer == length:
+            length *= times
+        elif outer:
+            stride, count = outer, times
+        outer, times = 0, 1
+    regions = tuple(Region(first + turn * outer, stride, count, length) for turn in range(times))
+    return Side(space, regions, _pieces(regions, _PIECE_BITS[space]))
+
+
+def _pieces(regions: tuple[Region, ...], bits: int) -> tuple[int, ...]:
+    """Empty where there are too many."""
+    if len(regions) == 1 and regions[0].count == 1:
+        span = range(regions[0].first >> bits, (regions[0].end - 1 >> bits) + 1)
+        return tuple(span) if len(span) <= _MOST_PIECES else ()
+    pieces: set[int] = set()
+    for region in regions:
+        for first, end in region.runs() if region.count <= _MOST_PIECES else [(region.first, region.end)]:
+            pieces.update(range(first >> bits, min((end - 1 >> bits) + 1, (first >> bits) + _MOST_PIECES + 1)))
+            if len(pieces) > _MOST_PIECES:
+                return ()
+    return tuple(pieces)
+
+
+def _meet(some: tuple[Region, ...], others: tuple[Region, ...]) -> bool:
+    for one in some:
+        for other in others:
+            if one.first >= other.end or other.first >= one.end:
+                continue
+            few, many = sorted((one, other), key=lambda region: region.count)
+            if any(many.overlaps(first, end) for first, end in few.runs()):
+                return True
+    return False

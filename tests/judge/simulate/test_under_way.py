@@ -1,0 +1,152 @@
+"""Transfers under way in an executed schedule: who touches their memory before they were waited for is named."""
+
+import pytest
+
+from harness.dumps.llo import parse_schedule
+from harness.hardware import chip
+from harness.judge.simulate.accesses import Rows, accesses
+from harness.judge.simulate.core import run_op
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.scalar import Names
+from harness.judge.simulate.under_way import Region, _meet
+
+V5E = machine_of(chip("v5e"))
+_ENTRY = " /* entry bundle: %kernel.1 = custom-call(%a) */"
+# Two buffers of 16 rows in one allocation, in granules; a block of HBM; and what waits for a transfer of 256 granules.
+_BEGIN = (
+    "%s1_s0 = inlined_call_operand.hbm [shape: f32[1024,128], index: 0, kind: input, shape index: {}]",
+    "%s1_s1 = inlined_call_operand.hbm [shape: f32[1024,128], index: 1, kind: output, shape index: {}]",
+    "%s1_s2 = smov [#allocation2]  ;;  %s1_s3 = sshll.u32 %s1_s0, 4  ;;  %s1_s4 = sshll.u32 %s1_s1, 4",
+    "%s1_s5 = sshll.u32 %s1_s2, 4  ;;  %s1_s7 = scalar_lea.vmem %s1_s2, 16",
+    "%s1_s6 = sshll.u32 %s1_s7, 4",
+)
+_FETCH = "%1 = dma.hbm_to_vmem [thread:$0]  %s1_s3, 256, %s1_s5, [#allocation3]"
+_FETCH_OTHER = "%1 = dma.hbm_to_vmem [thread:$0]  %s1_s3, 256, %s1_s6, [#allocation4]"
+_STORE = "%1 = dma.vmem_to_hbm [thread:$0]  %s1_s5, 256, %s1_s4, [#allocation5]"
+_STORE_OTHER = "%1 = dma.vmem_to_hbm [thread:$0]  %s1_s6, 256, %s1_s4, [#allocation5]"
+_READ = '%v1_v0 = vld [vmem:[%s1_s2 + $0x8] sm:$0xff] /* loc("/a/kernel.py":7:1) */'
+_WRITE = '%2 = vst [vmem:[%s1_s2 + $0x8] sm:$0xff] %v1_v0 /* loc("/a/kernel.py":8:1) */'
+_READ_OTHER = "%v1_v0 = vld [vmem:[%s1_s7] sm:$0xff]"
+
+
+def _wait(flag: int, granules: int = 256) -> tuple[str, str]:
+    back = (1 << 32) - granules
+    return (
+        f"%3 = dma.done.wait [#allocation{flag}], {granules}",
+        f"%4 = vsyncadd [#allocation{flag}], {back}",
+    )
+
+
+def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
+    """What was named in a kernel of these bundles behind the beginning, each with its line."""
+    lines = [
+        f"   {address:#x}   : > {{ {bundle} }}{entry if not address else ''}"
+        for address, bundle in enumerate((*_BEGIN, *bundles))
+    ]
+    run = run_op(parse_schedule("kernel.1", "\n".join(lines).replace("0x0 ", "0 ")), V5E)
+    assert run.reason == ""
+    return [(offence.what, offence.line) for offence in run.offences if offence.kind == "transfer-raced"]
+
+
+@pytest.mark.parametrize(
+    ("bundles", "what", "line"),
+    [
+        ((_FETCH, _READ, *_wait(3)), "a load from VMEM that a transfer from HBM to VMEM", "kernel.py:7"),
+        ((_FETCH, _WRITE, *_wait(3)), "a store to VMEM that a transfer from HBM to VMEM", "kernel.py:8"),
+        ((_STORE, _WRITE, *_wait(5)), "a store to VMEM that a transfer from VMEM to HBM", "kernel.py:8"),
+        ((_STORE, _FETCH, *_wait(5), *_wait(3)), "a transfer from HBM to VMEM that meets a transfer from VMEM to", ""),
+        ((_STORE, _STORE_OTHER, *_wait(5, 512)), "a transfer from VMEM to HBM that meets a transfer from VMEM to", ""),
+        # A wait for one of two on a flag says nothing of either.
+        (
+            (_FETCH, _FETCH_OTHER.replace("4]", "3]"), *_wait(3), _READ, *_wait(3)),
+            "a load from VMEM that",
+            "kernel.py:7",
+        ),
+    ],
+)
+def test_what_touches_the_memory_of_a_transfer_is_named(bundles: tuple[str, ...], what: str, line: str) -> None:
+    found = races(*bundles)
+    assert len(found) == 1, found
+    assert found[0][0].startswith(what), found
+    assert found[0][1] == line
+    assert "which nothing has waited for" in found[0][0]
+
+
+@pytest.mark.parametrize(
+    "bundles",
+    [
+        (_FETCH, *_wait(3), _READ, _WRITE),
+        (_FETCH, _READ_OTHER, *_wait(3)),
+        # A store only reads what it stores.
+        (_STORE, _READ, *_wait(5)),
+        (_FETCH, _FETCH_OTHER, *_wait(3), *_wait(4), _READ),
+        (_STORE, _FETCH_OTHER, *_wait(5), *_wait(4)),
+        (_FETCH, _FETCH_OTHER.replace("4]", "3]"), *_wait(3, 512), _READ),
+        # Read in the bundle in which the transfer starts: what was there before.
+        (f"{_READ}  ;;  {_FETCH}", *_wait(3)),
+        # The register is another one by then.
+        (_FETCH, "%s1_s2 = smov [#allocation9]", _READ, *_wait(3)),
+        # Under a predicate that is false.
+        (_FETCH, "%p1_p0 = scmp.eq.s32.totalorder 1, 2", _WRITE.replace("] %v1_v0", "] (%p1_p0), %v1_v0"), *_wait(3)),
+    ],
+)
+def test_what_was_waited_for_or_lies_elsewhere_is_no_race(bundles: tuple[str, ...]) -> None:
+    assert races(*bundles) == []
+
+
+def test_a_predicate_that_holds_counts() -> None:
+    write = _WRITE.replace("] %v1_v0", "] (%p1_p0), %v1_v0")
+    assert races(_FETCH, "%p1_p0 = scmp.eq.s32.totalorder 2, 2", write, *_wait(3))
+
+
+def test_operations_of_xla_are_not_looked_at() -> None:
+    assert races(_FETCH, _READ, *_wait(3), entry=" /* entry bundle: %fusion = fusion(%a) */") == []
+
+
+def test_a_transfer_of_every_second_run_leaves_the_others_alone() -> None:
+    strided = "%1 = dma.hbm_to_vmem [thread:$0]  %s1_s3, 128, %s1_s5, [#allocation3], 256, 256, 8"
+    # Rows 0 to 7 of every 16: the second eight are free.
+    assert races(strided, _READ, *_wait(3, 128)) == []
+    assert races(strided.replace(" 128, ", " 256, "), _READ.replace("0x8", "0x10"), *_wait(3))
+
+
+def test_strides_in_scalar_memory_are_followed() -> None:
+    words = (256, 256, 1, 64, 64, 8)
+    stores = tuple(f"%5 = sst [smem:[#allocation8 + ${place:#x}]] {word}" for place, word in enumerate(words))
+    general = "%1 = dma.general %s1_s3, 256, %s1_s5, [#allocation3], 131072, [#allocation8], 0, 0 /* hbm-to-vmem */"
+    assert races(*stores, general, _READ, *_wait(3)) == []
+    assert races(*stores, general, _READ.replace("0x8", "0x10"), *_wait(3))
+    # No word of it is written: it has none. Some are: the transfer is not followed.
+    assert races(general, _READ, *_wait(3))
+    assert races(*stores[:3], general, _READ, *_wait(3)) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "rows"),
+    [
+        ("[#allocation2 + $0x10] sm:$0xff", ((16, 24),)),
+        ("[#allocation2] sm:$0xf", ((0, 4),)),
+        ("[#allocation2] sm:$0xf0", ((4, 8),)),
+        ("[#allocation2] ss:$4 sm:$0x3", ((0, 1), (4, 5))),
+        ("[#allocation2] ss:$0 sm:$0xff", ((0, 1),)),
+        ("[#allocation2] ss:$-1 sps:$4 sm:$0xff", ((0, 1),)),
+    ],
+)
+def test_the_rows_of_a_load(place: str, rows: tuple[Rows, ...]) -> None:
+    names = Names()
+    schedule = parse_schedule("kernel.1", f"   0   : > {{ %v1_v0 = vld [vmem:{place}] }}{_ENTRY}")
+    (access,) = accesses(schedule, names)[0]
+    base = names.base("#allocation2")
+    assert tuple((first - base, end - base) for first, end in access.rows) == rows
+
+
+def test_regions_meet_where_their_runs_do() -> None:
+    comb = Region(0, 16, 4, 8)
+    assert _meet((comb,), (Region(8, 16, 4, 8),)) is False
+    assert _meet((comb,), (Region(7, 16, 4, 2),)) is True
+    assert _meet((comb,), (Region(56, 0, 1, 100),)) is False
+    assert _meet((comb,), (Region(55, 0, 1, 100),)) is True
+    every = {granule for first, end in comb.runs() for granule in range(first, end)}
+    for first in range(-3, 70):
+        for length in (1, 5, 9):
+            assert comb.overlaps(first, first + length) == bool(every & set(range(first, first + length)))

@@ -169,9 +169,10 @@ class Offence:
     part of a transfer, and nobody knows which part has arrived. semaphore-not-zero: a kernel ends and
     leaves a semaphore with a count. memory-nobody-wrote: control flow depends on a word of scalar
     memory that nothing wrote. check-unknown: a check of the compiler depends on something that the
-    simulator does not know. transfer-raced: something touches the memory of a transfer, or another transfer does, before
-    it was waited for, and one of the two writes. `op` is the HLO instruction, `what` says which check, transfer, semaphore
-    or word, `line` is `kernel.py:23` where the compiler names it, else "", `count` how often.
+    simulator does not know. transfer-raced: a load, a store or another transfer touches the memory of a
+    transfer before it was waited for, and one of the two writes. `op` is the HLO instruction, `what` says which
+    check, transfer, semaphore or word, `line` is `kernel.py:23` where the compiler names it, else "", `count`
+    how often.
     """
 
     kind: OffenceKind

@@ -152,7 +152,7 @@ def test_a_cap_needs_no_maximum(problem: Attention) -> None:
 
 
 def test_a_rounding_that_rows_share_is_more_than_chance() -> None:
-    """Drawn in a selftest: nearly all scores that count are 49.999 and more, whose exponentials round by half a step."""
+    """Drawn in a selftest: nearly all scores that count exceed 49.999, whose exponentials are off by half a step."""
     problem, rows = (
         Attention(sequence=256, heads=2, head_dim=128, causal=True, window=200, soft_cap=50.0),
         np.arange(512),

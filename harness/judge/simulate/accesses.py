@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from harness.dumps.llo import Op, Schedule
-from harness.judge.simulate.scalar import Names, expression
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names, expression
 
 # Allocations are told apart as long as there are fewer: addresses of 32 bits count granules.
 _MOST_ALLOCATIONS = 1000
@@ -70,19 +70,22 @@ def in_groups(
 ) -> dict[int, list[list[Access]]]:
     """The accesses of the bundles in `span`, by the bundle where all of a group can be looked at.
 
-    Those of one register stand together until a bundle writes it. `written` are the registers that each bundle writes.
+    Those of one register, or of one allocation, stand together until a bundle writes it. `written` are the registers
+    that each bundle writes.
     """
     groups: dict[int, list[list[Access]]] = {}
-    under: dict[str, list[Access]] = {}
+    under: dict[str | int, list[Access]] = {}
     for index in span:
         for access in found.get(index, ()):
+            # Without a register an allocation is known.
+            start = access.register or access.rows[0][0] // ALLOCATION_SPACING
             if access.predicate:
                 groups.setdefault(index, []).append([access])
-            elif access.register in under:
-                under[access.register].append(access)
+            elif start in under:
+                under[start].append(access)
             else:
-                under[access.register] = [access]
-                groups.setdefault(index, []).append(under[access.register])
+                under[start] = [access]
+                groups.setdefault(index, []).append(under[start])
         for register in written.get(index, frozenset()) & under.keys():
             del under[register]
     return groups

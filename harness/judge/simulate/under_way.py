@@ -224,6 +224,8 @@ class UnderWay:
     def _look_at(self, moving: Moving) -> None:
         """What is under way against a transfer that starts."""
         source, target = moving.source, moving.target
+        if source.space == target.space and _meet(source.regions, target.regions):
+            self._raced(f"{moving.name} that reads what it writes", moving.line)
         pairs = (
             (source, [(other, other.target) for other in self._near(self._writing, source)]),
             (target, [(other, other.target) for other in self._near(self._writing, target)]),

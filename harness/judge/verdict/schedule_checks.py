@@ -41,8 +41,8 @@ def doubts(evidence: Evidence) -> tuple[str, ...]:
     """
     expected: dict[OffenceKind, str] = {
         "check-unknown": "the simulator cannot tell whether the chip halts: {}",
-        "transfer-raced": "the executed schedule and the interpreter differ: the schedule has {}, the interpreter found "
-        "no race",
+        "transfer-raced": "the executed schedule and the interpreter differ: the schedule has {}, and the interpreter "
+        "found no race",
     }
     found = {kind: [offence for offence in _offences(evidence) if offence.kind == kind] for kind in expected}
     return tuple(words.format(_words(found[kind])) for kind, words in expected.items() if found[kind])

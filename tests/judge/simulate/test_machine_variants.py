@@ -87,10 +87,19 @@ def test_what_goes_wrong_where_the_schedule_is_executed_fails(kind: OffenceKind)
     assert "what is wrong in naive.1 at kernel.py:3 (2 times)" in verdict.failure.message
 
 
-def test_a_check_that_nobody_can_evaluate_leaves_doubt() -> None:
-    offence = Offence(kind="check-unknown", op="naive.1", what="a check")
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("check-unknown", "the simulator cannot tell whether the chip halts: what it is in naive.1 at kernel.py:7"),
+        ("transfer-raced", "the executed schedule and the interpreter differ: the schedule has what it is in naive.1"),
+    ],
+)
+def test_what_only_the_schedule_shows_leaves_doubt(kind: OffenceKind, words: str) -> None:
+    offence = Offence(kind=kind, op="naive.1", what="what it is", line="kernel.py:7")
     unsure = replace(CANDIDATE, simulation=replace(SIMULATION, offences=(offence,)))
-    assert decide(unsure, None, None, Policy(), V5E).outcome == "inconclusive"
+    verdict = decide(unsure, None, None, Policy(), V5E)
+    assert verdict.outcome == "inconclusive"
+    assert words in " ".join(verdict.reasons)
 
 
 def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:

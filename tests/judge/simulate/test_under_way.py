@@ -94,6 +94,20 @@ def test_what_was_waited_for_or_lies_elsewhere_is_no_race(bundles: tuple[str, ..
     assert races(*bundles) == []
 
 
+def test_allocations_without_a_register_are_told_apart() -> None:
+    lower, other = _READ.replace("%s1_s2 + $0x8", "#allocation1"), _READ.replace("%s1_s2 + $0x8", "#allocation2")
+    assert races(lower, _FETCH, lower, *_wait(3)) == []
+    assert len(races(lower, _FETCH, f"{lower}  ;;  {other}", *_wait(3))) == 1
+
+
+def test_a_transfer_that_reads_what_it_writes_is_named() -> None:
+    onto = "%1 = dma.vmem_to_vmem [thread:$0]  %s1_s5, 256, %s1_s{}, [#allocation3]"
+    assert [what for what, _ in races(onto.format(5), *_wait(3))] == [
+        "a transfer from VMEM to VMEM that reads what it writes"
+    ]
+    assert races(onto.format(6), *_wait(3)) == []
+
+
 def test_a_predicate_that_holds_counts() -> None:
     write = _WRITE.replace("] %v1_v0", "] (%p1_p0), %v1_v0")
     assert races(_FETCH, "%p1_p0 = scmp.eq.s32.totalorder 2, 2", write, *_wait(3))

@@ -4,14 +4,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 from harness.dumps.llo import Op, Schedule
-from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names, expression
+from harness.judge.simulate.scalar import ALLOCATION_SPACING, Names
 
 # Allocations are told apart as long as there are fewer: addresses of 32 bits count granules.
 _MOST_ALLOCATIONS = 1000
-_PLACE = re.compile(r"\[vmem:\[([^\]]*)\]([^\]]*)\]")
+# `[vmem:[#allocation5 + $0x38] sm:$0xff]`, `[vmem:[%s12_s10] ss:$2 sm:$0xf]`.
+_PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \+ \$0x([0-9a-f]+))?\]([^\]]*)\]")
+_ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MASK = re.compile(r"sm:\$0x([0-9a-f]+)")
 _STRIDE = re.compile(r"\bss:\$(-?\d+)")
 _ALWAYS = ("vld", "vld.sshfl", "vst", "vst.msk")
@@ -44,12 +47,14 @@ class Touch:
 
 
 def accesses(schedule: Schedule, names: Names) -> dict[int, list[Access]]:
-    """Those of a kernel by bundle, but for spilled registers, which no transfer moves, and rows that are not known."""
+    """Those of a kernel by bundle, but for memory that no transfer moves, and rows that are not known."""
     found: dict[int, list[Access]] = {}
     if not schedule.is_kernel:
         return found
+    moved = _moved(schedule)
     for index, op in schedule.ops_where(_ALWAYS.__contains__):
-        access = None if "_spill" in op.text else _access(op, names)
+        match = _PLACE.match(op.text)
+        access = _access(op, match, names) if match is not None and (match[2] or match[1] in moved) else None
         if access is not None:
             found.setdefault(index, []).append(access)
     return found if names.allocations < _MOST_ALLOCATIONS else {}
@@ -91,34 +96,38 @@ def in_groups(
     return groups
 
 
-def _access(op: Op, names: Names) -> Access | None:
-    match = _PLACE.search(op.arguments)
-    mask = _MASK.search(match[2]) if match is not None else None
-    if match is None or mask is None:
-        return None
-    stride = _STRIDE.search(match[2])
-    offsets = _offsets(int(mask[1], 16), int(stride[1]) if stride else 1, "sps:" in match[2])
-    register, base = "", 0
-    for term in expression(match[1], names).strip("()").split(" + "):
-        if term.lstrip("-").isdigit():
-            base += int(term)
-        elif register or not term[1:].isdigit():
-            return None
-        else:
-            register = term
+def _moved(schedule: Schedule) -> set[str]:
+    """The allocations whose addresses some scalar operation makes: no transfer has another's."""
+    made = schedule.ops_where(lambda opcode: opcode[0] != "v" and opcode not in ("sst", "sld"))
+    return set(chain.from_iterable(_ALLOCATION.findall(op.text) for _, op in made if "#" in op.text))
+
+
+def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
+    allocation, register, offset, options = match.groups()
+    offsets = _offsets(options)
     if not offsets:
         return None
-    rows = tuple((base + first, base + end) for first, end in offsets)
-    return Access(register, rows, op.opcode.startswith("vst"), op.predicate, op.source)
+    first = int(offset, 16) if offset else 0
+    if allocation:
+        first += names.base(allocation)
+    rows = tuple([(first + low, first + high) for low, high in offsets])
+    return Access(register or "", rows, op.opcode.startswith("vst"), op.predicate, op.source)
 
 
 @cache
-def _offsets(mask: int, stride: int, is_shuffled: bool) -> tuple[Rows, ...]:
-    """The rows of a register's sublanes in `mask`; of one whose sublanes are shuffled (`sps`) the first alone."""
-    sublanes = [sublane for sublane in range(8) if mask >> sublane & 1]
-    if is_shuffled:
+def _offsets(options: str) -> tuple[Rows, ...]:
+    """The rows of a register's sublanes, relative to the first; of one whose sublanes are shuffled (`sps`) that alone.
+
+    None where a register says which sublanes.
+    """
+    mask, stride = _MASK.search(options), _STRIDE.search(options)
+    if mask is None:
+        return ()
+    sublanes = [sublane for sublane in range(8) if int(mask[1], 16) >> sublane & 1]
+    if "sps:" in options:
         sublanes = sublanes[:1] if sublanes[:1] == [0] else []
-    return _merged((sublane * stride, sublane * stride + 1) for sublane in sublanes)
+    step = int(stride[1]) if stride else 1
+    return _merged((sublane * step, sublane * step + 1) for sublane in sublanes)
 
 
 def _merged(rows: Iterable[Rows]) -> tuple[Rows, ...]:

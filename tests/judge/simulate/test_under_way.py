@@ -147,11 +147,16 @@ def test_strides_in_scalar_memory_are_followed() -> None:
     ],
 )
 def test_the_rows_of_a_load(place: str, rows: tuple[Rows, ...]) -> None:
-    names = Names()
-    schedule = parse_schedule("kernel.1", f"   0   : > {{ %v1_v0 = vld [vmem:{place}] }}{_ENTRY}")
+    names, address = Names(), "%s1_s2 = smov [#allocation2]"
+    schedule = parse_schedule("kernel.1", f"   0   : > {{ %v1_v0 = vld [vmem:{place}]  ;;  {address} }}{_ENTRY}")
     (access,) = accesses(schedule, names)[0]
     base = names.base("#allocation2")
     assert tuple((first - base, end - base) for first, end in access.rows) == rows
+
+
+def test_memory_whose_address_nothing_makes_is_not_looked_at() -> None:
+    text = f"   0   : > {{ %v1_v0 = vld [vmem:[#allocation2] sm:$0xff] }}{_ENTRY}"
+    assert accesses(parse_schedule("kernel.1", text), Names()) == {}
 
 
 def test_regions_meet_where_their_runs_do() -> None:

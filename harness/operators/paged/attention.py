@@ -32,6 +32,8 @@ _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "
 _CHECKED_PAIRS = 3 << 21
 # What lies in slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
 _STALE = 2.0**8
+# So many different numbers: a prime, so that no two pages hold the same ones in the same places.
+_STALE_NUMBERS = 1_048_573
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,10 +232,8 @@ class PagedAttention(Operator, Borrowed):
         values = "normal" if family in of_tables else self.recipe(family, seed) if family.startswith(DRAWN) else family
         random, tables = generator(f"stale, {family}", seed), self._tables(family, seed)
         dtype, slots = DTYPES[self.dtype], (self.pages, self.page_size, self.kv_heads, self.head_dim)
-        q, k, v = (
-            (random.standard_normal(shape, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
-            for shape in ((self.rows, self.heads, self.head_dim), slots, slots)
-        )
+        stale = (random.standard_normal(_STALE_NUMBERS, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
+        q, k, v = (np.resize(stale, shape) for shape in ((self.rows, self.heads, self.head_dim), slots, slots))
         newest = (random.standard_normal((self.rows, 2 * self.kv_heads, self.head_dim)) * _STALE).astype(dtype)
         for sequence, own_seed in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
             arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own_seed)

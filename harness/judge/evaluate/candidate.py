@@ -57,6 +57,8 @@ _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
 _second_shape: TracedKernel | None = None
 _runs: dict[tuple[str, int], Callable[..., Any]] = {}
+# Which of `transfers.MOST_UNDER_WAY` the last interpreted run needed: the next one will hardly do with less.
+_room = 0
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
 # The name of the function that was traced, the function, this process as it must leave it, and the traced program.
@@ -65,8 +67,9 @@ _loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
-    global _full, _reduced, _second_shape, _loaded
+    global _full, _reduced, _second_shape, _loaded, _room
     _runs.clear()
+    _room = 0
     _sources.clear()
     _sources.update((path.name, path.read_bytes()) for path in sorted(Path().glob("*.py")))
     began = time.monotonic()
@@ -312,11 +315,14 @@ def _where(request: InterpretRequest) -> str:
 
 def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[list[Any], bool]:
     """The outputs, with transfers ending in that order, and whether any order of theirs was possible."""
-    for most_under_way in transfers.MOST_UNDER_WAY:
+    global _room
+    for place in range(_room, len(transfers.MOST_UNDER_WAY)):
         try:
-            return _interpreted_once(request, order, most_under_way)
+            found = _interpreted_once(request, order, transfers.MOST_UNDER_WAY[place])
         except transfers.TooManyTransfersError:
             continue
+        _room = place
+        return found
     raise interpretation.not_interpretable(
         f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
     )

@@ -1,8 +1,15 @@
 """A contest folder: its prepare.py loaded, its judge's files named and hashed."""
 
+import hashlib
+import json
+import os
+import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import harness
 from harness import files
@@ -73,7 +80,22 @@ class Contest:
                 )
             controls.refuse_weak(weak)
         else:
-            controls.require_strong(self.problem)
+            self._require_strong()
+
+    def _require_strong(self) -> None:
+        """As `controls.require_strong`, which is spared where this very judge has found this very problem strong.
+
+        It takes a second, and says the same each time; a note among the user's caches says that it was done.
+        """
+        of_what = [self.key("simulated").judge, repr(self.problem), np.__version__, platform.python_version()]
+        folder = files.cache_directory()
+        # Without a home, a folder that cannot be: nothing is kept.
+        note = (folder or Path(os.devnull)) / f"strong-{hashlib.sha256(json.dumps(of_what).encode()).hexdigest()}"
+        if note.is_file():
+            return
+        controls.require_strong(self.problem)
+        with suppress(OSError, RatchetError):
+            files.write_atomically(note, b"")
 
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""

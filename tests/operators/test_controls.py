@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness import contest as contests
 from harness.errors import RatchetError
 from harness.loop.new_contest import new
 from harness.operators import (
@@ -21,6 +22,7 @@ from harness.operators import (
     RMSNorm,
     Suite,
     SwiGLU,
+    controls,
 )
 from harness.operators.controls import every_answer, require_strong, weaknesses
 
@@ -120,6 +122,27 @@ def test_the_member_of_a_suite_is_named() -> None:
     members = (Member(name="right", problem=SMALL), Member(name="flat", problem=replace(SMALL, scale=1e-9)))
     with pytest.raises(RatchetError, match=r"flat: .* every key weighs alike"):
         require_strong(Suite(members=members))
+
+
+def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(controls, "require_strong", tried.append)
+    made = contests.load(Path(__file__).parents[2] / "examples" / "rmsnorm")
+    for _ in range(2):
+        made.require_conforming()
+    assert tried == [made.problem]
+    other = replace(made, problem=replace(made.problem, rows=512))
+    other.require_conforming()
+    assert tried == [made.problem, other.problem]
+
+    def weak(_: object) -> None:
+        raise RatchetError("weak-contest", "zeros pass")
+
+    monkeypatch.setattr(controls, "require_strong", weak)
+    for _ in range(2):
+        with pytest.raises(RatchetError, match="zeros pass"):
+            replace(made, problem=replace(made.problem, rows=1024)).require_conforming()
 
 
 def test_no_such_contest_is_made(tmp_path: Path) -> None:

@@ -21,14 +21,15 @@ _PLAIN = frozenset((
     "functools", "heapq", "itertools", "jax", "math", "ml_dtypes", "numbers", "numpy", "operator", "random", "re",
     "statistics", "string", "textwrap", "types", "typing", "typing_extensions", "warnings",
 ))  # fmt: skip
-# Other processes and programs, the network, foreign memory, the interpreter's own insides, other
-# ways to import, code from data - and the judge itself.
+# Other processes and programs, the network, foreign memory, the interpreter's own insides, code that is called later,
+# other ways to import, code from data - and the judge itself.
 _REFUSED = frozenset((
     "_ctypes", "_frozen_importlib", "_imp", "_posixsubprocess", "_socket", "_thread", "asyncio", "atexit", "builtins",
-    "cffi", "cloudpickle", "code", "codeop", "concurrent", "ctypes", "dill", "faulthandler", "fcntl", "ftplib", "gc",
-    "harness", "http", "imp", "importlib", "marshal", "mmap", "msgspec", "multiprocessing", "pickle", "pkgutil",
-    "posix", "ptrace", "pty", "requests", "resource", "runpy", "select", "selectors", "shelve", "signal", "site",
-    "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3", "zipimport",
+    "cffi", "cloudpickle", "code", "codecs", "codeop", "concurrent", "copyreg", "ctypes", "dill", "faulthandler",
+    "fcntl", "ftplib", "gc", "harness", "http", "imp", "importlib", "marshal", "mmap", "msgspec", "multiprocessing",
+    "pickle", "pkgutil", "posix", "ptrace", "pty", "requests", "resource", "runpy", "select", "selectors", "shelve",
+    "signal", "site", "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3",
+    "weakref", "zipimport",
 ))  # fmt: skip
 _REFUSED_NAMES = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
 _REFUSED_ATTRIBUTES = frozenset((
@@ -41,8 +42,9 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Modules under the names by which other modules hold them: a kernel that needs one imports it by its name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
-    # Functions that JAX calls while it traces and compiles.
-    "monitoring",
+    # Functions that are called later, by JAX while it traces and compiles, and by Python whenever it does something.
+    "__breakpointhook__", "addaudithook", "breakpointhook", "displayhook", "meta_path", "monitoring",
+    "path_hooks", "register_at_fork", "set_asyncgen_hooks", "set_coroutine_origin_tracking_depth",
     # Texts that typing evaluates.
     "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
 ))  # fmt: skip

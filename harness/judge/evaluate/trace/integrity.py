@@ -242,7 +242,8 @@ def _handlers() -> tuple[Any, ...]:
     loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
     return (
         *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
-        sys.gettrace(), sys.getprofile(), sys.excepthook, sys.unraisablehook, warnings.showwarning,
+        sys.gettrace(), sys.getprofile(), sys.excepthook, sys.unraisablehook, sys.displayhook, sys.breakpointhook,
+        warnings.showwarning, tuple(sys.get_asyncgen_hooks()),
         *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
         *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
         # Loggers come to be as modules are imported, with neither.

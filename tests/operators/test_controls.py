@@ -132,7 +132,7 @@ def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatc
     for _ in range(2):
         made.require_conforming()
     assert tried == [made.problem]
-    other = replace(made, problem=replace(made.problem, rows=512))
+    other = replace(made, problem=RMSNorm(rows=512, columns=256))
     other.require_conforming()
     assert tried == [made.problem, other.problem]
 
@@ -142,7 +142,7 @@ def test_a_contest_that_was_strong_is_not_tried_again(tmp_path: Path, monkeypatc
     monkeypatch.setattr(controls, "require_strong", weak)
     for _ in range(2):
         with pytest.raises(RatchetError, match="zeros pass"):
-            replace(made, problem=replace(made.problem, rows=1024)).require_conforming()
+            replace(made, problem=RMSNorm(rows=1024, columns=256)).require_conforming()
 
 
 def test_no_such_contest_is_made(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ _CERTIFICATE = (
 )
 
 _OWN_SHAPE = "interpreted at the contest's own shape"
+_RACES_EXECUTED = "races in the executed schedule"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
@@ -220,10 +221,14 @@ GUARDS = (
         "def with_flipped_comparisons(jaxpr): return jaxpr",
     ),
     _guard(
-        "races", "unseen_race", "judge/evaluate/interpret/interpretation.py", "def race_of(error, printed): return None"
+        "races",
+        "unseen_race",
+        "judge/evaluate/interpret/interpretation.py",
+        "def race_of(error, printed): return None",
+        _RACES_EXECUTED,
     ),
-    _guard("clocks of transfers", "fetch_over_a_store", *_TRANSFERS_OF_JAX),
-    _guard("order of transfers", "fetched_backwards", *_TRANSFERS_OF_JAX),
+    _guard("clocks of transfers", "fetch_over_a_store", *_TRANSFERS_OF_JAX, _RACES_EXECUTED),
+    _guard("order of transfers", "fetched_backwards", *_TRANSFERS_OF_JAX, _RACES_EXECUTED),
     _guard(
         "copies apart", "copied_onto_itself", "judge/evaluate/interpret/transfers.py", "def _overlaps(dma): return 0"
     ),
@@ -245,12 +250,14 @@ GUARDS = (
         "late_race",
         "judge/evaluate/trace/smaller_shapes.py",
         "def at_full(full, *small): return '', False, ()",
+        _RACES_EXECUTED,
     ),
     _guard(
         "late steps of kernels that copy by hand",
         "late_race_counted_down",
         "judge/evaluate/trace/smaller_shapes.py",
         "def _may_race(traced): return False",
+        _RACES_EXECUTED,
     ),
     _guard(
         "unwritten memory at the contest's own shape",
@@ -334,6 +341,14 @@ GUARDS = (
         "        number = self._written(frame, 's32[]', 'constant', '-2147483648', '')\n"
         "        return self._written(frame, shape.plain, 'broadcast', f'%{number}', ', dimensions={}')",
         _EXECUTED,
+    ),
+    # Where the interpreter sees none.
+    _guard(
+        _RACES_EXECUTED,
+        "unseen_race",
+        "judge/simulate/under_way.py",
+        "class UnderWay(UnderWay):\n    def _look_into(self, *_): pass\n    def _look_at(self, moving): pass",
+        "races",
     ),
     _guard("transfers waited for", "never_waited", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE),
     _guard(

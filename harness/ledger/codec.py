@@ -21,6 +21,7 @@ Schema history
 12  A row says of how many programs it is the best (`looked_at`) and what it compiles to (`schedule`, as does a
     simulation), a failure whether it is an error of the program.
 13  Evidence may have a `certificate`, and a row what stands for it.
+14  A simulation's `offences` may be races (`transfer-raced`).
 """
 
 import dataclasses

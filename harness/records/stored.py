@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 13
+SCHEMA = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

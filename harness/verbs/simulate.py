@@ -64,7 +64,7 @@ class Simulate(Verb):
     description = "Executes the schedules in any directory of compiler dumps and prints the time."
     takes_contest = False
     is_watched = True
-    document = Document(4, SimulateDocument)
+    document = Document(5, SimulateDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

@@ -1,7 +1,10 @@
 """Transfers under way in an executed schedule: who touches their memory before they were waited for is named."""
 
+from pathlib import Path
+
 import pytest
 
+from harness import contest as contests
 from harness.dumps.llo import parse_schedule
 from harness.hardware import chip
 from harness.judge.simulate.accesses import Rows, accesses
@@ -9,6 +12,9 @@ from harness.judge.simulate.core import run_op
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.under_way import Region, _meet
+from harness.loop import scaffold
+from harness.loop.bench import Bench
+from harness.selftest import planted, scratch
 
 V5E = machine_of(chip("v5e"))
 _ENTRY = " /* entry bundle: %kernel.1 = custom-call(%a) */"
@@ -169,3 +175,33 @@ def test_regions_meet_where_their_runs_do() -> None:
     for first in range(-3, 70):
         for length in (1, 5, 9):
             assert comb.overlaps(first, first + length) == bool(every & set(range(first, first + length)))
+
+
+# Planted kernels whose transfers are wrong, but for those of which nothing follows than a transfer that is pending at
+# the end, and those whose copies the compiler makes without the transfer engine.
+RACES = (
+    "bytes_of_another_copy", "fetch_over_a_store", "fetched_backwards", "late_race", "late_race_by_a_table",
+    "late_race_counted_down", "race", "race_at_full_length", "ring_not_waited", "semaphore_shared",
+    "store_over_a_store", "unseen_race", "waits_by_halves",
+)  # fmt: skip
+HONEST = (
+    "inner_pipeline", "manual_dma", "norm_fetched_by_hand", "paged", "product_copies_what_is_left",
+    "product_in_a_pipeline", "ring_waited", "stored_in_place", "three_buffers", "update",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*RACES, *HONEST])
+def test_the_schedule_and_the_interpreter_agree_about_planted_kernels(name: str, tmp_path: Path) -> None:
+    (kernel,) = planted.named(planted.kernels(), (name,))
+    assert kernel.is_good == (name in HONEST)
+    # A selftest has the interpreter find those; what is asked here is that the schedule shows the same.
+    scaffold.scaffold(tmp_path / "contest", *scratch.contest(kernel.contest))
+    (tmp_path / "contest" / "kernel.py").write_bytes(planted.source(kernel))
+    contest = contests.load(tmp_path / "contest")
+    evidence = Bench(contest=contest, on="simulated", checked=False, reuses=False).judge(contest.candidate(), "work")
+    assert evidence.simulation is not None
+    assert evidence.simulation.seconds is not None
+    kinds = {offence.kind for offence in evidence.simulation.offences}
+    assert ("transfer-raced" in kinds) == (name in RACES)
+    assert name in RACES or not kinds

@@ -7,6 +7,8 @@ counts granules, whichever transfer they are of. Looked at are VMEM (transfers, 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, takewhile
+from math import prod
 
 from harness.judge.simulate.accesses import Rows, Touch
 from harness.judge.simulate.contents import ROW_BYTES
@@ -14,29 +16,26 @@ from harness.judge.simulate.scalar import ALLOCATION_SPACING
 from harness.judge.simulate.values import Unknown
 
 _WORD = 0xFFFFFFFF
-# What a program writes to scalar memory for a transfer with strides: two for the outer runs, how many inner ones each
-# has, two for these, and steps. Nothing is written for one without.
-_DESCRIPTOR_WORDS = 6
+# A program writes three words for each level of strides to scalar memory, and nothing for a transfer without.
+_MOST_DESCRIPTOR_WORDS = 30
 # A memory is looked up by pieces of so many granules; what covers more than so many pieces is looked at always.
 _PIECE_BITS = {"vmem": 10, "hbm": 15}
 _MOST_PIECES = 1024
+_MOST_REGIONS = 4096
 
 Place = tuple[str, "int | Unknown"]
 _NOT_WAITED = "which nothing has waited for"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Strides:
-    """Runs of granules, of `length` each: `many` of them with a stride, and that `times` with another one.
+    """How a transfer's granules lie: in runs of `length`, each level of which has two strides and how often they occur.
 
-    Strides are those of source and target.
+    The strides are those of source and target.
     """
 
     length: int
-    inner: tuple[int, int]
-    many: int
-    outer: tuple[int, int]
-    times: int
+    levels: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +251,8 @@ class UnderWay:
             (descriptor,) = layout
             if isinstance(descriptor, Unknown):
                 return None
-            places = range(descriptor, descriptor + _DESCRIPTOR_WORDS)
-            layout = tuple(self._descriptors[place] for place in places if place in self._descriptors)
-            if len(layout) not in (0, _DESCRIPTOR_WORDS):
-                return None
+            places = range(descriptor, descriptor + _MOST_DESCRIPTOR_WORDS)
+            layout = tuple(self._descriptors[place] for place in takewhile(self._descriptors.__contains__, places))
         if isinstance(size, Unknown) or any(isinstance(each, Unknown) for each in layout):
             return None
         key = (size, *map(int, layout))
@@ -264,41 +261,44 @@ class UnderWay:
         return self._strides_of[key]
 
 
-def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> "_Strides | None":
-    """From no numbers (one run), two strides and steps, or the words of a descriptor."""
-    if size <= 0:
+def _strides_of(size: int, numbers: tuple[int, ...], scale: int) -> _Strides | None:
+    """From no numbers (one run), or triples, outermost first: two strides, and how many of the next level one has.
+
+    The last has rows of the run in place of that.
+    """
+    if size <= 0 or len(numbers) % 3:
         return None
     if not numbers:
-        return _Strides(length=size, inner=(size, size), many=1, outer=(0, 0), times=1)
-    outer, inner, many = (0, 0), (numbers[0], numbers[1]), 0
-    if len(numbers) == _DESCRIPTOR_WORDS:
-        outer, many, inner = inner, numbers[2], (numbers[3], numbers[4])
-    length = numbers[-1] * scale
-    if length <= 0 or size % length or min(*inner, *outer, many) < 0:
+        return _Strides(size)
+    strides = list(zip(numbers[::3], numbers[1::3], strict=True))
+    *within, rows = numbers[2::3]
+    length = rows * scale
+    if length <= 0 or min(*within, *chain.from_iterable(strides), 1) < 0 or size % (length * prod(within) or size + 1):
         return None
-    count = size // length
-    many = many or count
-    return None if count % many else _Strides(length=length, inner=inner, many=many, outer=outer, times=count // many)
+    counts = (size // (length * prod(within)), *within)
+    return _Strides(length, tuple((*pair, count) for pair, count in zip(strides, counts, strict=True)))
 
 
 def _side(place: Place, number: int, strides: _Strides) -> Side:
     space, address = place
     if space not in _PIECE_BITS or isinstance(address, Unknown):
         return Side(space, (), ())
-    first, length, stride, count = address & _WORD, strides.length, strides.inner[number], strides.many
-    if stride == length or count == 1:
-        stride, count, length = 0, 1, length * count
-    elif not stride:
-        count = 1
-    outer, times = strides.outer[number], strides.times
-    if count == 1 and times > 1:
-        # Runs of one stride after all.
-        if outer == length:
+    length, stride, count, starts = strides.length, 0, 1, [address & _WORD]
+    # Which granules there are depends on no order.
+    for step, times in sorted((level[number], level[2]) for level in strides.levels):
+        if not step or times == 1:
+            continue
+        if count == 1 and step == length:
             length *= times
-        elif outer:
-            stride, count = outer, times
-        outer, times = 0, 1
-    regions = tuple(Region(first + turn * outer, stride, count, length) for turn in range(times))
+        elif count == 1:
+            stride, count = step, times
+        elif step == stride * count:
+            count *= times
+        elif len(starts) * times <= _MOST_REGIONS:
+            starts = [start + turn * step for start in starts for turn in range(times)]
+        else:
+            return Side(space, (), ())
+    regions = tuple(Region(start, stride, count, length) for start in starts)
     return Side(space, regions, _pieces(regions, _PIECE_BITS[space]))
 
 

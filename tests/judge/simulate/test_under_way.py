@@ -11,7 +11,7 @@ from harness.judge.simulate.accesses import Rows, accesses
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.scalar import Names
-from harness.judge.simulate.under_way import Region, _meet
+from harness.judge.simulate.under_way import Region, _meet, _side, _strides_of
 from harness.loop import scaffold
 from harness.loop.bench import Bench
 from harness.selftest import planted, scratch
@@ -130,15 +130,44 @@ def test_a_transfer_of_every_second_run_leaves_the_others_alone() -> None:
     assert races(strided.replace(" 128, ", " 256, "), _READ.replace("0x8", "0x10"), *_wait(3))
 
 
-def test_strides_in_scalar_memory_are_followed() -> None:
-    words = (256, 256, 1, 64, 64, 8)
+def general(words: tuple[int, ...], granules: int) -> tuple[str, ...]:
+    """A transfer whose strides stand in scalar memory."""
     stores = tuple(f"%5 = sst [smem:[#allocation8 + ${place:#x}]] {word}" for place, word in enumerate(words))
-    general = "%1 = dma.general %s1_s3, 256, %s1_s5, [#allocation3], 131072, [#allocation8], 0, 0 /* hbm-to-vmem */"
-    assert races(*stores, general, _READ, *_wait(3)) == []
-    assert races(*stores, general, _READ.replace("0x8", "0x10"), *_wait(3))
-    # No word of it is written: it has none. Some are: the transfer is not followed.
-    assert races(general, _READ, *_wait(3))
-    assert races(*stores[:3], general, _READ, *_wait(3)) == []
+    start = (
+        f"%1 = dma.general %s1_s3, {granules}, %s1_s5, [#allocation3], 131072, [#allocation8], 0, 0 /* hbm-to-vmem */"
+    )
+    return (*stores, start)
+
+
+@pytest.mark.parametrize(
+    ("words", "granules"),
+    [
+        ((256, 256, 8), 256),
+        ((512, 512, 1, 256, 256, 8), 256),
+        # Of two levels of one array, the inner one is the wider one of the other.
+        ((4096, 512, 2, 2048, 256, 1, 64, 256, 8), 512),
+    ],
+)
+def test_strides_in_scalar_memory_are_followed(words: tuple[int, ...], granules: int) -> None:
+    """All of them leave rows 8 to 15 alone."""
+    transfer, wait = general(words, granules), _wait(3, granules)
+    assert races(*transfer, _READ, *wait) == []
+    assert races(*transfer, _READ.replace("0x8", "0x0"), *wait)
+
+
+def test_a_descriptor_of_which_a_part_is_known_is_not_followed() -> None:
+    # No word of it is written: it has none.
+    assert races(*general((), 256), _READ, *_wait(3))
+    assert races(*general((256, 256), 256), _READ, *_wait(3)) == []
+
+
+def test_levels_of_strides_make_one_whole() -> None:
+    """As XLA fetches a window of columns on v6e, tile by tile: seen in a published kernel."""
+    words = (262144, 1024, 2, 131072, 64, 8, 64, 128, 4)
+    strides = _strides_of(163840, words, 16)
+    assert strides is not None
+    assert _side(("vmem", 0), 1, strides).regions == (Region(0, 0, 1, 163840),)
+    assert _side(("hbm", 0), 0, strides).regions == (Region(0, 131072, 320, 512),)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
 # So many of the ratchet's own runs stay beside those of accepted attempts, and as many simulated ones; a captured one
-# of three calls is 10 KB to some MB, the one that an attempt leaves some 100 KB.
+# of three calls is 10 KB to some MB, the one that an attempt leaves 100 to 250 KB.
 KEPT_RUNS = 20
 # A hundred attempts whose compiler dumps take 30 MB, as those of the root contest do.
 KEPT_BYTES = 3_000_000_000

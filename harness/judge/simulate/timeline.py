@@ -19,7 +19,7 @@ from harness.records import Span, Timeline, TransferCycles
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.
 _SHOWN_WITHOUT_GRID = 2_000
-# Of the timeline that every attempt leaves: some 100 KB.
+# Of the timeline that every attempt leaves: 100 to 250 KB.
 _SMALL_CYCLES, _SMALL_SPANS = 1_000, 1_000
 _NO_END = 1 << 62
 

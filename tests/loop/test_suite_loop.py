@@ -84,6 +84,10 @@ def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
         said = run(contest, verb, "2", expect=2)
         assert "expected --member, one of prefill-512, prefill-1024 of this suite, got none [which-member]" in said
     assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
+    # Each program leaves a capture of its own.
+    said = run(contest, "xprof", "gaps", "2", expect=2)
+    assert "name one, 0002-prefill-1024-simulated-v5e, 0002-prefill-512-simulated-v5e [which-member]" in said
+    assert "beside compute" in run(contest, "xprof", "gaps", "0002-prefill-512-simulated-v5e")
 
 
 def test_a_device_does_not_time_a_suite(contest: Path) -> None:

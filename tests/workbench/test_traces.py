@@ -19,6 +19,8 @@ from harness.judge.simulate import run
 from harness.records import Simulation, Span, Timeline
 from harness.render.traces.summary import summary
 from harness.shell.main import main
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.database import Database
 from harness.workbench.traces.perfetto import trace_json
 from harness.workbench.traces.rows import rows
 from harness.workbench.traces.xspace import xspace
@@ -257,6 +259,24 @@ def test_xprof_finds_the_times_of_the_simulation(written: tuple[Path, Path, Simu
     (kernel,) = simulation.ops
     moved = found[kernel.name]["measured_memory_bw"] * 2**30 * kernel.seconds
     assert moved == pytest.approx(simulation.hbm_read_bytes + simulation.hbm_written_bytes, rel=1e-3)
+
+
+def test_the_share_beside_compute_is_that_of_the_lanes(written: tuple[Path, Path, Simulation]) -> None:
+    _, profile, simulation = written
+    database = Database(reading.read([profile]))
+    lanes = {lane for (lane,) in database.rows("select distinct lane from lanes")}
+    assert {"DMA in", "DMA out", "waits", "steps", "MXU", "VALU", "VLOAD"} <= lanes
+    ((moved,),) = database.rows("select sum(bytes) from lanes where lane like 'DMA%'")
+    assert moved == simulation.hbm_read_bytes + simulation.hbm_written_bytes
+    # Nothing is left out of so short a run: cycle by cycle.
+    cycles: dict[bool, set[int]] = {False: set(), True: set()}
+    which = "regexp_matches(lane, '^(DMA (in|out)|waits$)')"
+    query = f"select lane = 'waits', start_seconds, seconds from lanes where {which}"
+    for is_wait, start, seconds in database.rows(query):
+        first = round(start * simulation.clock_hz)
+        cycles[is_wait] |= set(range(first, round((start + seconds) * simulation.clock_hz)))
+    ((flight, waited),) = database.rows("select flight_cycles, waited_cycles from kernel_transfers")
+    assert (flight, waited) == (len(cycles[False]), len(cycles[False] & cycles[True]))
 
 
 def test_the_perfetto_trace_shows_its_steps_transfers_and_units(written: tuple[Path, Path, Simulation]) -> None:

@@ -147,6 +147,7 @@ ON_DEMAND = {
     "scopes": "hotspots:SCOPE_TABLE",
     "insides": "inside:INSIDE_TABLE",
     "kernel_transfers": "inside:MOVED_TABLE",
+    "lanes": "inside:LANE_TABLE",
     "collectives": "communication:COLLECTIVE_TABLE",
     "waste": "waste:WASTE_TABLE",
     "heaps": "memory_tables:HEAP_TABLE",

@@ -47,6 +47,29 @@ MOVED_TABLE = TableOf("kernel_transfers", "the transfers of one simulated core",
     waited_cycles BIGINT   those of them in which the core waits for one
     cycles BIGINT          of the run
     """, _moved)  # fmt: skip
+
+
+def _lanes(database: Database) -> Iterator[Row]:
+    """What the simulator drew beside the operations of each device."""
+    for source in sources(database.capture):
+        for plane in reading.space(source).planes:
+            match = TPU_PLANE.fullmatch(plane.name)
+            for line in plane.lines if match else ():
+                if match and line.name.endswith(_DRAWN):
+                    for event in line.events:
+                        start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
+                        moved = _integer(event.stats.get("hbm_bytes", 0))
+                        yield match[1], line.name.removesuffix(_DRAWN), event.of.name, start, seconds, moved
+
+
+LANE_TABLE = TableOf("lanes", "something on a lane of a simulated core: a unit, transfers, waits, grid steps", """
+    device VARCHAR         its name
+    lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps` ...
+    name VARCHAR           what
+    start_seconds DOUBLE   when it began
+    seconds DOUBLE         how long it lasted
+    bytes DOUBLE           that a transfer moved in HBM
+    """, _lanes)  # fmt: skip
 BESIDE = Analysis(
     name="transfers_beside_compute",
     title="Transfers beside compute",

@@ -416,17 +416,18 @@ GUARDS = (
         "def look_error(policy, attempts_since_accept): return 0.3",
     ),
     _guard(
-        "something was checked", "nothing_checked", "judge/verdict/decision.py", "def _doubts(evidence, who): return ()"
+        "something was checked",
+        "nothing_checked",
+        "judge/verdict/comparable.py",
+        "def doubts(evidence, who): return ()",
     ),
     _guard("checks passed", "lost_failure", "judge/verdict/decision.py", "def _failed_check(evidence): return None"),
     Guard(
         name="the hardware's peak",
         candidate="impossible",
         without=(
-            (
-                "judge/verdict/decision.py",
-                "def _impossible(evidence, paired, chip): return None\ndef _barely_possible(evidence, chip): return ()",
-            ),
+            ("judge/verdict/decision.py", "def _impossible(evidence, paired, chip): return None"),
+            ("judge/verdict/comparable.py", "def barely_possible(evidence, chip): return ()"),
         ),
     ),
 )

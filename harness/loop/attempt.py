@@ -11,7 +11,7 @@ from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_difference, problem_digest
 from harness.ledger import Ledger, diff, git, history
-from harness.loop import guard, preconditions, pruning, rescale, simulated_capture
+from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
 from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
 from harness.loop.opponent import Run, champion_fails, opponent
@@ -73,7 +73,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
         if candidate != original:
             ledger.restore(candidate)
         watch = guard.begin(ledger, contest)
-        with pruning.in_use(bench.profile_data):
+        with kept_captures.in_use(bench.profile_data):
             judged = _judge_and_record(run, watch, hypothesis, original, candidate)
     except BaseException:
         _say_all(run.put_right(watch).sentences if watch else (), say)
@@ -83,7 +83,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
     if not judged.recorded:
         ledger.abandon()
     accepted = {row.number for row in rows if row.outcome == "accept"}
-    _say_all(pruning.tidy(bench.profile_data, accepted | {run.number}, ledger.champion()), say)
+    _say_all(kept_captures.tidy(bench.profile_data, accepted | {run.number}, ledger.champion()), say)
     return judged
 
 

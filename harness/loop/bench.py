@@ -18,7 +18,7 @@ from harness.judge.evaluate.request import Listener, Progress, Request, any_trac
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
-from harness.loop import pruning, simulated_capture
+from harness.loop import kept_captures, simulated_capture
 from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 
 Say = Callable[[str], None]
@@ -77,7 +77,7 @@ class Bench:
             programs=_seen_programs(self.contest) if self.reuses else None,
         )  # fmt: skip
         progress = named(name, self.progress) if name else self.progress
-        with pruning.in_use(self.profile_data):
+        with kept_captures.in_use(self.profile_data):
             return evaluation.evaluate(
                 request, Listener(progress=progress, after_trace=after_trace, is_slower=is_slower)
             )
@@ -89,7 +89,7 @@ class Bench:
         Recorded attempts hold the ledger's lock instead, so that a kernel can be looked into while one runs. Raises
         RatchetError `busy` at once if another process has it.
         """
-        with locking.held(self.profile_data / "bench.lock", purpose), pruning.in_use(self.profile_data):
+        with locking.held(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
             yield
 
 

@@ -19,7 +19,7 @@ from harness.judge.evaluate.messages import (
 )
 from harness.judge.evaluate.reach import reach
 from harness.judge.evaluate.tasks import MODULES
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.sandbox import environment, handover
 from harness.sandbox.child import Children
 from harness.sandbox.dialogue import Dialogue, Progress
@@ -45,7 +45,7 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
             (own / name).write_bytes(data)
         confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
         child = children.start("candidate", MODULES["candidate"], own, environment.on_cpu(), confinement=confinement)
-        pruning.made(kernel.profiles)
+        kept_captures.made(kernel.profiles)
         dialogue = Dialogue(children=children, stage="contract", progress=progress)
         written = own / "candidate.program"
         request = TraceRequest(

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentTypeError, Namespace
 
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.shell.arguments import at_least
 from harness.shell.parser import Parser
 from harness.shell.tables import TABLES
@@ -27,7 +27,7 @@ class Profile(Verb):
     description = (
         "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
         f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
-        f"there {pruning.RULE}."
+        f"there {kept_captures.RULE}."
     )
     examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
     document = TABLES

@@ -44,7 +44,7 @@ class Report(Verb):
         import webbrowser
 
         from harness.files import write_atomically
-        from harness.loop import pruning
+        from harness.loop import kept_captures
         from harness.units import decimal
         from harness.verbs.parts import contests_page, stories, table_page
         from harness.workbench.profiles.places import PROFILE_DATA
@@ -68,7 +68,7 @@ class Report(Verb):
             written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
         if given.out is None and given.table is None:
             # git passes over it, also where no contest says so.
-            pruning.made(folder / PROFILE_DATA)
+            kept_captures.made(folder / PROFILE_DATA)
         if given.open and not webbrowser.open(target.as_uri()):
             raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
         return Outcome(text=lambda: written)

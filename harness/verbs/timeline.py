@@ -29,7 +29,7 @@ class Timeline(Verb):
         from harness.advice.operands import in_problem_names
         from harness.files import write_atomically
         from harness.judge.simulate.timeline import timeline
-        from harness.loop import pruning, simulated_capture
+        from harness.loop import kept_captures, simulated_capture
         from harness.render.traces.summary import summary
         from harness.verbs.parts.given import tidy
         from harness.verbs.parts.schedules import dumped
@@ -46,7 +46,7 @@ class Timeline(Verb):
         if meant.problem is not None:
             found = in_problem_names(found, meant.problem)
         title = f"{meant.name} simulated {meant.chip.name}"
-        perfetto = pruning.made(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
+        perfetto = kept_captures.made(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
         write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
         profile = simulated_capture.write(found, meant.chip, meant.name, folder)
         tidy(folder)

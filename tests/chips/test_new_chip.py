@@ -1,4 +1,4 @@
-"""docs/CHIPS.md followed: a chip that does not exist is added by one file, judged, simulated and explained."""
+"""docs/ADD_A_CHIP.md followed: a chip that does not exist is added by one file, judged, simulated and explained."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from loop_fixtures import PROJECT, git, identify, ratchet
 
 import harness
 
-PAGE = Path(PROJECT) / "docs" / "CHIPS.md"
+PAGE = Path(PROJECT) / "docs" / "ADD_A_CHIP.md"
 NAME = "v9x"
 # The page's file is compiled for as this chip is: its program is the same, and half of its time is right.
 LIKE = "v5e"

@@ -7,7 +7,7 @@ import pytest
 from ledger_fixtures import candidate, new_repository, run_attempt
 
 from harness.ledger import Ledger
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.verbs.parts.given import tidy
 from harness.workbench.profiles.places import PROFILE_DATA
 
@@ -28,7 +28,7 @@ def test_the_dumps_of_the_ledgers_champion_stay(tmp_path: Path, capsys: pytest.C
     run_attempt(ledger)
     candidate(contest, 512)
     run_attempt(ledger, "reject")
-    champions = left(contest, "0001", 1000, pruning.KEPT_BYTES + 1)
+    champions = left(contest, "0001", 1000, kept_captures.KEPT_BYTES + 1)
     old, newest = left(contest, "bisect/0123456789", 100), left(contest, "0002", 0)
     tidy(contest)
     assert (champions.exists(), old.exists(), newest.exists()) == (True, False, True)

@@ -346,7 +346,7 @@ GUARDS = (
     _guard(
         _RACES_EXECUTED,
         "unseen_race",
-        "judge/simulate/under_way.py",
+        "judge/simulate/transfer_races.py",
         "class UnderWay(UnderWay):\n    def _look_into(self, *_): pass\n    def _look_at(self, moving): pass",
         "races",
     ),

@@ -13,7 +13,7 @@ from evidence_examples import evidence, statement
 from ledger_fixtures import attempt
 
 from harness.errors import RatchetError, UsageError
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.loop.scaffold import scaffold
 from harness.records import Attempt
 from harness.records.problem import SuiteMember
@@ -92,11 +92,11 @@ def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> No
 
 
 def test_simulated_runs_take_no_room_from_captured_ones(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
-    for number in range(1, pruning.KEPT_RUNS + 3):
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    for number in range(1, kept_captures.KEPT_RUNS + 3):
         written(data, f"{number:04d}-simulated-v5e", 1000 - number)
     captured = written(data, "kernel-profile-bbbbbbbb", 5000)
-    assert pruning.prune(data, {1}) == ("0002-simulated-v5e",)
+    assert kept_captures.prune(data, {1}) == ("0002-simulated-v5e",)
     assert captured.exists()
 
 
@@ -130,24 +130,24 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
     for number in range(1, 26):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
     kept = (written(data, "2026_11_21_16_47_23", 5000), written(data, "mine", 5000))
-    assert pruning.prune(data, {1, 2}) == (
+    assert kept_captures.prune(data, {1, 2}) == (
         "0005-paired-00000005",
         "0004-paired-00000004",
         "0003-paired-00000003",
     )
     left = {place.name for place in places.runs(data)}
-    assert len(left) == pruning.KEPT_RUNS + 4
+    assert len(left) == kept_captures.KEPT_RUNS + 4
     assert {
         "0001-paired-00000001",
         "0002-paired-00000002",
         "0025-paired-00000025",
     } <= left
     assert all(path.exists() for path in kept)
-    assert pruning.prune(data, {1, 2}) == ()
+    assert kept_captures.prune(data, {1, 2}) == ()
 
 
 def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     for number in range(1, 7):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
         dump = data / f"{number:04d}" / "dumps" / "0-final_bundles.txt"
@@ -156,17 +156,17 @@ def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: 
         os.utime(dump, (1_700_000_000 - 1000 + number,) * 2)
     mine = written(data, "mine", 5000)
     # Each attempt takes ten times the capture's bytes: three of them fit.
-    assert set(pruning.prune(data, {2}, kept_bytes=30 * len(DATA))) == {
+    assert set(kept_captures.prune(data, {2}, kept_bytes=30 * len(DATA))) == {
         name for number in (1, 3, 4) for name in (f"{number:04d}", f"{number:04d}-paired-0000{number:04d}")
     }
     assert mine.exists()
     kept = [path.stat().st_size for path in data.rglob("0*/**/*") if path.is_file()]
     assert sum(kept) <= 30 * len(DATA)
     # The newest stays, whatever it takes: dumps and capture of attempt 6 were written together.
-    pruning.prune(data, {2}, kept_bytes=0)
+    kept_captures.prune(data, {2}, kept_bytes=0)
     assert [place.attempt for place in places.runs(data)] == [6, None]
     assert [folder.name for folder in data.glob("0*")] == ["0006"]
-    assert list(pruning.tidy(data, {2})) == []
+    assert list(kept_captures.tidy(data, {2})) == []
 
 
 def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
@@ -200,48 +200,48 @@ SCRATCH = (
 
 @pytest.mark.parametrize("name", ["mine.trace.json.gz", "before-the-fix.perfetto.json.gz"])
 def test_timelines_that_somebody_named_otherwise_stay(name: str, tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     mine, _ = left(data, name, 100), left(data, "0009", 50)
-    assert pruning.prune(data, set(), kept_bytes=1) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=1) == ()
     assert mine.exists()
 
 
 @pytest.mark.parametrize("link", ["plugins", "plugins/profile", "more"])
 def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> None:
-    elsewhere, data = tmp_path / "elsewhere", pruning.made(tmp_path / PROFILE_DATA)
-    runs = [written(elsewhere, f"kernel-{number:08d}", 1000 - number) for number in range(pruning.KEPT_RUNS + 5)]
+    elsewhere, data = tmp_path / "elsewhere", kept_captures.made(tmp_path / PROFILE_DATA)
+    runs = [written(elsewhere, f"kernel-{number:08d}", 1000 - number) for number in range(kept_captures.KEPT_RUNS + 5)]
     (data / link).parent.mkdir(exist_ok=True)
     (data / link).symlink_to(elsewhere / link if link.startswith("plugins") else elsewhere)
     assert len(places.runs(data)) == len(runs)
-    assert pruning.prune(data, set(), kept_bytes=1) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=1) == ()
     assert all(path.exists() for path in runs)
 
 
 @pytest.mark.parametrize("name", SCRATCH)
 def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     old, newer = left(data, name, 100), left(data, "0009", 50)
-    assert pruning.prune(data, set(), kept_bytes=20) == ()
-    assert pruning.prune(data, set(), kept_bytes=19) == (name,)
+    assert kept_captures.prune(data, set(), kept_bytes=20) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=19) == (name,)
     assert not old.exists()
     assert newer.exists()
 
 
 def test_the_oldest_goes_first_whichever_command_left_it(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     for age, name in enumerate(SCRATCH):
         left(data, name, age)
-    assert pruning.prune(data, set(), kept_bytes=45) == SCRATCH[4:]
+    assert kept_captures.prune(data, set(), kept_bytes=45) == SCRATCH[4:]
 
 
 def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     own = [
         left(data, name, 100)
         for name in ("tune.journal", "report.html", "attack/1a2b3c4d-7.json", "mine", "sweep.json", "plots", "00ab")
     ]
     left(data, "judge", 50)
-    assert pruning.prune(data, set(), kept_bytes=0) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=0) == ()
     assert all(path.exists() for path in own)
 
 
@@ -255,28 +255,28 @@ def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...], tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     files = [left(tmp_path, path.removesuffix("/dumps"), 1000) for path in dumps]
     run = written(data, "0007-paired-1f2e3d4c", 1000)
     for number in (5, 6, 8):
         left(data, f"{number:04d}", 100 - number)
-    assert pruning.prune(data, {3, 5, 7}, recorded(7, *dumps), kept_bytes=0) == ("0005", "0006")
+    assert kept_captures.prune(data, {3, 5, 7}, recorded(7, *dumps), kept_bytes=0) == ("0005", "0006")
     assert all(path.exists() for path in (*files, run))
 
 
 @pytest.mark.parametrize("dumps", ["profile_data", "/elsewhere/profile_data/0003/dumps", "..", ""])
 def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: str, tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     left(data, "0003", 1000)
     left(data, "judge", 100)
-    assert pruning.prune(data, set(), recorded(7, dumps), kept_bytes=0) == ("0003",)
+    assert kept_captures.prune(data, set(), recorded(7, dumps), kept_bytes=0) == ("0003",)
 
 
 def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
     data = tmp_path / PROFILE_DATA
     program = (
-        "import pathlib, sys\nfrom harness.loop import pruning\n"
-        "with pruning.in_use(pathlib.Path(sys.argv[1])):\n    print('in use', flush=True)\n    sys.stdin.read()"
+        "import pathlib, sys\nfrom harness.loop import kept_captures\n"
+        "with kept_captures.in_use(pathlib.Path(sys.argv[1])):\n    print('in use', flush=True)\n    sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -285,40 +285,40 @@ def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
         assert other.stdout.readline() == "in use\n"
         left(data, "judge", 100)
         left(data, "diff-0", 50)
-        assert pruning.prune(data, set(), kept_bytes=0) == ()
-        with pruning.in_use(data):
+        assert kept_captures.prune(data, set(), kept_bytes=0) == ()
+        with kept_captures.in_use(data):
             other.communicate("")
             assert other.returncode == 0
-            assert pruning.prune(data, set(), kept_bytes=0) == ()
-    assert pruning.prune(data, set(), kept_bytes=0) == ("judge",)
+            assert kept_captures.prune(data, set(), kept_bytes=0) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=0) == ("judge",)
 
 
 def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     theirs = left(tmp_path / "elsewhere", "000", 100)
     (data / "sweep").symlink_to(tmp_path / "elsewhere")
     (data / "judge").symlink_to(theirs.parents[1])
     left(data, "diff-0", 50)
-    assert pruning.prune(data, set(), kept_bytes=0) == ()
+    assert kept_captures.prune(data, set(), kept_bytes=0) == ()
     assert theirs.exists()
 
 
 def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
-    data = pruning.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.made(tmp_path / PROFILE_DATA)
     assert (data / ".gitignore").read_text() == "*\n"
     (data / ".gitignore").write_text("mine\n")
-    assert pruning.made(data) == data
+    assert kept_captures.made(data) == data
     assert (data / ".gitignore").read_text() == "mine\n"
 
 
 def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path) -> None:
-    for number in range(pruning.KEPT_RUNS + 1):
+    for number in range(kept_captures.KEPT_RUNS + 1):
         written(tmp_path, f"kernel-profile-{number:08x}", 1000 - number)
-    assert list(pruning.tidy(tmp_path, set())) == ["removed 1 old captures and dumps: kernel-profile-00000000"]
-    assert list(pruning.tidy(tmp_path, set())) == []
-    for number in range(pruning.KEPT_RUNS):
+    assert list(kept_captures.tidy(tmp_path, set())) == ["removed 1 old captures and dumps: kernel-profile-00000000"]
+    assert list(kept_captures.tidy(tmp_path, set())) == []
+    for number in range(kept_captures.KEPT_RUNS):
         written(tmp_path, f"judge-{number:08x}", 500 - number)
-    (said,) = pruning.tidy(tmp_path, set())
+    (said,) = kept_captures.tidy(tmp_path, set())
     assert said.startswith("removed 20 old captures and dumps: kernel-profile-00000014, kernel-profile-00000013, ")
     assert said.endswith("kernel-profile-0000000d and 12 more")
 

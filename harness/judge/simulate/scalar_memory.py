@@ -12,7 +12,7 @@ from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, Ope
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
-from harness.judge.simulate.under_way import UnderWay
+from harness.judge.simulate.transfer_races import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 

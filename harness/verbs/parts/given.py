@@ -12,7 +12,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.records import Evidence, Row
 from harness.render.layout import Files
 from harness.render.progress import Progress
@@ -94,5 +94,5 @@ def tidy(contest: Path) -> None:
     except RatchetError:
         champion = None
     accepted = {row.number for row in rows_of(contest) if row.outcome == "accept"}
-    for sentence in pruning.tidy(contest / PROFILE_DATA, accepted, champion):
+    for sentence in kept_captures.tidy(contest / PROFILE_DATA, accepted, champion):
         say(sentence)

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import table
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.render import plots
 from harness.render.plots import GALLERY as NAME
 from harness.render.plots import gallery
@@ -38,7 +38,7 @@ def plot(given: Namespace) -> Outcome:
         write_atomically(target / name, picture)
         written.append(f"wrote {target / name}")
     if given.out is None:
-        pruning.made(folder / PROFILE_DATA)
+        kept_captures.made(folder / PROFILE_DATA)
     return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
 
 
@@ -51,7 +51,7 @@ def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
         raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
     write_atomically(target / NAME, picture)
     if given.out is None:
-        pruning.made(folder / PROFILE_DATA)
+        kept_captures.made(folder / PROFILE_DATA)
     return Outcome(text=lambda: f"wrote {target / NAME}: {quantity(len(found.rows), 'contest')}", messages=found.notes)
 
 

@@ -9,7 +9,7 @@ from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
-from harness.loop import pruning
+from harness.loop import kept_captures
 from harness.loop.exported import exported
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
@@ -75,7 +75,7 @@ def _captured(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -
         return _snapshots(kernel, given, rows)
     label = session_label(kernel.candidate, rows, "profile")
     with (
-        pruning.in_use(kernel.profiles),
+        kept_captures.in_use(kernel.profiles),
         progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,
     ):
@@ -148,7 +148,7 @@ def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> 
     profile_server.require_free(port)
     window = None
     if given.steps is not None:
-        pruning.made(kernel.profiles)
+        kept_captures.made(kernel.profiles)
         session = f"{session_label(kernel.candidate, rows, 'profile')}-{secrets.token_hex(4)}"
         window = StepsWindow(
             first=given.steps[0], last=given.steps[1], mode=given.mode or _MODE, session=session,

@@ -11,7 +11,7 @@ from harness.judge.simulate.accesses import Rows, accesses
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.scalar import Names
-from harness.judge.simulate.under_way import Region, _meet, _side, _strides_of
+from harness.judge.simulate.transfer_races import Region, _meet, _side, _strides_of
 from harness.loop import scaffold
 from harness.loop.bench import Bench
 from harness.selftest import planted, scratch

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harness.operators.products.matmul import Matmul
     from harness.operators.products.quantized_matmul import QuantizedMatmul
     from harness.operators.products.swiglu import SwiGLU
+    from harness.operators.selection.top_k import TopK
 
 # The module of each operator, which the package of its family names.
 OPERATORS: dict[str, str] = {

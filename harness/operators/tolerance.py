@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.operators.exact import differing, is_exact, is_float, numpy_dtype
 from harness.operators.outputs import as_read, element, in_rows, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.state import check_state
@@ -135,6 +136,21 @@ class Errors:
         return self.worst_ratio <= 1 and self.rms_ratio <= 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExactErrors(Errors):
+    """The same of an exact output: nothing but `expected` passes."""
+
+    @cached_property
+    def differs(self) -> NDArray[np.bool_]:
+        """The elements that are another number than expected, or a zero of the other sign."""
+        return differing(self.got, self.expected)
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are none."""
+        return not self.differs.any()
+
+
 def _in_deviations(error: Exact, deviation: Exact) -> Exact:
     with np.errstate(divide="ignore", invalid="ignore"):
         found: Exact = np.abs(error)
@@ -161,15 +177,16 @@ def errors(
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
     # A deviation that is not finite would allow any error: without a tolerance every error is too large.
     deviation[~np.isfinite(deviation)] = 0
-    return tuple(
-        Errors(
-            got=in_rows(arrays[position])[rows].astype(np.float64),
-            expected=expected[:, columns],
-            deviation=deviation[:, columns],
-            honest=honest[:, columns],
-        )
-        for position, _, columns in spans(problem.statement().outputs)
-    )
+    found = []
+    for position, output, columns in spans(problem.statement().outputs):
+        own = in_rows(arrays[position])[rows].astype(np.float64)
+        exact = expected[:, columns]
+        if is_exact(problem, output):
+            # An integer has one zero.
+            exact = exact if is_float(numpy_dtype(output.dtype)) else exact + 0.0
+        kind = ExactErrors if is_exact(problem, output) else Errors
+        found.append(kind(got=own, expected=exact, deviation=deviation[:, columns], honest=honest[:, columns]))
+    return tuple(found)
 
 
 def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: slice, found: Errors) -> Errors:
@@ -178,6 +195,8 @@ def refined(problem: Problem, inputs: Sequence[Values], rows: Rows, columns: sli
     `columns` are those of this output among all. It ends with the first row that is outside all the same. Where the
     root mean square alone is outside, rows are taken up by their size until it no longer is.
     """
+    if isinstance(found, ExactErrors):
+        return found
     outside = np.flatnonzero((found.scaled > WORST_FACTOR * found.unit).any(axis=1))
     if not isinstance(problem, Refining) or len(outside) > _MOST_REFINED or found.passed:
         return found
@@ -314,6 +333,8 @@ def _is_forbidden(
 def _judge(
     found: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
+    if isinstance(found, ExactErrors):
+        return _judge_exact(found, output, rows, family, mode, seed)
     scaled = found.scaled
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(scaled)), scaled.shape))
     criterion: Literal["worst element", "root mean square"]
@@ -340,4 +361,28 @@ def _judge(
         f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
     )
     detail = f"{np.count_nonzero(outside)} of {scaled.size} compared elements are outside their tolerance"
+    return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)
+
+
+def _judge_exact(
+    found: ExactErrors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
+) -> tuple[Check, Failure | None]:
+    differs = found.differs
+    count = int(np.count_nonzero(differs))
+    check = Check(
+        family=family, mode=mode, shape=output.shape, seed=seed, elements=differs.size, criterion="exact",
+        error=float(count), honest_error=0.0, tolerance=0.0, passed=not count,
+    )  # fmt: skip
+    if not count:
+        return check, None
+    row, column = (int(i) for i in np.unravel_index(int(np.argmax(differs)), differs.shape))
+    message = (
+        f"wrong result in {wrong_parts((output,), differs, rows)}: {element(output, int(rows[row]), column)} is "
+        f"{found.got[row, column]:.9g}, expected {found.expected[row, column]:.9g}, and {output.name} is compared "
+        f"exactly (inputs: {family}, seed {seed})"
+    )
+    detail = (
+        f"{count} of {differs.size} compared elements differ; where several answers seem right, such as for equal "
+        "elements, the problem states which one is"
+    )
     return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)

@@ -69,8 +69,9 @@ class Check:
     shape, `interpret` is TPU interpret mode.
 
     Two criteria compare bits with another run of the same program instead: `dependence` (inputs
-    were changed as `family` says) and `determinism` (they were the same). There `error` counts
-    the elements that broke the rule, and `tolerance` is 0.
+    were changed as `family` says) and `determinism` (they were the same). Two compare bits with what is right: `state`,
+    and `exact` of outputs without a tolerance. There `error` counts the elements that broke the rule, and `tolerance`
+    is 0.
     """
 
     family: str
@@ -82,7 +83,9 @@ class Check:
     honest_error: float | None
     tolerance: float | None
     passed: bool
-    criterion: Literal["worst element", "root mean square", "dependence", "determinism", "state"] = "worst element"
+    criterion: Literal["worst element", "root mean square", "dependence", "determinism", "state", "exact"] = (
+        "worst element"
+    )
 
     @property
     def mode_words(self) -> str:

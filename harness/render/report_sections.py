@@ -243,7 +243,7 @@ def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Bloc
         verb += ", those after the failure were not run"
     if evidence.unchecked:
         verb += f" and {len(evidence.unchecked)} were not run, because {_too_slow(evidence, verdict)}"
-    bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state"))
+    bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state", "exact"))
     elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
     elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]

@@ -36,6 +36,7 @@ _SETTINGS = {
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
+    "top_k": (("ROWS", "512"),),
     # More steps of 16 rows than are interpreted where no late one can be other than the first.
     "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
     # A chip that adds in bfloat16.
@@ -78,6 +79,7 @@ _TEMPLATES = {
     "suite": "attention-suite",
     "training": "attention-training",
     "swiglu": "swiglu",
+    "top_k": "top-k",
 }
 
 

@@ -1,0 +1,65 @@
+"""Exact outputs: integers, and floats that are copied, not computed; compared to the bit, without a tolerance."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.problem import Exact, Rows, Values
+from harness.records import Array
+
+
+@runtime_checkable
+class StatesExact(Protocol):
+    """A problem with outputs of floats that no honest kernel rounds, such as what it gathers or selects."""
+
+    def exact(self) -> tuple[str, ...]:
+        """The names of these outputs; integers are exact anyway."""
+
+
+class ExactAnswers:
+    """What follows for a problem of which every output is exact: an honest kernel gives what `reference` says."""
+
+    __slots__ = ()
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As of a Problem; where several answers are right, such as for equal elements, the one that it states."""
+        raise NotImplementedError
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """The same as `reference`."""
+        return self.reference(inputs, rows)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """Zeros: nothing is rounded."""
+        return np.zeros_like(self.reference(inputs, rows))
+
+
+def numpy_dtype(name: str) -> Any:
+    """The dtype of numpy or ml_dtypes that is called so. Raises TypeError where there is none."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype of numpy or ml_dtypes holds floats."""
+    try:
+        return bool(ml_dtypes.finfo(dtype).bits)
+    except ValueError:
+        return False
+
+
+def is_exact(problem: object, output: Array) -> bool:
+    """Whether an output of the problem is compared to the bit."""
+    stated = problem.exact() if isinstance(problem, StatesExact) else ()
+    return output.name in stated or not is_float(numpy_dtype(output.dtype))
+
+
+def differing(got: Exact, expected: Exact) -> NDArray[np.bool_]:
+    """Which elements differ in any bit: the sign of a zero counts, and a NaN equals itself."""
+    # What is computed with integers has zeros of either sign in float64; `got` is converted, so that its are as stated.
+    bits: NDArray[np.bool_] = np.ascontiguousarray(got).view(np.uint64) != np.ascontiguousarray(expected).view(
+        np.uint64
+    )
+    return bits

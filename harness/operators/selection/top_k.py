@@ -1,0 +1,161 @@
+"""The k largest elements of each row and where they stand, as routers and samplers need: exact, ties by a rule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.operators import textures
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import drawn_block
+from harness.operators.blocks import turned as begun_anywhere
+from harness.operators.controls import Answer
+from harness.operators.exact import ExactAnswers
+from harness.operators.normals import normal
+from harness.operators.probes import Part, Probe, Region, probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES
+from harness.operators.space import DRAWN, RECIPE, generator
+from harness.records import Array, Statement, Work
+
+# What a row of the composite is, by its position modulo 6, counted from a drawn place.
+_COMPOSITE = ("normal", "ties", "equal", "falling", "rising", "near")
+# Whole numbers up to this: a row has each of them many times.
+_LEVELS = 4
+# So much larger, an element of N(0, 1) stands above all others of its row.
+_LOUD = 2.0**40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK(Operator, ExactAnswers, textures.Textured):
+    """The `k` largest elements of each row of x [rows, columns], the largest first, and their columns.
+
+    Outputs: values [rows, k] in `dtype`, indices [rows, k] int32. Of equal elements the one of the lower column comes
+    first. Both are compared exactly. x has no negative zero, which some hardware takes for less than zero. Raises
+    UsageError `bad-problem` where k is more than the columns.
+    """
+
+    operation = "top_k"
+    own_families = ("normal", "ties", "equal", "falling", "rising", "near")
+    # Elements that one check may sort.
+    checked = 1 << 22
+    rows: int = field(metadata=axis(shortest=64, is_uneven=True))
+    columns: int
+    k: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Refuses what does not exist."""
+        self.require_fields()
+        if self.k > self.columns:
+            raise UsageError("bad-problem", f"top_k: expected k of at most {self.columns} columns, got {self.k}")
+
+    def work(self) -> Work:
+        """One comparison for each element, the fewest that any choice needs; x read once, both outputs written."""
+        elements, chosen, size = self.rows * self.columns, self.rows * self.k, DTYPES[self.dtype].itemsize
+        return Work(matmul_flops=0, vector_flops=elements, minimum_hbm_bytes=elements * size + chosen * (size + 4))
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        x = Array(name="x", shape=(self.rows, self.columns), dtype=self.dtype)
+        values = replace(x, name="values", shape=(self.rows, self.k))
+        return Statement(
+            operation=self.operation,
+            title=f"top {self.k} of {self.rows} rows of {self.columns}, {self.dtype}",
+            parameters=self.parameters,
+            inputs=(x,),
+            outputs=(values, replace(values, name="indices", dtype="int32")),
+            work=self.work(),
+        )
+
+    def exact(self) -> tuple[str, ...]:
+        """The values: they are copied."""
+        return ("values",)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """x of the named family. Raises ValueError for one that does not exist.
+
+        normal: N(0, 1). ties: whole numbers up to 4, so that most elements have equals. equal: one number in a row.
+        falling, rising: sorted rows. near: neighbouring numbers of dtype. composite: all of these, by row.
+        """
+        if family.startswith((DRAWN, RECIPE)):
+            made, _, _ = self._textured(family, seed)
+            return (self._without_negative_zeros(made[0]),)
+        self.require_family(family)
+        random = generator(family, seed)
+        x = normal(random, self.rows, self.columns)
+        pattern = begun_anywhere(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
+        kinds = np.array(pattern)[np.arange(self.rows) % len(pattern)]
+        ties, equal = np.flatnonzero(kinds == "ties"), np.flatnonzero(kinds == "equal")
+        x[ties] = random.integers(-_LEVELS, _LEVELS, (len(ties), self.columns), endpoint=True)
+        x[equal] = x[equal, :1]
+        for kind, direction in (("falling", -1), ("rising", 1)):
+            rows = np.flatnonzero(kinds == kind)
+            x[rows] = np.sort(x[rows], axis=1)[:, ::direction]
+        near = np.flatnonzero(kinds == "near")
+        # Neighbours of 1 in dtype: rounded to fewer bits they are equal.
+        step = np.float32(np.finfo(np.float32).eps if self.dtype == "float32" else 2.0**-7)
+        x[near] = 1 + step * random.integers(0, 2 * _LEVELS, (len(near), self.columns)).astype(np.float32)
+        return (self._without_negative_zeros(x),)
+
+    def _without_negative_zeros(self, x: Values) -> Values:
+        found: Values = x.astype(DTYPES[self.dtype])
+        found[found == 0] = 0
+        return found
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """That each row depends on its own elements, and on no others: one of each row is made the largest."""
+        random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
+        order = np.resize(random.permutation(self.columns), self.rows)
+        x = self.make_inputs("normal", seed)[0].astype(np.float32)
+        loud = range(0, self.rows, 2)
+        regions = [
+            Region(
+                array=0, ranges=(range(row, row + 1), range(column, column + 1)), factor=_LOUD if x[row, column] > 0
+                else -_LOUD,
+            )
+            for row, column in zip(loud, order[loud.start :: loud.step].tolist(), strict=True)
+            if x[row, column]
+        ]  # fmt: skip
+        moved = [region.ranges[0] for region in regions]
+        moves = [Part(rows=rows, columns=range(1)) for rows in moved]
+        stays = [Part(rows=range(row, row + 1), columns=range(2 * self.k)) for row in range(1, self.rows, 2)]
+        every = range(2 * self.k)
+        turned = drawn_block(self.rows, random)
+        others = [Part(rows=rows, columns=every) for rows in (range(turned.start), range(turned.stop, self.rows))]
+        region = Region(array=0, ranges=(turned, range(self.columns)), factor=-1.0)
+        name = f"rows {turned.start} to {turned.stop - 1} of x"
+        return (
+            probe("elements of every second row of x", "normal", regions, moves, stays),
+            probe(name, "normal", [region], [Part(rows=turned, columns=every)], others),
+        )
+
+    @property
+    def row_cost(self) -> int:
+        """Elements."""
+        return self.columns
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), 2 k]` float64: the values, then their columns."""
+        return self._chosen(inputs, rows)
+
+    def _chosen(self, inputs: Sequence[Values], rows: Rows, *, last_of_equals: bool = False) -> Exact:
+        x = inputs[0][rows].astype(np.float64)
+        if last_of_equals:
+            order = self.columns - 1 - np.argsort(-x[:, ::-1], axis=1, kind="stable")[:, : self.k]
+        else:
+            order = np.argsort(-x, axis=1, kind="stable")[:, : self.k]
+        return np.concatenate([np.take_along_axis(x, order, axis=1), order.astype(np.float64)], axis=1)
+
+    def controls(self) -> dict[str, Answer]:
+        """Ties by another rule, and a choice from less than all."""
+
+        def from_half(inputs: Sequence[Values], rows: Rows) -> Exact:
+            half = replace(self, columns=max(self.k, self.columns // 2))
+            return half.reference((inputs[0][:, : half.columns],), rows)
+
+        return {
+            "the last of equal elements": lambda inputs, rows: self._chosen(inputs, rows, last_of_equals=True),
+            "the first half of the columns": from_half,
+        }

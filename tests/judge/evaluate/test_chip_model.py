@@ -116,6 +116,14 @@ def test_a_false_hint_changes_what_it_is_about() -> None:
     np.testing.assert_array_equal(found, 8 * positions)
 
 
+def test_narrower_integers_keep_the_low_bits() -> None:
+    # `vpack.c.b16` and `vpack.c.b8` are the same for both signs, so that they cannot saturate.
+    integers = np.arange(-1024, 1024, dtype=np.int32).reshape(16, 128) * 331
+    for dtype in (jnp.int16, jnp.uint16, jnp.int8, jnp.uint8):
+        found = on("v5e", lambda x, dtype=dtype: x.astype(dtype).astype(jnp.int32), integers)
+        np.testing.assert_array_equal(found, integers.astype(dtype).astype(np.int32))
+
+
 def test_results_that_nothing_defines_show() -> None:
     integers = np.arange(-1024, 1024, dtype=np.int32).reshape(16, 128)
     for function, is_defined in (
@@ -124,7 +132,7 @@ def test_results_that_nothing_defines_show() -> None:
         (lambda x: lax.shift_left(x, x), (integers >= 0) & (integers < 32)),
         (lambda x: lax.shift_right_logical(x, x), (integers >= 0) & (integers < 32)),
         (lambda x: lax.shift_right_arithmetic(x, x), (integers >= 0) & (integers < 32)),
-        (lambda x: x.astype(jnp.int8).astype(jnp.int32), (integers >= -128) & (integers < 128)),
+        (lambda x: x.astype(jnp.int4).astype(jnp.int32), (integers >= -8) & (integers < 8)),
         (lambda x: (x.astype(jnp.float32) * 1e7).astype(jnp.int32), np.abs(integers) < 215),
     ):
         found, as_is = on("v5e", function, integers), np.asarray(jax.jit(function)(integers))

@@ -35,6 +35,8 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
     "reduce_window_max", "reduce_window_min", "sort",
 }  # fmt: skip
+# Narrower integers are not packed by `vpack.c.b16` and `vpack.c.b8`.
+_FEWEST_PACKED = 8
 # A register of bfloat16.
 _TILE_ROWS, _LANES = 16, 128
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
@@ -392,6 +394,12 @@ def _multiple_of(equation: Equation, _: Chip) -> Model:
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 
 
+def _keeps_low_bits(equation: Equation) -> bool:
+    """Whether a kernel converts integers to 16 or 8 bits: one instruction for both signs packs their low bits."""
+    old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
+    return all(jnp.issubdtype(one, jnp.integer) and jnp.iinfo(one).bits >= _FEWEST_PACKED for one in (old, new))
+
+
 def converted(equation: Equation) -> Model | None:
     """A number that the new integer type cannot hold is nothing defined."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
@@ -438,6 +446,6 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "shift_right_arithmetic": lambda equation, _: shifted(equation),
     "multiple_of": _multiple_of,
     "roll": _roll,
-    "convert_element_type": lambda equation, _: converted(equation),
+    "convert_element_type": lambda equation, _: None if _keeps_low_bits(equation) else converted(equation),
 }
 MODELLED = frozenset(_MODELS)

@@ -34,6 +34,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
                 params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
                 params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
                 params["jaxpr"] = plain_accesses.with_plain_writes(params["jaxpr"])
+                params["jaxpr"] = plain_accesses.with_plain_bitcasts(params["jaxpr"])
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:

@@ -1,18 +1,22 @@
 """Reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot make, in steps that they can.
 
 A reference that is indexed, then reshaped or taken for other numbers, then indexed again: TPU interpret mode knows the
-first indices alone. All that they point at is read, and so looked at for races. A write under a mask: TPU interpret
+first indices alone. All that they point at is read, and so looked at for races; a write to what is taken for other
+numbers writes all of it, with what was there elsewhere. A write under a mask: TPU interpret
 mode takes the length of a later axis for that of the first, and finds it out of bounds; `interpret=True` knows no
 constant index. Here all is read, and written again with what the mask lets by.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import lax, tree_util
-from jax._src.state.discharge import transform_array
-from jax._src.state.indexing import NDIndexer
+from jax._src.state.discharge import transform_array, transform_swap_array
+from jax._src.state.indexing import NDIndexer, Slice
 from jax._src.state.primitives import get_p, swap_p
+from jax._src.state.types import BitcastTransform
+from jax._src.state.utils import bitcast
 from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
@@ -21,6 +25,11 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner,
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel with whatever follows the first indices of a read done to the values that were read."""
     return _rewritten(jaxpr, "get", _plain_read)
+
+
+def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel; a write to what is taken for other numbers writes all that the first indices point at."""
+    return _rewritten(jaxpr, "swap", _plain_bitcast)
 
 
 def with_plain_writes(jaxpr: Jaxpr) -> Jaxpr:
@@ -39,7 +48,7 @@ def _rewritten(jaxpr: Jaxpr, name: str, steps: Callable[[Equation], list[Equatio
 
 def _plain_read(equation: Equation) -> list[Equation]:
     reference, *operands = equation.invars
-    transforms = tree_util.tree_unflatten(equation.params["tree"], operands)
+    transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
     later = next((place for place, one in enumerate(transforms) if not isinstance(one, NDIndexer)), None)
     if later is None:
         return [equation]
@@ -54,6 +63,65 @@ def _plain_read(equation: Equation) -> list[Equation]:
 
     before = equation.replace(invars=[reference, *first], outvars=[read], params={**equation.params, "tree": tree})
     return [before, *inlined(model, [read, *rest], [out], equation.source_info)]
+
+
+def _plain_bitcast(equation: Equation) -> list[Equation]:
+    reference, value, *operands = equation.invars
+    transforms = _indices_first(reference, tree_util.tree_unflatten(equation.params["tree"], operands))
+    later = next((place for place, one in enumerate(transforms) if not isinstance(one, NDIndexer)), None)
+    if later is None or not any(isinstance(one, BitcastTransform) for one in transforms):
+        return [equation]
+    first, tree = tree_util.tree_flatten(tuple(transforms[:later]))
+    rest, tree_of_rest = tree_util.tree_flatten(tuple(transforms[later:]))
+    shape = transforms[later - 1].get_indexer_shape() if later else reference.aval.shape
+    whole = value.aval.update(shape=shape, dtype=reference.aval.dtype)
+    old, new, dropped = core.Var(whole), core.Var(whole), core.Var(whole)
+
+    def model(values: Any, written: Any, *indices: Any) -> Any:
+        own = tree_util.tree_unflatten(tree_of_rest, indices)
+        return transform_array(values, own), _written(values, own, written)
+
+    about: dict[str, Any] = {"params": {"tree": tree}, "effects": equation.effects}
+    return [
+        equation.replace(primitive=get_p, invars=[reference, *first], outvars=[old], **about),
+        *inlined(model, [old, value, *rest], [equation.outvars[0], new], equation.source_info),
+        equation.replace(invars=[reference, new, *first], outvars=[dropped], **about),
+    ]
+
+
+def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
+    """`values` with `value` where these transforms lead."""
+    if not transforms:
+        return value
+    one, *rest = transforms
+    part = _written(transform_array(values, [one]), rest, value)
+    if isinstance(one, NDIndexer):
+        return transform_swap_array(values, [one], part)[1]
+    return bitcast(part, values.dtype) if isinstance(one, BitcastTransform) else part.reshape(values.shape)
+
+
+def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
+    """The same with indices of a reference that is taken for other numbers ahead of that, where they take whole rows.
+
+    Else all of the reference would be accessed, and with it what a copy is writing at the time.
+    """
+    found = list(transforms)
+    shape = tuple(reference.aval.shape)
+    for place, one in enumerate(found[:-1]):
+        following = found[place + 1]
+        if isinstance(one, BitcastTransform) and isinstance(following, NDIndexer):
+            rows, columns = following.indices[-2:]
+            if all(map(_is_whole, (rows, columns), following.shape[-2:])):
+                indices = (*following.indices[:-2], Slice(0, shape[-2]), columns)
+                found[place : place + 2] = [dataclasses.replace(following, indices=indices, shape=shape), one]
+        if not isinstance(found[place], NDIndexer):
+            break
+        shape = tuple(found[place].get_indexer_shape())
+    return tuple(found)
+
+
+def _is_whole(index: Any, length: int) -> bool:
+    return isinstance(index, Slice) and (index.start, index.size, index.stride) == (0, length, 1)
 
 
 def _plain_write(equation: Equation) -> list[Equation]:

@@ -99,6 +99,10 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         core = int(global_core_id)
         tasks = self.tasks[core]
+        # A copy of no rows has nothing to arrive: no wait is for it, and none has a choice because of it.
+        for task in [one for one in tasks if has_tasks and _moves_nothing(one)]:
+            tasks.remove(task)
+            task()
         while has_tasks and self.count_by_core[core] < value and tasks:
             tasks.pop()()
         arrived = self.clocks[core]
@@ -162,6 +166,16 @@ def _options_of(wait: Any) -> set[str]:
 def _has_ended(task: Any) -> bool:
     """Whether what a wait would do was done before."""
     return bool(task.__self__.state == interpret_pallas_call.DmaState.COMPLETED)
+
+
+def _moves_nothing(task: Any) -> bool:
+    """Whether the transfer is of an empty part, as where a length is only known at run time."""
+    return is_empty(interpret_utils.to_range(task.__self__.src_transforms))
+
+
+def is_empty(where: Any) -> bool:
+    """Whether these ranges of a buffer hold nothing."""
+    return any(isinstance(part, slice) and part.stop <= part.start for part in where)
 
 
 def _beginning(clock: Any) -> Any:

@@ -161,8 +161,10 @@ ARITHMETIC = (
     entry("floor ceil round", "same", "exact", "`vfloor`, `vceil`, conversions", "no rounding"),
     entry(
         "convert_element_type", "modelled", "to nearest even; integers that do not fit saturate or wrap",
-        "`vpack`, `vcvt`, `vtrunc`: to nearest even; of what does not fit not published",
-        "each rounding to bfloat16 is made; a number that the integer type cannot hold is a mark",
+        "`vpack`, `vcvt`, `vtrunc`: to nearest even; of integers `vpack.c.b16`, `vpack.c.b8`, the same for both signs: "
+        "the low bits; of floats that do not fit not published",
+        "each rounding to bfloat16 is made; of integers the low bits are kept; a float that the integer type cannot "
+        "hold is a mark, as is an integer that does not fit into 4 bits",
     ),
     entry("bitcast_convert_type bitcast", "same", "the same bits", "nothing, or `vcombine`", "bits"),
     entry(

@@ -1,19 +1,22 @@
 """A contest folder: its prepare.py loaded, its judge's files named and hashed."""
 
+import ast
 import hashlib
 import json
 import os
 import platform
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 import harness
 from harness import files
-from harness.candidate import Candidate
+from harness.candidate import Candidate, constants
+from harness.dumps.timing_tables import Assumption
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
@@ -22,15 +25,25 @@ from harness.prepare import confined, data
 from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
+# The constant of prepare.py that names modules which something stands in for, and what never is such a module.
+STUBS = "STUBS"
+_ASSUME = "ASSUME"
+_NEVER_STUBS = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", "ml_dtypes", "numpy"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for."""
+    """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
+
+    `stubs` are modules that packages import and the kernel does not need: something stands in for them where they are
+    not installed. `assumption` is what simulated branches do whose condition is a scalar out of a vector.
+    """
 
     directory: Path
     problem: Problem | Suite
     chip: Chip
+    stubs: tuple[str, ...] = ()
+    assumption: Assumption | None = None
 
     @property
     def kernel_path(self) -> Path:
@@ -105,6 +118,8 @@ class Contest:
         """The two keys of evidence taken now."""
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         tables = {member.name: _timing_tables(member.problem) for member in members}
+        # What is assumed of branches is stated of the calls that are timed, as tables are.
+        tables |= {_ASSUME: self.assumption} if self.assumption is not None else {}
         path = self.directory / "prepare.py"
         is_confined = any(isinstance(member.problem, confined.Confined) for member in members)
         return keys.key(path, self.problem.statement(), tables, self.chip.name, source, is_confined=is_confined)
@@ -143,7 +158,36 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     files.refuse_links(directory)
     path = directory / "prepare.py"
     problem, own_chip = _prepared(path)
-    return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))
+    stated = dict(constants(path.read_bytes()))
+    return Contest(
+        directory=directory, problem=problem, chip=chip(chip_name or own_chip),
+        stubs=_stubs(path, stated.get(STUBS, "()")), assumption=_assumption(path, stated.get(_ASSUME)),
+    )  # fmt: skip
+
+
+def _assumption(path: Path, stated: str | None) -> Assumption | None:
+    """What ASSUME of this prepare.py says, `never` or `always`. Raises RatchetError `bad-prepare` for anything else."""
+    found = next((word for word in get_args(Assumption) if stated == repr(word)), None)
+    if stated is not None and found is None:
+        raise RatchetError(
+            "bad-prepare",
+            f'{path}: expected {_ASSUME} to be "never" or "always", what branches do that depend on the contents of '
+            f"vectors, got {stated}",
+        )
+    return found
+
+
+def _stubs(path: Path, stated: str) -> tuple[str, ...]:
+    """The modules that STUBS of this prepare.py names. Raises RatchetError `bad-prepare` where they cannot be such."""
+    names = ast.literal_eval(stated) if stated[0] in "([" else None
+    is_list = isinstance(names, tuple | list) and all(isinstance(name, str) and name.isidentifier() for name in names)
+    if names is None or not is_list or not _NEVER_STUBS.isdisjoint(names):
+        raise RatchetError(
+            "bad-prepare",
+            f"{path}: expected {STUBS} to be the names of packages that a kernel does not need, such as "
+            f'("vllm",), got {stated}',
+        )
+    return tuple(names)
 
 
 def _prepared(path: Path) -> tuple[Problem | Suite, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.dumps import timing_tables
-from harness.dumps.timing_tables import TimingTables
+from harness.dumps.timing_tables import Assumption, TimingTables
 from harness.errors import RatchetError
 from harness.hlo import parse
 from harness.hlo.evaluation import Values
@@ -129,7 +129,8 @@ class ModuleDump:
 
     `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
     schedules, whatever their values and kernels are called. `timings` are the tables
-    that it is executed with, one set after the other; without them its arguments are not known.
+    that it is executed with, one set after the other; without them its arguments are not known. `assumption` is what
+    a branch does that depends on a vector's contents, where that is stated.
     """
 
     schedules: tuple[Schedule, ...]
@@ -139,6 +140,7 @@ class ModuleDump:
     remarks: tuple[str, ...]
     digest: str = ""
     timings: tuple[TimingTables, ...] = ()
+    assumption: Assumption | None = None
 
     @cached_property
     def module(self) -> Module:
@@ -289,6 +291,7 @@ def read_module(directory: Path) -> ModuleDump:
         remarks=(),
         digest=digest.hexdigest(),
         timings=timing_tables.read(directory),
+        assumption=timing_tables.read_assumption(directory),
     )
     for name in schedules:
         if name not in dump.calls:

@@ -1,8 +1,11 @@
-"""What the tables among a module's arguments hold in the calls that are timed: a file beside the compiler's dumps."""
+"""What is stated of the calls that are timed, in files beside the compiler's dumps: the contents of tables, and which
+way branches go that depend on a vector's contents.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -11,6 +14,9 @@ import numpy.typing as npt
 from harness.errors import RatchetError
 
 _FILE = "timing-tables.json"
+_ASSUMPTION = "assumption.json"
+# What a branch does whose condition is a scalar out of a vector, which nothing here knows.
+Assumption = Literal["never", "always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,5 +68,23 @@ def read(directory: Path) -> tuple[TimingTables, ...]:
         return ()
     try:
         return msgspec.json.decode(path.read_bytes(), type=tuple[TimingTables, ...])
+    except (msgspec.DecodeError, OSError) as error:
+        raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error
+
+
+def write_assumption(directory: Path, assumption: Assumption | None) -> None:
+    """Writes it beside the dumps of the module in `directory`; nothing where nothing is assumed."""
+    if assumption is not None:
+        (directory / _ASSUMPTION).write_bytes(msgspec.json.encode(assumption))
+
+
+def read_assumption(directory: Path) -> Assumption | None:
+    """What `write_assumption` left in `directory`. Raises RatchetError `no-dump`: unreadable."""
+    path = directory / _ASSUMPTION
+    if not path.is_file():
+        return None
+    try:
+        found: Assumption = msgspec.json.decode(path.read_bytes(), type=Assumption)
+        return found
     except (msgspec.DecodeError, OSError) as error:
         raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error

@@ -90,6 +90,6 @@ def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:
     work = contest.directory / "profile_data" / "attack" / "work"
     asked = Request(
         directory=contest.directory, candidate=candidate, problem=contest.problem, chip=contest.chip, work=work,
-        simulate=simulate.run, timed=False,
+        simulate=simulate.run, timed=False, stubs=contest.stubs,
     )  # fmt: skip
     return Plan(request=asked, member=member, source="simulated", work=work)

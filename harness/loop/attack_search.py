@@ -59,7 +59,7 @@ class Target:
         platform = plan.chip.platform
         request = TraceRequest(
             problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)),
-            function=plan.member.function,
+            function=plan.member.function, stubs=plan.request.stubs,
         )  # fmt: skip
         self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
         traced = self._ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply, plan.policy.trace_seconds)

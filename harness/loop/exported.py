@@ -49,7 +49,8 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
         dialogue = Dialogue(children=children, stage="contract", progress=progress)
         written = own / "candidate.program"
         request = TraceRequest(
-            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function
+            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function,
+            stubs=kernel.stubs,
         )  # fmt: skip
         seconds = kernel.policy.trace_seconds
         dialogue.ask(child, "trace", request, TraceReply, seconds)

@@ -144,7 +144,7 @@ class Trace:
     JAX's own tools: equal fingerprints are identical candidates. `sources` are their files that have operations.
     `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
     shapes, grid steps included), and so are `exponentials` in Pallas calls. `one_pass_lines` multiply float32 numbers
-    in one pass of bfloat16.
+    in one pass of bfloat16. `written_over` are inputs that a call writes over though the caller keeps them, with lines.
     """
 
     fingerprint: str
@@ -154,5 +154,6 @@ class Trace:
     seconds: float
     exponentials: int = 0
     one_pass_lines: tuple[str, ...] = ()
+    written_over: tuple[str, ...] = ()
     imported: tuple[Imported, ...] = ()
     sources: tuple[SourceFile, ...] = ()

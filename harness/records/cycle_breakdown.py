@@ -26,6 +26,10 @@ class Part:
     cycles: float
 
 
+# What pushes of weights are called that the matrix unit transposes.
+TRANSPOSED_PUSH = "MXU transposed push"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineTime:
     """What one source line costs; `line` 0 is everything that belongs to no line.
@@ -35,7 +39,8 @@ class LineTime:
     line's. Operations that the compiler added belong to the line that they work for (see
     harness/judge/simulate/source_lines.py). `operations` are executed operations per unit; those of the
     transcendental unit that are no exponentials are there once more by what they are (`EUP rcp`,
-    `EUP rsqrt`; records made before this was told have none of these). `spilled_bytes` are
+    `EUP rsqrt`; records made before this was told have none of these), and so are pushes of weights that the matrix
+    unit transposes. `spilled_bytes` are
     vector registers that this line computes and that are saved to VMEM, `filled_bytes` those it
     uses that are restored.
     """

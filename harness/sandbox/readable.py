@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import harness
+from harness.sandbox.editable import editable_roots
 
 # Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the other
 # distributions' places of the same things are beside them. What is not there is left out. Nothing here is
@@ -60,6 +61,7 @@ def _of_python() -> Iterator[str]:
         # The libraries beside libpython, as conda and pyenv install them.
         if f"{prefix}/lib" not in _OF_EVERY_MACHINE:
             yield from (f"{prefix}/{name}" for name in ("lib", "lib64", "pyvenv.cfg", "ssl/openssl.cnf"))
+    yield from map(str, editable_roots())
     yield from (path for path in sys.path if Path(path) != Path(harness.__file__).parent.parent)
 
 

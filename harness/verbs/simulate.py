@@ -71,6 +71,11 @@ class Simulate(Verb):
         parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
         parser.chip("the chip they were compiled for, such as v6e", required=True)
         add_operands(parser)
+        parser.choice(
+            "--assume",
+            ["never", "always"],
+            "take it that a branch never or always holds that depends on a vector's contents, which nothing here knows",
+        )
         parser.json("the result as JSON")
 
     def parse(self, words: Sequence[str]) -> Namespace:
@@ -87,6 +92,7 @@ class Simulate(Verb):
 
         target = chip(given.chip)
         dump = dump_directory.read(given.directory, target)
+        dump = dump if given.assume is None else replace(dump, assumption=given.assume)
         simulate = partial(
             run_module,
             dump,

@@ -10,7 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import source_info_util
 
+import harness
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
@@ -29,6 +31,7 @@ from harness.judge.evaluate.trace import (
     contract,
     integrity,
     jaxprs,
+    kept_inputs,
     known_bugs,
     normal_form,
     one_core,
@@ -36,6 +39,7 @@ from harness.judge.evaluate.trace import (
     program_codec,
     semantics,
     smaller_shapes,
+    stand_ins,
     vmem,
 )
 from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
@@ -52,6 +56,8 @@ _OUTSIDE_SHARE = 0.05
 _BALLAST = 1 << 18
 
 
+# Lines are the candidate's and its packages': a call that the judge makes for it has none of its own.
+source_info_util.register_exclusion(str(Path(harness.__file__).parent))
 # This process serves one candidate: what `trace` and `trace_smaller` found is what `export` and `interpret` use.
 _full: TracedKernel | None = None
 _reduced: TracedKernel | None = None
@@ -77,6 +83,7 @@ def trace(request: TraceRequest) -> TraceReply:
     statement = problem.statement()
     interpretation.get_ready_for(request.chip)
     _reduced = _second_shape = None
+    stand_ins.stand_in(request.stubs)
     before, modules = integrity.snapshot(), packages.loaded()
     try:
         with asked_device.asked_for(request.chip):
@@ -111,11 +118,13 @@ def trace(request: TraceRequest) -> TraceReply:
         outside_flops=work.outside,
         exponentials=work.exponentials,
         one_pass_lines=jaxprs.one_pass_lines(_full.closed.jaxpr),
+        written_over=kept_inputs.written_over(_full.closed.jaxpr, statement),
         imported=imported,
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
     said = (
+        *stand_ins.warnings(),
         *_unchecked_warnings(_full.closed),
         *_enclosed_warnings(_full.closed),
         *_claim_warnings(claims, _full.calls),

@@ -75,6 +75,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
         for plan, timings in zip(plans, stated, strict=True):
             prepare(plan)
             timing_tables.write(plan.dumps, _by_position(plan.problem, timings))
+            timing_tables.write_assumption(plan.dumps, request.assumption)
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             if suite is None:
                 evaluations = [Evaluation(plans[0], children, listener)]

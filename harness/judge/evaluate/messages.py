@@ -11,7 +11,8 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program itself is written to `program` where that is named.
+    The traced program itself is written to `program` where that is named. `stubs` are modules that something stands in
+    for where they are not installed.
     """
 
     problem: str
@@ -19,6 +20,7 @@ class TraceRequest:
     artifact: str
     function: str = KERNEL
     program: str = ""
+    stubs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

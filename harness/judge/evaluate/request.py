@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.candidate import Candidate
+from harness.dumps.timing_tables import Assumption
 from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.operators import Member, Problem, Suite
@@ -39,7 +40,8 @@ class Request:
     Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: no output is compared with anything,
     so no verdict can come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are repeated, beside fresh
     ones, as far as there is a program of their shape. What is among `programs` is not compiled and simulated again, and
-    what is not is put there, if children are confined; None: everything is compiled and simulated anew.
+    what is not is put there, if children are confined; None: everything is compiled and simulated anew. `stubs` are the
+    contest's modules that something stands in for, `assumption` is what it says of branches that nothing here knows.
     """
 
     directory: Path
@@ -55,6 +57,8 @@ class Request:
     checked: bool = True
     draws: tuple[Draw, ...] = ()
     programs: SeenPrograms | None = None
+    stubs: tuple[str, ...] = ()
+    assumption: Assumption | None = None
 
     @property
     def profile_data(self) -> Path:

@@ -99,7 +99,7 @@ def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
     artifact = str(plan.written(plan.chip.platform))
     yield TraceRequest(
         problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.member.function,
-        program=str(plan.written(_TRACED)),
+        program=str(plan.written(_TRACED)), stubs=plan.request.stubs,
     )  # fmt: skip
 
 

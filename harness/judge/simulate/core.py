@@ -58,9 +58,12 @@ def run_compiled(
     return tuple(core.finished(reason) for core in cores)
 
 
-def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
+def cycles_of(
+    module: CompiledModule, machine: Machine, tables: Tables, deadline: float, bound: GrantedBound | None = None
+) -> int | None:
     """Only how long the compiled module takes; None where its end is not known."""
-    cores, reason = _ended(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
+    execution = _ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
+    cores, reason = _ended(execution)
     return None if reason else max(core.clock for core in cores)
 
 

@@ -13,6 +13,7 @@ from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.source_lines import ascribed
 from harness.judge.simulate.structure import REGISTER_BYTES, unit_of, vector_spill, vector_spills
 from harness.records import LineTime
+from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 
 _EXPONENTIALS = ("vexp", "vpow")
 
@@ -77,6 +78,8 @@ def _add(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None
                 lines[name].operations[unit] += times * executed
                 if unit == "EUP" and not opcode.startswith(_EXPONENTIALS):
                     lines[name].operations[f"EUP {opcode.partition('.')[0].removeprefix('v')}"] += times * executed
+                if opcode.startswith("vmatpush") and ".xpose" in opcode:
+                    lines[name].operations[TRANSPOSED_PUSH] += times * executed
     for index in dict.fromkeys(index for index, _ in vector_spills(run.schedule)):
         for op, name in zip(bundles[index].ops, sources[index].operations, strict=True):
             if kind := vector_spill(op):

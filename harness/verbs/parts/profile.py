@@ -60,6 +60,7 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKerne
         chip=contest.chip,
         source=source,
         policy=Policy(),
+        stubs=contest.stubs,
     )
 
 

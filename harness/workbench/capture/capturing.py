@@ -34,6 +34,7 @@ class CapturedKernel:
     source: Source
     policy: Policy
     function: str = KERNEL
+    stubs: tuple[str, ...] = ()
 
     @property
     def device(self) -> str:

@@ -22,6 +22,7 @@ from jax.extend import core
 import harness
 from harness.judge.evaluate.trace import jaxprs
 from harness.operators import prepare_module
+from harness.sandbox.editable import editable_roots
 from harness.sandbox.messages import Rejected
 
 # What JAX itself sets when its half for GPUs is imported, as packages with kernels for both do. Nothing that traces,
@@ -273,3 +274,4 @@ def _installed() -> Iterator[Path]:
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):
         yield Path(sysconfig.get_path(name)).resolve()
     yield Path(sys.base_prefix, sys.platlibdir).resolve()
+    yield from editable_roots()

@@ -14,13 +14,16 @@ from jax._src import source_info_util
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
 from harness.records import Imported, SourceFile
+from harness.sandbox.editable import editable_roots
 
 # Kernels that come with JAX; its other modules are the judge's own tools, whose version is in the key.
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
 # More files than this have operations of no kernel that anybody published.
 _MOST_SOURCES = 32
 # Resolved before kernel.py runs, which could change what sysconfig says.
-_HOMES = tuple(dict.fromkeys(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")))
+_HOMES = tuple(
+    dict.fromkeys((*(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")), *editable_roots()))
+)
 
 
 def loaded() -> frozenset[str]:

@@ -1,0 +1,43 @@
+"""Inputs that a kernel writes over though the caller keeps them, so that XLA copies them first."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Jaxpr, inner, is_pallas_call, is_triton, line_of
+from harness.records import Statement
+
+# What gives the same memory another shape.
+_SAME_MEMORY = ("reshape", "squeeze", "expand_dims", "optimization_barrier")
+
+
+def written_over(jaxpr: Jaxpr, statement: Statement) -> tuple[str, ...]:
+    """`x in kernel.py line 12`: each input that is no state and that a call has in `input_output_aliases`."""
+    kept = {
+        var: array.name
+        for place, (var, array) in enumerate(zip(jaxpr.invars, statement.inputs, strict=True))
+        if place not in statement.donated
+    }
+    return tuple(dict.fromkeys(_written_over(jaxpr, kept)))
+
+
+def _written_over(jaxpr: Jaxpr, kept: Mapping[Any, str]) -> Iterator[str]:
+    known = dict(kept)
+    for equation in jaxpr.eqns:
+        # A literal is no input, and has no hash.
+        named = [None if isinstance(var, core.Literal) else known.get(var) for var in equation.invars]
+        if is_pallas_call(equation) and not is_triton(equation):
+            bounds = equation.params["grid_mapping"].num_dynamic_grid_bounds
+            for source, _ in equation.params["input_output_aliases"]:
+                name = named[bounds + source]
+                if name is not None:
+                    yield f"{name} in {line_of(equation).removesuffix(': ') or 'a kernel'}"
+        elif equation.primitive.name in _SAME_MEMORY and named[0] is not None:
+            known[equation.outvars[0]] = named[0]
+        else:
+            for part in inner(equation):
+                if len(part.invars) == len(named):
+                    yield from _written_over(
+                        part, {var: name for var, name in zip(part.invars, named, strict=True) if name is not None}
+                    )

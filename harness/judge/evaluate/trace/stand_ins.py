@@ -1,0 +1,95 @@
+"""Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
+
+A package of a serving stack imports the whole stack to get at one kernel. What stands in can be named, called and
+subclassed, so that such imports succeed; nothing can be computed with it, and nothing decided.
+"""
+
+import sys
+import types
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+
+class _Absent:
+    """Anything of a module that is not there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{self._name} is a stand-in (STUBS of prepare.py): it has no {name}")
+        return _Absent(f"{self._name}.{name}")
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        return self
+
+    def __or__(self, _: object) -> Any:
+        # As annotations have it.
+        return self
+
+    __ror__ = __getitem__ = __or__
+
+    def __mro_entries__(self, _: object) -> tuple[type, ...]:
+        return ()
+
+    def __instancecheck__(self, _: object) -> bool:
+        # Nothing can be of a type that is not there.
+        return False
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(
+            f"whether {self._name} holds decides something, and it is a stand-in (STUBS of prepare.py): install "
+            f"{self._name.partition('.')[0]}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<stand-in for {self._name}>"
+
+
+class _Module(types.ModuleType):
+    """A module that has whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self.__name__}.{name}")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds modules below these names, once nothing else has."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = frozenset(names)
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        """Where a module comes from, None where it is none of these."""
+        return ModuleSpec(fullname, self, is_package=True) if fullname.partition(".")[0] in self.names else None
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        """The stand-in."""
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Does nothing: it has no code."""
+
+
+def stand_in(names: Sequence[str]) -> None:
+    """Makes modules of these names, and all below them, importable in this process, as far as they are not there."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    if names:
+        sys.meta_path.append(_Finder(names))
+
+
+def warnings() -> tuple[str, ...]:
+    """Which modules something stands in for, in sentences."""
+    names = sorted(
+        {name.partition(".")[0] for name, module in list(sys.modules.items()) if isinstance(module, _Module)}
+    )
+    return tuple(
+        f"{name} is not installed, and a stand-in takes its place (STUBS of prepare.py): what a package would set up "
+        "with it is left out"
+        for name in names
+    )

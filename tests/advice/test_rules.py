@@ -276,6 +276,12 @@ SHOWN = {
         Case(lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "a whole row or column shares")),
     ],
     "wide operands": [Case(lambda: saved(WIDE), ("kernel.py:54 issues 1.9x", "bfloat16 operands"))],
+    "transposed pushes": [
+        Case(
+            lambda: with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096, "MXU transposed push": 40_000})),
+            ("kernel.py:20 contracts its second operand along the last axis: 40,000 pushes", "w.T"),
+        )
+    ],
     "half-filled MXU": [
         Case(lambda: saved(V6E), ("head_dim 128 fills 50% of a 256 x 256", "2.0x the useful", "transposed")),
         Case(lambda: evidence(2e-3, problem=statement(head_dim=64)), ("head_dim 64 fills 50% of a 128 x 128",)),
@@ -451,6 +457,11 @@ SILENT = {
         Case(lambda: saved(V6E)),
     ],
     "wide operands": [Case(lambda: saved(CHAMPION)), Case(lambda: saved(NAIVE)), Case(lambda: saved(V6E))],
+    "transposed pushes": [
+        Case(lambda: with_lines(rowwise(0.9e-3), (20, 0.6, {"MXU": 4096}))),
+        # Keys are contracted so.
+        Case(lambda: with_lines(good(), (20, 0.6, {"MXU": 4096, "MXU transposed push": 40_000}))),
+    ],
     "half-filled MXU": [
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.3e-3)),
@@ -585,6 +596,24 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
     assert said.rule == "copies"
     spilled = advised(with_run(quick, executed_spills=90_000, executed_fills=90_000))
     assert [hint.rule for hint in spilled] == ["spills"]
+
+
+def test_a_transpose_that_saves_transposed_pushes_is_let_be() -> None:
+    given = with_lines(reshaped(rowwise(0.9e-3)), (20, 0.6, {"MXU": 4096}))
+    assert given.hlo is not None
+    transposing = replace(given, hlo=replace(given.hlo, transpose=1, copy=0))
+    assert "copies" not in [hint.rule for hint in advised(transposing)]
+    # One that nothing inside is spared for is not.
+    pushing = with_lines(transposing, (20, 0.6, {"MXU": 4096, "MXU transposed push": 10}))
+    assert "copies" in [hint.rule for hint in advised(pushing)]
+
+
+def test_a_copy_of_what_a_call_writes_over_is_told_to_be_one() -> None:
+    given = copied(good())
+    assert given.trace is not None
+    kept = replace(given, trace=replace(given.trace, written_over=("q in kernel.py line 12",)))
+    (said,) = [hint for hint in advised(kept) if hint.rule == "copies"]
+    assert "leave input_output_aliases out: the caller keeps q in kernel.py line 12" in said.suggestion
 
 
 def test_a_broadcast_is_no_copy() -> None:

@@ -7,6 +7,7 @@ from harness.advice.observed import Observed
 from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, RuleCase, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
+from harness.records.cycle_breakdown import TRANSPOSED_PUSH
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
@@ -65,6 +66,8 @@ def around(seen: Observed) -> RuleCase | None:
         moves = 0
     time = sum(op.seconds for op in others)
     share = time / seen.seconds
+    if hlo is not None and not hlo.copy and _saves_transposed_pushes(seen):
+        return None
     if not moves and share < _NOTABLE_SHARE:
         return None
     said = []
@@ -88,6 +91,16 @@ def around(seen: Observed) -> RuleCase | None:
     )
 
 
+def _saves_transposed_pushes(seen: Observed) -> bool:
+    """Whether all that XLA does around a product is to transpose: inside, each block of rows would do it again."""
+    hlo, lines = seen.evidence.hlo, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
+    done = [dict(line.operations) for line in lines]
+    return bool(
+        hlo is not None and hlo.transpose and not seen.is_attention
+        and any(line.get("MXU") for line in done) and not any(line.get(TRANSPOSED_PUSH) for line in done)
+    )  # fmt: skip
+
+
 def _named(ops: Sequence[OpTime]) -> str:
     """The most expensive of them by name, three at most."""
     hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
@@ -99,7 +112,13 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     advice = []
-    if "copy" in names or (moves and hlo is not None and hlo.copy):
+    kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
+    if kept and hlo is not None and hlo.copy:
+        advice.append(
+            f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so that XLA copies it before the "
+            "call writes over it"
+        )
+    elif "copy" in names or (moves and hlo is not None and hlo.copy):
         advice.append(
             "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
             "copy"

@@ -3,7 +3,9 @@
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
-from harness.units import percent
+from harness.judge.simulate.machine import machine_of
+from harness.records.cycle_breakdown import TRANSPOSED_PUSH
+from harness.units import count, percent
 
 # Best published plain matmul on v5e: 8192 cubed in 6.05 ms is 92 % of peak (JAX's Pallas documentation).
 SATURATED_MXU = 0.92
@@ -73,6 +75,34 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
         return None
     total = sum(count for _, count in there)
     return f"{line.file}:{line.line}", number / expected, seen.slots("MXU") * (number - expected) / total
+
+
+@rule(
+    "transposed pushes", "body", SCALING_BOOK,
+    "weights go into the matrix unit as they lie in memory; what is contracted along its last axis is transposed first",
+    keeps_traffic=True,
+)  # fmt: skip
+def transposed_pushes(seen: Observed) -> RuleCase | None:
+    """A product contracts its second operand along the last axis, so that every push of it is transposed."""
+    run = seen.run
+    if run is None or run.breakdown is None or not run.cycles or seen.is_attention:
+        return None
+    pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in named_lines(run.breakdown)]
+    line, number = max(pushed, key=lambda item: item[1], default=(None, 0))
+    if line is None or not number:
+        return None
+    machine = machine_of(seen.chip)
+    # The weight port of each unit takes one push after the other.
+    longer = number * (machine.push_transposed_cycles - machine.push_cycles) / machine.mxus
+    return RuleCase(
+        observation=f"{line.file}:{line.line} contracts its second operand along the last axis: {count(number)} pushes "
+        f"of it into the matrix unit are transposed {seen.label}",
+        suggestion=f"transpose that operand once outside of the kernel (w.T), and contract its first axis in "
+        f"{line.file}:{line.line}",
+        gain=min(1.0, longer / run.cycles),
+        gain_source=SCHEDULE,
+        knob="transposed operand",
+    )
 
 
 @rule(

@@ -5,16 +5,21 @@ The package is read, never imported: only the sandbox runs it.
 
 import ast
 import difflib
+import importlib.metadata
+import importlib.util
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from harness.candidate import Candidate, constants, rewrite
+from harness.candidate import Candidate, rewrite
 from harness.errors import RatchetError
-from harness.records import Statement
+from harness.records import Failure, Statement
 from harness.records.problem import Parameter
+from harness.sandbox.editable import editable_roots
 
 _WRAPPERS = Path(__file__).parents[1] / "operators"
 _WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
@@ -24,6 +29,8 @@ _ALSO_CALLED = {
 }  # fmt: skip
 # For finding errors, or for a machine that is not judged.
 _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
+_LACKING = re.compile(r"No module named '([\w.]+)'")
+_PINNED = re.compile(r"jax *(==|~=) *([\d.]+)")
 # A name that was imported from elsewhere is followed so often.
 _MOST_IMPORTS = 8
 
@@ -40,10 +47,24 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One kernel.py, and how it hands the problem's arrays over, in words."""
+    """One kernel.py, and how it hands the problem's arrays over, in words.
+
+    `departures` are the options that are not left at the package's defaults, in words.
+    """
 
     candidate: Candidate
     words: str
+    departures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """One option of the function: the text of its value, of its default (None: it has none), and who says so."""
+
+    name: str
+    value: str
+    default: str | None
+    is_by_name: bool = False
 
 
 def target(text: str) -> Target:
@@ -67,11 +88,47 @@ def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str],
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
         source = path.read_bytes()
         if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
-            yield Variant(candidate=_with_parameters(source, statement), words="as its own wrapper does")
+            yield _of_wrapper(source, statement)
             return
     options = _options(wanted, statement, dict(given))
-    for body, words in _bodies(statement):
-        yield Variant(candidate=_candidate(wanted, statement, options, body), words=words)
+    # A name that the problem has too may mean something else here: then the package's default is right.
+    left = tuple(one for one in options if not one.is_by_name or one.default is None)
+    for some in (options, left) if left != options else (options,):
+        departures = tuple(
+            f"{one.name.upper()} = {one.value} ({'problem' if one.is_by_name else '--set'}; the package: {one.default})"
+            for one in some
+            if one.default is not None and one.value != one.default
+        )
+        for body, words in _bodies(statement):
+            yield Variant(candidate=_candidate(wanted, statement, some, body), words=words, departures=departures)
+
+
+def install(package: str) -> str:
+    """The command that installs a package of this name into this environment, if it is published by that name."""
+    return f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
+
+
+def lacking(failure: Failure) -> str:
+    """The package that is imported and not installed, as far as a failure says so, else ""."""
+    found = _LACKING.search(failure.message)
+    return found[1].partition(".")[0] if found else ""
+
+
+def another_jax(wanted: Target) -> str:
+    """`; tpu-inference 0.32.0 asks for jax==0.11.2, here is 0.10.2` where the package was made for another, else ""."""
+    top = wanted.module.partition(".")[0]
+    here = importlib.metadata.version("jax")
+    for name in importlib.metadata.packages_distributions().get(top, ()):
+        for asked in importlib.metadata.requires(name) or ():
+            text, _, condition = asked.partition(";")
+            pinned = _PINNED.fullmatch(text.strip())
+            if pinned is None or "extra" in condition:
+                continue
+            how, version = pinned.groups()
+            parts = version.split(".")[: 2 if how == "~=" else None]
+            if here.split(".")[: len(parts)] != parts:
+                return f"; {name} {importlib.metadata.version(name)} asks for jax{how}{version}, here is {here}"
+    return ""
 
 
 # --- where a function is -----------------------------------------------------------------------
@@ -112,7 +169,8 @@ def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
 def _source(module: str) -> Path:
     """The file of an installed module, found without importing any of its packages."""
     top, *parts = module.split(".")
-    spec = PathFinder.find_spec(top)
+    # What is installed for editing may have a finder of its own, which imports nothing either.
+    spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)
     path = None
     if spec is not None:
         folders = [Path(place) for place in spec.submodule_search_locations or ()]
@@ -123,31 +181,36 @@ def _source(module: str) -> Path:
         raise RatchetError(
             "not-installed",
             f"expected {module} to be a Python module of an installed package, found none; install the package into "
-            "the environment that ratchet.sh runs in, or put your own file beside kernel.py and import it there",
+            f"the environment that ratchet.sh runs in ({install(top)}, with --no-deps where its kernels need JAX "
+            "alone; a package of your own with -e), or put your own file beside kernel.py and import it there",
         )
     return path
 
 
 def _is_installed(path: Path) -> bool:
-    return bool({"site-packages", "dist-packages"} & set(path.parts))
+    is_edited = any(path.resolve().is_relative_to(root) for root in editable_roots())
+    return is_edited or bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
 # --- the text ----------------------------------------------------------------------------------
 
 
-def _with_parameters(source: bytes, statement: Statement) -> Candidate:
-    """A kernel.py with the constants that are called as the problem's parameters set to those."""
-    known = {name for name, _ in constants(source)}
+def _of_wrapper(source: bytes, statement: Statement) -> Variant:
+    """A wrapper of ours with the constants that are called as the problem's parameters set to those."""
+    own = dict(Candidate(text=source).tunable)
     for name, value in statement.parameters:
-        if name.upper() in known:
+        if name.upper() in own:
             source = rewrite(source, name.upper(), repr(value), "kernel.py")
-    return Candidate(text=source)
+            del own[name.upper()]
+    # A wrapper has None where it leaves a choice to the package.
+    departures = tuple(f"{name} = {value}" for name, value in own.items() if value != "None")
+    return Variant(candidate=Candidate(text=source), words="as its own wrapper does", departures=departures)
 
 
-def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> dict[str, str]:
+def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> tuple[_Option, ...]:
     """What the function takes beside the problem's arrays, and the text of each value."""
     if wanted.node is None:
-        return {}
+        return ()
     arguments = wanted.node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     count = len(statement.inputs)
@@ -161,28 +224,29 @@ def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> 
     pairs = [*zip(positional, (*absent, *arguments.defaults), strict=True)][count:]
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     parameters: dict[str, Parameter] = dict(statement.parameters)
-    options: dict[str, str] = {}
+    options: list[_Option] = []
     missing = []
     for argument, default in pairs:
         name = argument.arg
         meant = _ALSO_CALLED.get(name, name)
         if name in _LEFT_OUT:
             continue
+        standing = None if default is None else ast.unparse(default)
         if name.upper() in given:
-            options[name] = given[name.upper()]
+            options.append(_Option(name=name, value=given[name.upper()], default=standing))
         elif meant in parameters:
-            options[name] = repr(parameters[meant])
-        elif default is None:
+            options.append(_Option(name=name, value=repr(parameters[meant]), default=standing, is_by_name=True))
+        elif standing is None:
             missing.append(name.upper())
-        elif _is_literal(default):
-            options[name] = ast.unparse(default)
+        elif default is not None and _is_literal(default):
+            options.append(_Option(name=name, value=standing, default=standing))
     if missing:
         raise RatchetError(
             "missing-option",
             f"{wanted.function} needs {', '.join(missing)}, which the problem does not say: give each with --set "
             "NAME=VALUE, or write kernel.py by hand",
         )
-    return options
+    return tuple(options)
 
 
 def _is_literal(value: ast.expr) -> bool:
@@ -209,6 +273,11 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
             f"    return call(*(x[{new}] for x in ({names},)))[{old}]",
             f"with {more} more leading {'axes' if more > 1 else 'axis'}",
         )
+        whole = [array.name for array in statement.inputs if len(array.shape) == axes]
+        if len(whole) < len(statement.inputs):
+            mixed = ", ".join(f"{one.name}[{new}]" if one.name in whole else one.name for one in statement.inputs)
+            said = f"with {more} more leading {'axes' if more > 1 else 'axis'} of {' and '.join(whole)}"
+            yield f"    return call({mixed})[{old}]", said
     for less in range(1, axes - 1):
         yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {less} leading axes"
     # Heads behind the sequence, as many published functions have them.
@@ -221,10 +290,10 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         yield turned[axes], "with the heads behind the sequence"
 
 
-def _candidate(wanted: Target, statement: Statement, options: Mapping[str, str], body: str) -> Candidate:
+def _candidate(wanted: Target, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
-    constants = "".join(f"{name.upper()} = {value}\n" for name, value in options.items())
-    handed = ", ".join(f"{name}={name.upper()}" for name in options)
+    constants = "".join(f"{one.name.upper()} = {one.value}\n" for one in options)
+    handed = ", ".join(f"{one.name}={one.name.upper()}" for one in options)
     jax = "import jax\n" if "jax." in body else ""
     text = (
         f'"""{statement.operation} by {wanted.function} of {wanted.module}: what an experiment changes."""\n\n'

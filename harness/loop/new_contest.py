@@ -1,6 +1,7 @@
 """A new contest in a repository: scaffolded and committed."""
 
 import ast
+import re
 import shlex
 import shutil
 from contextlib import ExitStack
@@ -20,6 +21,11 @@ from harness.loop import existing, scaffold, trace_text
 from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.records.report_words import simulated
 from harness.units import seconds
+
+# A package that lacks more than this is not there.
+_MOST_LACKING = 8
+_BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
+_STAND_IN = "packages that are not installed, and that something stands in for while kernel.py is traced"
 
 
 def new(
@@ -53,7 +59,9 @@ def new(
         contest = contests.load(directory)
         contest.require_conforming()
         if target is not None:
+            contest, lacking = _standing_in(contest, target, settings, progress)
             candidate, words = _around(contest, target, settings, progress)
+            words = (*words, *lacking)
             contest.kernel_path.write_bytes(candidate.text)
         else:
             words = _words_on_template(contest, progress) if settings else ()
@@ -90,6 +98,39 @@ def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
     return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)
 
 
+def _standing_in(
+    contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
+) -> tuple[Contest, tuple[str, ...]]:
+    """The contest with STUBS for packages that `target` imports and that are not installed; sentences that say so."""
+    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
+    first = next(existing.variants(target, _for_one_function(contest), settings))
+    candidate = _set(first.candidate, settings, problem)
+    lacking: list[str] = []
+    while len(lacking) < _MOST_LACKING:
+        failure = trace_text.trace_failure(contest, candidate, progress)
+        package = existing.lacking(failure) if failure is not None else ""
+        if not package or package in (*contest.stubs, target.module.partition(".")[0]):
+            break
+        lacking.append(package)
+        contest = _with_stub(contest, package)
+    return contest, tuple(
+        f"{package} is not installed, and {target.module} imports it: STUBS of prepare.py lets a stand-in take its "
+        f"place. Where the kernel needs it, remove it there and install it ({existing.install(package)})"
+        for package in lacking
+    )
+
+
+def _with_stub(contest: Contest, package: str) -> Contest:
+    path = contest.directory / "prepare.py"
+    text = path.read_bytes()
+    if contests.STUBS in names(text):
+        text = rewrite(text, contests.STUBS, repr((*contest.stubs, package)), path.name)
+    else:
+        text = _BEHIND_CHIP.sub(rf'\g<0>{contests.STUBS} = ("{package}",)  # {_STAND_IN}\n'.encode(), text, count=1)
+    path.write_bytes(text)
+    return contests.load(contest.directory)
+
+
 def _around(
     contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Candidate, tuple[str, ...]]:
@@ -109,18 +150,25 @@ def _around(
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None
             took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-            return candidate, (f"kernel.py calls {name} {variant.words}: right at small shapes, {took}",)
+            said = f"kernel.py calls {name} {variant.words}: right at small shapes, {took}"
+            return candidate, (said, *_departures(variant))
         traced.append((replace(variant, candidate=candidate), evidence.failure))
     if not traced:
         first = refused[0]
         raise RatchetError(
             "does-not-trace",
-            f"{target.module}:{target.function} does not take the problem's arrays: {first.message}; nothing was "
+            f"{target.module}:{target.function} does not take the problem's arrays: {first.message}"
+            f"{existing.another_jax(target)}; nothing was "
             "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
         )
     variant, failure = traced[0]
     said = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
-    return variant.candidate, (f"{said}; edit kernel.py before the baseline",)
+    said += existing.another_jax(target)
+    return variant.candidate, (f"{said}; edit kernel.py before the baseline", *_departures(variant))
+
+
+def _departures(variant: existing.Variant) -> tuple[str, ...]:
+    return (f"not the package's defaults: {', '.join(variant.departures)}",) if variant.departures else ()
 
 
 def _for_one_function(contest: Contest) -> Statement:

@@ -4,6 +4,8 @@ import hashlib
 import importlib.util
 import itertools
 import random
+import shlex
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -250,8 +252,8 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     if importlib.util.find_spec("optuna") is None:
         raise RatchetError(
             "no-optuna",
-            "expected Optuna, found none. In a clone `./ratchet.sh tune` installs it; in another environment install "
-            "the extra `tune` of this package, or optuna",
+            "expected Optuna, found none. In a clone `./ratchet.sh tune` installs it; in another environment "
+            f"{shlex.quote(sys.executable)} -m pip install optuna does",
         )
     import optuna
     from optuna.storages import JournalStorage

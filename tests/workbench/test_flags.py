@@ -112,6 +112,47 @@ def test_what_is_not_understood_is_counted_and_listed(text: str, said: str) -> N
     assert any(note.startswith("not understood: 1 place:") and said in note for note in table.notes)
 
 
+MANIFEST = f"""apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+spec:
+  containers:
+  - name: trainer
+    env:
+    - name: LIBTPU_INIT_ARGS
+      value: "--{FUSION}=true --{FUSION}_fuse_all_gather=true"
+    - name: OTHER
+      value: no flags
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MANIFEST,
+        MANIFEST.replace(f'"--{FUSION}=true --', f">-\n        --{FUSION}=true\n        --").replace('true"', "true"),
+        f'env:\n- {{name: LIBTPU_INIT_ARGS, value: "--{FUSION}=true --{FUSION}_fuse_all_gather=true"}}\n',
+        f'environment:\n  LIBTPU_INIT_ARGS: "--{FUSION}=true --{FUSION}_fuse_all_gather=true"  # both\n',
+        f"xpk workload create --command \"export LIBTPU_INIT_ARGS='--{FUSION}=true --{FUSION}_fuse_all_gather=true'; "
+        'python train.py"\n',
+        f"gcloud ssh vm --command='LIBTPU_INIT_ARGS=\"--{FUSION}=true --{FUSION}_fuse_all_gather=true\" python t.py'\n",
+        f"docker run image bash -c 'export LIBTPU_INIT_ARGS=--{FUSION}=true\n"
+        f'export LIBTPU_INIT_ARGS="$LIBTPU_INIT_ARGS --{FUSION}_fuse_all_gather=true"\'\n',
+        f"kind: Pod\nspec:\n  args:\n  - |\n    export LIBTPU_INIT_ARGS='--{FUSION}=true "
+        f"--{FUSION}_fuse_all_gather=true'\n",
+    ],
+)
+def test_flags_of_launchers_and_manifests_are_read(text: str) -> None:
+    found = read(text)
+    assert words(found, "LIBTPU_INIT_ARGS") == [f"--{FUSION}=true", f"--{FUSION}_fuse_all_gather=true"]
+    assert found.not_understood == ()
+
+
+def test_a_variable_that_a_manifest_takes_from_elsewhere_is_said_to_be() -> None:
+    found = read("kind: Pod\nenv:\n- name: XLA_FLAGS\n  valueFrom:\n    configMapKeyRef:\n      name: flags\n")
+    assert found.settings == ()
+    assert "line 3: XLA_FLAGS comes from elsewhere" in found.not_understood[0]
+
+
 def test_the_environment_is_read_and_other_variables_are_not() -> None:
     found = settings.of_environment({"XLA_FLAGS": "--xla_a=1 --xla_b", "HOME": "/h", "JAX_PLATFORMS": "cpu"})
     assert [(s.variable, s.name, s.value) for s in found.settings] == [

@@ -1,10 +1,11 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,15 @@ from harness.units import quantity
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3
 _TRUTHS = ("True", "False")
+# Failures that no constant of a kernel.py changes: the first one is that of all settings.
+_OF_ALL_SETTINGS = frozenset((
+    "dtype-not-on-chip", "forbidden-import", "foreign-import", "helper-name", "host-callback", "import-error",
+    "interpret-mode", "judge-patched", "left-behind", "missing-kernel-fn", "settings-changed", "sharded", "sparsecore",
+    "syntax-error", "wrong-signature",
+))  # fmt: skip
+# Another reason is taken for that of all settings once so many in a row gave it, and none had a latency.
+_ALIKE = 5
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +278,7 @@ def _screened(
     search_progress = SearchProgress(study.total + (not is_in_grid))
 
     def ask() -> Candidate | None:
-        settings = study.ask()
+        settings = None if _is_of_all(found.values()) else study.ask()
         if settings == fallback:
             beside.clear()
         if settings is None:
@@ -292,6 +302,20 @@ def _screened(
 
     screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)
     return {settings: found[settings] for settings in asked.values() if settings in found}, study.earlier
+
+
+def _is_of_all(tried: Collection[Evidence]) -> bool:
+    """Whether what kept all settings so far from a latency will keep every other one from it."""
+    if any(_latency(one) is not None for one in tried):
+        return False
+    failures = [one.failure for one in tried]
+    if any(failure is not None and failure.kind in _OF_ALL_SETTINGS for failure in failures):
+        return True
+    # A setting may be too large for the compiler where another is not.
+    if any(failure is not None and failure.stage == "compile" for failure in failures):
+        return False
+    reasons = {_NUMBER.sub("#", _why(one)) for one in tried}
+    return len(tried) >= _ALIKE and len(reasons) == 1
 
 
 def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) -> bool:

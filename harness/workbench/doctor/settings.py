@@ -1,6 +1,7 @@
 """Flags and variables as they stand in the environment, in a shell script, in a Python program or in a capture."""
 
 import ast
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.dumps.xplane import Space
 from harness.records.doctor import Setting, Settings
-from harness.workbench.doctor import python_settings
+from harness.workbench.doctor import manifests, python_settings
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
@@ -50,6 +51,15 @@ def of_script(text: str, subject: str) -> Settings:
                     step.name, step.value, f"line {step.line}", is_certain=step.is_certain, too_late=step.too_late
                 )
     else:
+        if manifests.is_manifest(text):
+            lines = text.splitlines()
+            for entry in filter(lambda entry: is_watched(entry.name), manifests.entries(text)):
+                lines[entry.line - 1 : entry.last] = [""] * (entry.last - entry.line + 1)
+                if entry.unread:
+                    reader.not_understood.append(f"line {entry.line}: {entry.name} {entry.unread}")
+                else:
+                    reader.assign(entry.name, entry.value, f"line {entry.line}")
+            text = "\n".join(lines)
         _read_shell(text, reader)
     return reader.settings()
 
@@ -139,15 +149,19 @@ def _flag(variable: str, word: str, place: str, is_certain: bool) -> Setting:
     )
 
 
-def _read_shell(text: str, reader: Reader) -> None:
+def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
+    """Reads the assignments of a script, and of scripts that stand in its commands; `before` lines stand above it."""
     depth = 0
-    for line, source, words in _commands(text):
+    for number, source, words in _commands(text):
+        line = before + number
         if words is None:
             if _mentions(source):
                 reader.not_understood.append(f"line {line}: quotes that do not close: {source.strip()[:80]}")
             continue
         if words[:1] == ["set"] or words[:1] == ["echo"]:
             continue
+        for script in _scripts(words):
+            _read_shell(script, reader, line - 1)
         heads = [word for word in words if word in _OPENS | _CLOSES]
         depth += sum(word in _OPENS for word in heads)
         read = False
@@ -170,6 +184,16 @@ def _read_shell(text: str, reader: Reader) -> None:
                 f"line {line}: {loose[0]} stands on a command line, in no variable: only that program knows what it is"
             )
         depth = max(0, depth - sum(word in _CLOSES for word in heads))
+
+
+def _scripts(words: list[str]) -> Iterator[str]:
+    """The scripts that a command hands on: `--command="..."` of a launcher, `-c '...'` of a shell."""
+    for word, following in itertools.pairwise((*words, "")):
+        option, equals, value = word.partition("=")
+        if option == "--command":
+            yield value if equals else following
+        elif word in ("-c", "-lc") and " " in following:
+            yield following
 
 
 def _mentions(source: str) -> bool:

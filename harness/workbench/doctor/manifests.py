@@ -1,0 +1,74 @@
+"""Variables of containers in a manifest of Kubernetes, Compose or the like: lists and maps of names and values.
+
+Read line by line: a manifest with templates in it is no YAML, and its variables are as plain.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_NAME = re.compile(r"^(\s*(?:-\s+)?)[\"']?name[\"']?\s*:\s*[\"']?([A-Za-z_]\w*)[\"']?\s*$")
+_VALUE = re.compile(r"^(\s*(?:-\s+)?)[\"']?(value|valueFrom)[\"']?\s*:\s*(.*)$")
+_FLOW = re.compile(
+    r"\{\s*[\"']?name[\"']?\s*:\s*[\"']?([A-Za-z_]\w*)[\"']?\s*,\s*[\"']?value[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[^,}]*)"
+)
+_ENTRY = re.compile(r"^(\s*)([A-Z][A-Z0-9_]*)\s*:\s+(\S.*)$")
+_IS_MANIFEST = re.compile(r"^\s*(?:apiVersion|kind|containers|services|env|envs|environment)\s*:", re.M)
+_BLOCK = re.compile(r"[|>][+-]?\d*\s*$")
+_COMMENT = re.compile(r"\s+#.*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One variable: the lines from its name to the end of its value, that value, or why it is not known."""
+
+    line: int
+    last: int
+    name: str
+    value: str
+    unread: str = ""
+
+
+def is_manifest(text: str) -> bool:
+    """Whether a text looks like one."""
+    return bool(_IS_MANIFEST.search(text))
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """The variables that the manifest gives containers, in order."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if flow := _FLOW.search(line):
+            yield Entry(number + 1, number + 1, flow[1], _scalar(flow[2]))
+        elif name := _NAME.match(line):
+            following = _VALUE.match(lines[number + 1]) if number + 1 < len(lines) else None
+            # The keys of one entry stand below each other.
+            if following is None or len(following[1]) != len(name[1]):
+                continue
+            if following[2] == "valueFrom":
+                yield Entry(number + 1, number + 2, name[2], "", "comes from elsewhere (valueFrom)")
+            else:
+                value, last = _written(lines, number + 1, following[3], len(following[1]))
+                yield Entry(number + 1, last, name[2], value)
+        elif entry := _ENTRY.match(line):
+            value, last = _written(lines, number, entry[3], len(entry[1]))
+            yield Entry(number + 1, last, entry[2], value)
+
+
+def _written(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
+    """A value that stands on its line, or in the block of deeper lines below it; and the last line that it has."""
+    if not _BLOCK.match(value):
+        return _scalar(value), number + 1
+    block = []
+    for line in lines[number + 1 :]:
+        if line.strip() and len(line) - len(line.lstrip()) <= indent:
+            break
+        block.append(line.strip())
+    return " ".join(filter(None, block)), number + 1 + len(block)
+
+
+def _scalar(value: str) -> str:
+    value = value.strip()
+    if value[:1] in "\"'" and value.rfind(value[0]) > 0:
+        return value[1 : value.rfind(value[0])]
+    return _COMMENT.sub("", value)

@@ -13,10 +13,14 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function and its operands in their order: shapes, or arrays where the schedule depends on their contents."""
+    """A function and its operands in their order: shapes, or arrays where the schedule depends on their contents.
+
+    `donated` are operands whose memory the caller hands over, such as a cache.
+    """
 
     function: Callable[..., Any]
     operands: Mapping[str, Any]
+    donated: tuple[str, ...] = ()
 
 
 Case = Callable[[], Program]

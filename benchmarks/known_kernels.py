@@ -1,12 +1,14 @@
-"""Sixty programs that the simulator was not written for, simulated: which have a latency, and why the others have none.
+"""Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD] [--cache DIR] [--on-tensorcore]
+        [--install] [--page KNOWN_KERNELS.md]
 
-JAX's shipped Pallas operations for the TPU, tokamax's, and plain XLA programs, compiled by the
-real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate`
-reads schedules it was not written for, and that what comes out is physically possible. A case
-whose package is missing is left out, and said so. Dumps are kept in benchmarks/.cache or
-`--cache`; what is there is not compiled again, so a run that was stopped goes on where it was. The compiler's defaults
+JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
+the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
+was not written for, that what comes out is physically possible, and whether the judge would take the kernel. A case
+whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
+dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, so a run that was
+stopped goes on where it was. The compiler's defaults
 hand a part of some programs to the SparseCore of v6e, which has no latency here; `--on-tensorcore` tells it not to,
 which is another program, and says so in its last line.
 """
@@ -17,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,6 +36,17 @@ from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package whose kernels are rows: what installs it, and what it imports and its kernels do not need."""
+
+    requirement: str
+    stubs: tuple[str, ...] = ()
+
+
+PACKAGES = {"tpu-inference": Package("tpu-inference==0.32.0", ("vllm", "torch", "torchax", "sympy"))}
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
     "flash full",
@@ -121,7 +135,10 @@ class Known:
 def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterator[Known]:
     """The cases on each chip whose name contains `only`."""
     for name in chips:
-        for origin, cases in (("jax", JAX), ("tokamax", TOKAMAX), ("xla", XLA)):
+        listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA}
+        for origin in PACKAGES:
+            listed[origin] = tuple(import_module(f"known_cases_{origin.replace('-', '_')}").CASES)
+        for origin, cases in listed.items():
             for case in cases:
                 if only in f"{origin} {case}":
                     yield Known(origin, case, chip(name), on_tensorcore)
@@ -140,14 +157,68 @@ def dumped(case: Known, cache: Path) -> Path:
                 case.name,
                 case.chip.name,
                 str(directory),
+                *(PACKAGES[case.origin].stubs if case.origin in PACKAGES else ()),
             ],
             env=environment(directory, flags=ON_TENSORCORE if case.on_tensorcore else "")
-            | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            | {"PYTHONPATH": os.pathsep.join((*sys.path, str(_installed(case.origin, cache))))},
             check=True,
             capture_output=True,
             text=True,
         )
     return directory
+
+
+def _installed(origin: str, cache: Path) -> Path:
+    """Where a package of PACKAGES is installed for this command alone."""
+    return cache / "packages" / origin
+
+
+def install(origin: str, cache: Path) -> None:
+    """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
+    folder = _installed(origin, cache)
+    if not folder.is_dir():
+        asked = ["--no-deps", "--target", str(folder), PACKAGES[origin].requirement]
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
+
+
+def refused(case: Known, cache: Path) -> str | None:
+    """Why the judge's static rules refuse the case, "" where they let it in, None where that is not known."""
+    path = cache / case.directory_name / "refused.txt"
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]]) -> str:
+    """The table for people: a kernel a row, a chip a column, and the reasons below it, each with its line."""
+    chips = list(dict.fromkeys(chip_name for found in rows.values() for chip_name in found))
+    table, reasons = [], []
+    counts = {name: [0, 0] for name in chips}
+    for (origin, name), found in rows.items():
+        cells = []
+        for chip_name in chips:
+            why, line = found[chip_name]
+            time, unknown = line[3], line[-1]
+            counts[chip_name][0] += why == ""
+            counts[chip_name][1] += time != "none" and not unknown
+            cells += ["?" if why is None else "no" if why else "yes", time + "*" * (time != "none" and bool(unknown))]
+            reasons += [(origin, name, chip_name, text) for text in (why, unknown) if text]
+        table.append([origin, name, *cells])
+    headers = ["package", "kernel", *(title for name in chips for title in (f"{name}: enters", "simulated"))]
+    said = [f"{name}: {entering} of {len(rows)} enter unchanged, {timed} have a latency with nothing unknown"
+            for name, (entering, timed) in counts.items()]  # fmt: skip
+    merged: dict[tuple[str, str, str], list[str]] = {}
+    for origin, name, chip_name, text in reasons:
+        merged.setdefault((origin, name, text.replace("|", "/").replace("\n", " ")[:300]), []).append(chip_name)
+    why_not = [[origin, name, ", ".join(dict.fromkeys(on)), text] for (origin, name, text), on in merged.items()]
+    return "\n".join((
+        "# Known kernels", "",
+        "Made by `python benchmarks/known_kernels.py --install --page benchmarks/KNOWN_KERNELS.md`. A kernel *enters* "
+        "if the judge's static rules take it; its results are checked in a contest, not here. Times are simulated; "
+        "`*`: something was not understood, `none`: there is no latency.", "",
+        *(f"- {sentence}" for sentence in said), "",
+        tabulate(table, headers=headers, tablefmt="github", disable_numparse=True), "",
+        "## Reasons", "",
+        tabulate(why_not, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True), "",
+    ))  # fmt: skip
 
 
 def simulated(case: Known, cache: Path) -> Simulation | str:
@@ -194,19 +265,31 @@ def main() -> int:
     parser.add_argument("--chips", default="v5e,v6e")
     parser.add_argument("--only", default="", help="cases whose origin and name contain this")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
+    parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
+    parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")
     given = parser.parse_args()
     cases = list(known(given.chips.split(","), given.only, on_tensorcore=given.on_tensorcore))
     if find_spec("tokamax") is None:
         print("tokamax is not installed (Python 3.12 and `pip install -e '.[bench]'`): left out", file=sys.stderr)
         cases = [case for case in cases if case.origin != "tokamax"]
+    for origin in sorted(PACKAGES.keys() & {case.origin for case in cases}):
+        if given.install:
+            install(origin, given.cache)
+        elif not _installed(origin, given.cache).is_dir():
+            print(f"{origin} is not installed (--install): left out", file=sys.stderr)
+            cases = [case for case in cases if case.origin != origin]
     table = []
+    rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]] = {}
     covered: dict[str, list[bool]] = {}
     for number, case in enumerate(cases, 1):
         result = simulated(case, given.cache)
         table.append(row(case, result))
         covered.setdefault(case.chip.name, []).append(is_covered(result))
+        rows.setdefault((case.origin, case.name), {})[case.chip.name] = refused(case, given.cache), table[-1]
         print(f"{number}/{len(cases)} {' | '.join(table[-1])}", file=sys.stderr, flush=True)
+    if given.page is not None:
+        given.page.write_text(page(rows), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     where = ", compiled to stay on the TensorCore" if given.on_tensorcore else ""

@@ -1,45 +1,64 @@
-"""Compiles one case of known_kernels.py for a chip, dumping its schedules: a child of it."""
+"""Traces one case of known_kernels.py for a chip, says whether the judge's static rules let it in, and compiles it.
+
+A child of known_kernels.py. The reason why the judge refuses it is left in refused.txt, what compiling gives beside it.
+"""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractDevice, AbstractMesh, AxisType, SingleDeviceSharding
+from jax.sharding import SingleDeviceSharding
 from known_cases import Program
 
-from harness.hardware import chip
+from harness.hardware import Chip, chip
 from harness.judge.evaluate.compile.topology import described_device
+from harness.judge.evaluate.interpret.interpretation import aiming_at
+from harness.judge.evaluate.trace import constants, stand_ins
+from harness.judge.evaluate.trace.asked_device import asked_for
+from harness.judge.evaluate.trace.traced import refuse_unfit
+from harness.sandbox.messages import Rejected
+
+REFUSED = "refused.txt"
 
 
 def program(origin: str, name: str) -> Program:
-    """The case `name` of `origin`: jax, tokamax or xla, which are not all installed everywhere."""
-    if origin == "jax":
-        from known_cases_jax import CASES
-    elif origin == "tokamax":
-        from known_cases_tokamax import CASES
-    else:
-        from known_cases_xla import CASES
-    return CASES[name]()
+    """The case `name` of `origin`, whose package may be imported only now."""
+    found: Program = import_module(f"known_cases_{origin.replace('-', '_')}").CASES[name]()
+    return found
 
 
-def main(origin: str, case_name: str, chip_name: str, directory: str) -> None:
+def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
+    """Why the judge's static rules refuse the program, with its line, or "" where they let it in."""
+    try:
+        refuse_unfit(constants.taken_over(jax.make_jaxpr(case.function)(*shapes)), target)
+    except Rejected as rejected:
+        return f"{rejected.failure.kind}: {rejected.failure.message}"
+    return ""
+
+
+def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: str) -> None:
     """Compiles; the environment says where dumps go. What operands hold that a schedule reads is left there too."""
     target = chip(chip_name)
     device = described_device(target)
-    # What an operation asks about the chip while it is traced.
-    kind = AbstractDevice(device_kind=device.device_kind, num_cores=target.cores, platform="tpu")
+    stand_ins.stand_in(stubs)
 
     def shaped(operand: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(operand.shape, operand.dtype, sharding=SingleDeviceSharding(device))
 
-    case = program(origin, case_name)
-    for name, values in case.operands.items():
-        if isinstance(values, np.ndarray):
-            np.save(Path(directory) / f"{name}.npy", values)
-    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), (AxisType.Auto,), abstract_device=kind)):
-        jax.jit(case.function).lower(*jax.tree.map(shaped, tuple(case.operands.values()))).compile()
+    # What an operation asks about the chip while it is traced.
+    with asked_for(target), aiming_at(target):
+        case = program(origin, case_name)
+        for name, values in case.operands.items():
+            if isinstance(values, np.ndarray):
+                np.save(Path(directory) / f"{name}.npy", values)
+        given = tuple(case.operands.values())
+        plain = jax.tree.map(lambda operand: jax.ShapeDtypeStruct(operand.shape, operand.dtype), given)
+        (Path(directory) / REFUSED).write_text(refusal(case, plain, target), encoding="utf-8")
+        donated = tuple(place for place, name in enumerate(case.operands) if name in case.donated)
+        jax.jit(case.function, donate_argnums=donated).lower(*jax.tree.map(shaped, given)).compile()
 
 
 if __name__ == "__main__":

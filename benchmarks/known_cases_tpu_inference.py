@@ -1,0 +1,227 @@
+"""tpu-inference's kernels, called as its layers call them, at shapes of models that are served."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from known_cases import Case, Program, integers, of
+
+_HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH = 32, 8, 128, 64, 16, 32
+_LATENT, _ROPE = 512, 64
+# What a call changes in place: its caller hands it over.
+_STATE = ("kv_cache", "cache_kv", "initial_state", "recurrent_state", "conv_state")
+
+
+def _of_package(module: str, function: str) -> Callable[..., Any]:
+    """A kernel of the package, which is imported when its case is asked for."""
+    found: Callable[..., Any] = getattr(import_module(f"tpu_inference.kernels.{module}"), function)
+    return found
+
+
+def _called(
+    module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
+) -> Program:
+    """The kernel with operands by its own names, but for those that it takes by position, and these options."""
+    kernel = _of_package(module, function)
+    names = tuple(operands)
+
+    def call(*arrays: Any) -> Any:
+        given = dict(zip(names, arrays, strict=True))
+        first = [given.pop(name) for name in positional]
+        return kernel(*first, **given, **options)
+
+    return Program(call, operands, donated=tuple(name for name in names if name in _STATE))
+
+
+def _quantized(*, by_blocks: bool = False, dtype: Any = jnp.int8, activations: Any = None, rows: int = 1024) -> Program:
+    out, depth = 4096, 4096
+    scale = of(depth // 256, 1, out, dtype=jnp.float32) if by_blocks else of(out, dtype=jnp.float32)
+    operands = {"x": of(rows, depth), "w_q": of(out, depth, dtype=dtype), "w_scale": scale}
+    options: dict[str, Any] = {"x_q_dtype": activations or (dtype if by_blocks else None)}
+    options |= {"block_size": 256} if by_blocks else {}
+    module = "blockwise_kernel" if by_blocks else "kernel"
+    return _called(f"quantized_matmul.{module}", "quantized_matmul_kernel", operands, **options)
+
+
+def _tables(queries: list[int], *, is_flat: bool = True) -> dict[str, Any]:
+    """Lengths, pages and starts of sequences with so many queries; those that decode come first."""
+    count = len(queries)
+    pages = np.arange(count * _EACH).reshape(count, _EACH)
+    lengths = [max(number, 640 + 70 * place) for place, number in enumerate(queries)]
+    decoding = queries.count(1)
+    return {
+        "kv_lens": integers(lengths),
+        "page_indices": integers(pages.ravel() if is_flat else pages),
+        "cu_q_lens": integers(np.concatenate([[0], np.cumsum(queries)])),
+        "distribution": integers([decoding, decoding, count]),
+    }
+
+
+_DECODE, _MIXED = [1] * _SEQUENCES, [1] * 14 + [300, 198]
+
+
+def _ragged_v2(queries: list[int]) -> Program:
+    tables = _tables(queries, is_flat=False)
+    del tables["distribution"]
+    q = {"q": of(sum(queries), _HEADS, _HEAD_DIM), "kv_pages": of(512, _PAGE, 2 * _KV_HEADS, _HEAD_DIM)}
+    operands = {**q, **tables, "num_seqs": integers([len(queries)])}
+    return _called("ragged_paged_attention.v2.kernel", "ragged_paged_attention", operands, sm_scale=0.088)
+
+
+def _ragged(
+    module: str, queries: list[int], function: str = "ragged_paged_attention", head_dim: int = _HEAD_DIM
+) -> Program:
+    tokens = sum(queries)
+    newest = of(tokens, _KV_HEADS, head_dim)
+    # Keys and values of a head lie beside each other where both fit into 128 lanes.
+    cache = of(512, _PAGE, _KV_HEADS, 2, _HEAD_DIM) if head_dim == _HEAD_DIM else of(512, _PAGE, _KV_HEADS // 2, 2, 128)
+    operands = {"queries": of(tokens, _HEADS, head_dim), "keys": newest, "values": newest, "kv_cache": cache}
+    return _called(module, function, operands | _tables(queries), sm_scale=0.088)
+
+
+def _cache_update() -> Program:
+    slices = integers(np.stack([np.arange(0, 4096, 64), np.arange(0, 1024, 16), np.full(64, 16)]))
+    operands = {
+        "new_kv": of(1024, 2 * _KV_HEADS, _HEAD_DIM), "slices": slices,
+        "kv_cache": of(512 * _PAGE, 2 * _KV_HEADS, _HEAD_DIM), "num_slices": integers([64]),
+    }  # fmt: skip
+    module = "ragged_paged_attention.v2.ragged_kv_cache_update"
+    return _called(module, "kv_cache_update", operands, page_size=_PAGE, num_slices_per_block=8)
+
+
+def _latent(module: str, queries: list[int], **options: Any) -> Program:
+    tokens = sum(queries)
+    heads = of(16, tokens, _LATENT) if module == "mla.v2.kernel" else of(tokens, 16, _LATENT)
+    operands = {
+        "ql_nope": heads, "q_pe": of(tokens, 16, _ROPE), "new_kv_c": of(tokens, _LATENT),
+        "new_k_pe": of(tokens, _ROPE), "cache_kv": of(512, _PAGE // 2, 2, _LATENT + 128),
+    }  # fmt: skip
+    return _called(module, "mla_ragged_paged_attention", operands | _tables(queries), sm_scale=0.1, **options)
+
+
+def _latent_update() -> Program:
+    operands = {
+        "new_kv_c": of(_SEQUENCES, _LATENT), "new_k_pe": of(_SEQUENCES, _ROPE),
+        "cache_kv": of(512, _PAGE // 2, 2, _LATENT + 128),
+    }  # fmt: skip
+    return _called("mla.v1.kernel", "update_kv_cache", operands | _tables(_DECODE))
+
+
+_DELTA: dict[str, Any] = {"n_kq": 16, "n_v": 32, "d_k": 128, "d_v": 128}
+_WIDTH = 2 * 16 * 128 + 32 * 128
+
+
+def _delta(queries: list[int], *, fused: bool = False) -> Program:
+    tokens, count = sum(queries), len(queries)
+    tables = _tables(queries)
+    states = of(count + 1, 32, 128, 128, dtype=jnp.float32)
+    gates = {name: of(tokens, 32, dtype=jnp.float32) for name in "ba"}
+    heads = {name: of(32, dtype=jnp.float32) for name in ("A_log", "dt_bias")}
+    starts = {"query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, count + 1))}
+    last = {"distribution": tables["distribution"]}
+    if not fused:
+        operands = {"mixed_qkv": of(tokens, _WIDTH), **gates, "recurrent_state": states, **heads, **starts, **last}
+        return _called("gdn.v2.recurrent_scan_v2", "recurrent_scan", operands, **_DELTA)
+    operands = {
+        "qkv": of(tokens, _WIDTH), **gates, "conv_state": of(count + 1, 3, _WIDTH), "recurrent_state": states,
+        "conv_weight": of(4, _WIDTH), "conv_bias": of(_WIDTH), "a_log": heads["A_log"], "dt_bias": heads["dt_bias"],
+        **starts, **last, "seq_lens": tables["kv_lens"], "read_state_indices": starts["state_indices"],
+    }  # fmt: skip
+    return _called("gdn.v3.wrapper", "fused_conv1d_gdn", operands, **_DELTA, kernel_size=4)
+
+
+def _delta_decode(version: str) -> Program:
+    operands = {
+        "q": of(64, 16, 128), "k": of(64, 16, 128), "v": of(64, 32, 128), "g": of(64, 32, 128, dtype=jnp.float32),
+        "initial_state": of(65, 32, 128, 128, dtype=jnp.float32), "state_indices": integers(range(64)),
+        "distribution": integers([64, 64]), "b": of(64, 32, 128),
+    }  # fmt: skip
+    module = f"gdn.{version}.{'fused_gdn_decode_kernel' if version == 'v1' else 'gdn_decode_kernel'}"
+    return _called(module, "fused_decoding_gdn", operands, scale=0.088)
+
+
+def _flash(*, encoder: bool = False) -> Program:
+    arrays = {name: of(1, 16, 2048, _HEAD_DIM) for name in "qkv"}
+    if not encoder:
+        return _called("flash_attention.kernel", "flash_attention", arrays, ("q", "k", "v"), causal=True)
+    return _called(
+        "flash_attention.kernel", "encoder_only_flash_attention", arrays | {"seq_lens": integers([2048])},
+        ("q", "k", "v", "seq_lens"),
+    )  # fmt: skip
+
+
+def _grouped() -> Program:
+    operands = {"lhs": of(4096, 2048), "rhs": of(8, 2048, 1024), "group_sizes": integers([512] * 8)}
+    return _called("megablox.gmm", "gmm", operands, preferred_element_type=jnp.bfloat16, tiling=(512, 1024, 1024))
+
+
+def _convolution() -> Program:
+    tables = _tables(_MIXED)
+    operands = {
+        "x": of(sum(_MIXED), 8192), "conv_state": of(_SEQUENCES + 1, 3, 8192), "conv_weight": of(8192, 4),
+        "conv_bias": of(8192), "query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, 17)),
+        "distribution": tables["distribution"], "has_initial_state": of(_SEQUENCES, dtype=jnp.bool_),
+    }  # fmt: skip
+    return _called("causal_conv1d.causal_conv1d", "ragged_causal_conv1d", operands, kernel_size=4)
+
+
+def _rope(function: str) -> Program:
+    operands = {
+        "x": of(1024, 16, 512), "positions": integers(range(1024)), "cos_sin_cache": of(4096, 64, dtype=jnp.float32),
+    }  # fmt: skip
+    return _called("experimental.deepseek_v4.rope", function, operands, ("x", "positions", "cos_sin_cache"))
+
+
+def _mixes(function: str) -> Program:
+    streams = {"x2d": of(1024, 4 * 2048), "fn": of(24, 4 * 2048, dtype=jnp.float32)}
+    if function == "mhc_pre_mixes":
+        return _called("experimental.deepseek_v4.mhc.pre_kernel", function, streams, ("x2d", "fn"))
+    operands = {
+        "x": of(1024, 2048), "res2d": of(1024, 4 * 2048), "post_layer_mix": of(1024, 4, dtype=jnp.float32),
+        "comb_res_mix": of(1024, 4, 4, dtype=jnp.float32),
+    }  # fmt: skip
+    return _called("experimental.deepseek_v4.mhc.post_kernel", function, operands, tuple(operands))
+
+
+_V3 = "ragged_paged_attention.v3"
+_FLOAT8 = jnp.float8_e4m3fn
+CASES: dict[str, Case] = {
+    "quantized matmul int8": partial(_quantized, activations=jnp.int8),
+    "quantized matmul int8, weights only": _quantized,
+    "quantized matmul int8, 16 rows": partial(_quantized, activations=jnp.int8, rows=16),
+    "quantized matmul fp8": partial(_quantized, dtype=_FLOAT8, activations=_FLOAT8),
+    "quantized matmul by blocks, int8": partial(_quantized, by_blocks=True),
+    "quantized matmul by blocks, fp8": partial(_quantized, by_blocks=True, dtype=_FLOAT8),
+    "ragged paged v2, decode": partial(_ragged_v2, _DECODE),
+    "ragged paged v2, mixed": partial(_ragged_v2, _MIXED),
+    "ragged paged v2, cache update": _cache_update,
+    "ragged paged v3, decode": partial(_ragged, f"{_V3}.kernel", _DECODE),
+    "ragged paged v3, mixed": partial(_ragged, f"{_V3}.kernel", _MIXED),
+    "ragged paged v3, head_dim 64": partial(
+        _ragged, f"{_V3}.kernel_hd64", _MIXED, "ragged_paged_attention_hd64", head_dim=64
+    ),
+    "ragged paged, batched": partial(_ragged, "experimental.batched_rpa.wrapper", _DECODE),
+    "ragged paged, stacked": partial(_ragged, "experimental.stacked_rpa.wrapper", _DECODE),
+    "latent attention v1": partial(
+        _latent, "mla.v1.kernel", _DECODE, num_kv_pages_per_block=3, num_queries_per_block=4
+    ),
+    "latent attention v1, cache update": _latent_update,
+    "latent attention v2": partial(
+        _latent, "mla.v2.kernel", _DECODE, num_kv_pages_per_block=(4, 4, 4), num_queries_per_block=(1, 8, 8)
+    ),
+    "gated delta rule v1, decode": partial(_delta_decode, "v1"),
+    "gated delta rule v2, decode": partial(_delta_decode, "v2"),
+    "gated delta rule v2, scan": partial(_delta, _MIXED),
+    "gated delta rule v3, fused": partial(_delta, _DECODE, fused=True),
+    "grouped matmul": _grouped,
+    "flash causal": _flash,
+    "flash, encoder": partial(_flash, encoder=True),
+    "causal convolution": _convolution,
+    "rope": partial(_rope, "rope"),
+    "rope of a norm": partial(_rope, "qnorm_rope"),
+    "hyper-connections before": partial(_mixes, "mhc_pre_mixes"),
+    "hyper-connections behind": partial(_mixes, "mhc_post_2d"),
+}

@@ -58,12 +58,9 @@ def run_compiled(
     return tuple(core.finished(reason) for core in cores)
 
 
-def cycles_of(
-    module: CompiledModule, machine: Machine, tables: Tables, deadline: float, bound: GrantedBound | None = None
-) -> int | None:
+def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
     """Only how long the compiled module takes; None where its end is not known."""
-    execution = _ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
-    cores, reason = _ended(execution)
+    cores, reason = _ended(_ModuleExecution(module=module, machine=machine, tables=tables, deadline=deadline))
     return None if reason else max(core.clock for core in cores)
 
 

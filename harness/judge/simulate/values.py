@@ -69,6 +69,12 @@ class Assumed(Unknown):
     def __bool__(self) -> bool:
         return self.holds
 
+    def _turned(self, other: object = None) -> "Unknown":
+        # `^ True` is how a predicate is turned round.
+        return Assumed(self.reason, not self.holds) if other is True else self
+
+    __xor__ = __rxor__ = _turned
+
 
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
     """`value` under the predicate, else `otherwise`: what a predicated instruction leaves in its register."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schedule_examples import ATTENTION, NEWEST, shape, unpack
 from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
 
-from harness.dumps.llo import Op, parse_schedule
+from harness.dumps.llo import Op, parse_schedule, read_module
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.hlo import parse
@@ -24,6 +24,7 @@ from harness.judge.simulate.channel import Channel
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.module import run_module
 from harness.judge.simulate.runs import OpRun
 from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
@@ -123,10 +124,18 @@ def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None
     result = run("v5e-converged-1024", tmp_path)
     assert result.seconds is None
     assert "taken from a vector register" in result.unknown[0]
-    # Once where the comparison never holds, forty times where it always does: that a counter ends it is known.
+    # Once where the loop never goes on, forty times where it always does: that a counter ends it is known.
     least, most = (float(number) for number in re.findall(r"([\d.]+) us", result.unknown[0]))
     assert "a range, no latency" in result.unknown[0]
     assert 10 < most / least < 40
+    dump, target = read_module(tmp_path), chip("v5e")
+    never, always = (run_module(replace(dump, assumption=word), target) for word in ("never", "always"))
+    for assumed, microseconds in ((never, least), (always, most)):
+        assert assumed.seconds is not None
+        assert assumed.seconds * 1e6 == pytest.approx(microseconds, abs=0.06)
+        assert "assumed, not known" in assumed.unknown[-1]
+        # What is assumed is not understood.
+        assert assumed.relative_uncertainty * assumed.seconds < (assumed.plus_minus_seconds or 0.0)
 
 
 def test_what_is_handed_to_a_sparse_core_has_no_latency_but_a_lower_bound(tmp_path: Path) -> None:

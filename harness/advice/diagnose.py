@@ -33,7 +33,7 @@ def hints(
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
         has_all_vmem = report.vmem_limit_bytes >= chip(report.chip).vmem_bytes
         suggestion = next_step(evidence.failure, evidence.problem.operation, has_all_vmem=has_all_vmem)
-        suggestion = _on_precision(evidence) or suggestion
+        suggestion = _on_precision(evidence) or _on_narrow_sums(evidence) or suggestion
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
@@ -62,6 +62,20 @@ def _on_precision(evidence: Evidence) -> str:
     return (
         f"pass precision='highest' to the product in {', '.join(lines[:3])}: at the default precision the chip rounds "
         "its float32 operands to bfloat16, and so it is checked"
+    )
+
+
+def _on_narrow_sums(evidence: Evidence) -> str:
+    """What to do where sums are kept in bfloat16, and a result is wrong by its root mean square alone; else ""."""
+    lines = evidence.trace.narrow_sums if evidence.trace is not None else ()
+    wrong = [check for check in evidence.all_checks if not check.passed]
+    if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result" or not wrong:
+        return ""
+    if any(check.criterion != "root mean square" for check in wrong):
+        return ""
+    return (
+        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are kept "
+        "in bfloat16, and the tolerance is that of sums in float32"
     )
 
 

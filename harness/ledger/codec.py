@@ -22,7 +22,8 @@ Schema history
     simulation), a failure whether it is an error of the program.
 13  Evidence may have a `certificate`, and a row what stands for it.
 14  A simulation's `offences` may be races (`transfer-raced`).
-15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`).
+15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`) and
+    lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
 """
 
 import dataclasses

@@ -144,7 +144,8 @@ class Trace:
     JAX's own tools: equal fingerprints are identical candidates. `sources` are their files that have operations.
     `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
     shapes, grid steps included), and so are `exponentials` in Pallas calls. `one_pass_lines` multiply float32 numbers
-    in one pass of bfloat16. `written_over` are inputs that a call writes over though the caller keeps them, with lines.
+    in one pass of bfloat16. `written_over` are inputs that a call writes over though the caller keeps them, with lines,
+    `narrow_sums` the lines that add up numbers of bfloat16 as such.
     """
 
     fingerprint: str
@@ -155,5 +156,6 @@ class Trace:
     exponentials: int = 0
     one_pass_lines: tuple[str, ...] = ()
     written_over: tuple[str, ...] = ()
+    narrow_sums: tuple[str, ...] = ()
     imported: tuple[Imported, ...] = ()
     sources: tuple[SourceFile, ...] = ()

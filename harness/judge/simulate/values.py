@@ -73,7 +73,7 @@ class Assumed(Unknown):
         # `^ True` is how a predicate is turned round.
         return Assumed(self.reason, not self.holds) if other is True else self
 
-    __xor__ = __rxor__ = _turned
+    __xor__ = __rxor__ = _turned  # type: ignore[assignment]
 
 
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":

@@ -1,5 +1,6 @@
 """tpu-inference's kernels, called as its layers call them, at shapes of models that are served."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -33,6 +34,9 @@ def _called(
         first = [given.pop(name) for name in positional]
         return kernel(*first, **given, **options)
 
+    # By these names the contents of operands are found in the compiled program.
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return Program(call, operands, donated=tuple(name for name in names if name in _STATE))
 
 

@@ -74,8 +74,8 @@ def _on_narrow_sums(evidence: Evidence) -> str:
     if any(check.criterion != "root mean square" for check in wrong):
         return ""
     return (
-        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are kept "
-        "in bfloat16, and the tolerance is that of sums in float32"
+        f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are "
+        "kept in bfloat16, and the tolerance is that of sums in float32"
     )
 
 

@@ -334,6 +334,13 @@ class Attention(Operator, Recipes):
             result[:, piece.places] = attention_rounding.shared_errors(piece, self.scale, self.soft_cap, self.dtype)
         return tuple(result)
 
+    def narrow_sums(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]`: the variance that sums kept in dtype add: `attention_rounding.of_narrow_sums`."""
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float64):
+            result[piece.places] = attention_rounding.of_narrow_sums(piece, self.scale, self.soft_cap, self.dtype)
+        return result
+
     def controls(self) -> dict[str, Answer]:
         """What the mask, the cap, the scale, the heads and the softmax are for, left out one by one."""
 

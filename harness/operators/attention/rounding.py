@@ -13,6 +13,8 @@ from harness.operators.rounding import DTYPES, SUM_TERMS, drop_subnormal, relati
 
 # Kernels do not take fewer keys at a time.
 _SMALLEST_BLOCK = 64
+# Nor do those that keep their sums in bfloat16 take fewer than this.
+_SUMMED_BLOCK = 128
 # The largest of some ten thousand normal deviates.
 _BY_CHANCE = 5.0
 # Squares of anything smaller are no longer exact in float32, and soon zero.
@@ -190,6 +192,33 @@ def shared_errors(piece: KeyBlock, scale: float, soft_cap: float, dtype: str) ->
     # Weights this near to each other lie about as far from their neighbours.
     near = (np.abs(scores - score) < step / 4 for score in (soft_cap, 0.0, -soft_cap))
     return [step / 2 * np.where(some, weights, 0) @ piece.v for some in near]
+
+
+def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype: str) -> Exact:
+    """`[rows, head_dim]`: the variance of the outputs if sums over keys are kept in dtype, from block to block.
+
+    Of blocks of 128 keys, as few as kernels take, that a row sees any of. With r and o as of `variances`, w_k the exact
+    weights, s and p the sums of w_k and of w_k v_k in a block, l and A the same of all blocks up to it, rounded are:
+    the block's product, what was there rescaled, and the sum of both:  r^2 sum (p^2 + 2 A^2);
+    the weights' sum alike, and before that its parts over 128 lanes, seven times halved, and registers:
+    r^2 o^2 sum (8 s^2 + 2 l^2); the factor that rescales both:  r^2 sum (A - l o)^2; and the quotient:  2 r^2 o^2.
+    """
+    weights = softmax(piece, scale, soft_cap).weights.astype(np.float64)
+    weights /= weights.sum(axis=1, keepdims=True)
+    starts = range(0, weights.shape[1], _SUMMED_BLOCK)
+    blocks = [slice(start, start + _SUMMED_BLOCK) for start in starts]
+    output = weights @ piece.v
+    variance = 2 * np.square(output)
+    total, products = np.zeros((len(weights), 1)), np.zeros_like(output)
+    for block in blocks:
+        share, product = weights[:, block].sum(axis=1, keepdims=True), weights[:, block] @ piece.v[block]
+        total += share
+        products += product
+        rounded = np.square(product) + 2 * np.square(products) + np.square(products - total * output)
+        rounded += np.square(output) * (8 * np.square(share) + 2 * np.square(total))
+        variance += np.where(share > 0, rounded, 0)
+    found: Exact = relative_rounding(dtype) ** 2 * variance
+    return found
 
 
 def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:

@@ -61,6 +61,9 @@ class PagedAttention(Operator, Borrowed):
     head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
     page_indices as above.
 
+    sums "bfloat16": a kernel may keep its sums over keys in bfloat16 from block to block, as some published ones do by
+    default; the tolerance is wider by what that costs. None: sums are kept in float32.
+
     Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed decoding
     and, where it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is their mean. Raises UsageError
     `bad-problem` for a combination that does not exist.
@@ -78,6 +81,7 @@ class PagedAttention(Operator, Borrowed):
     pages_per_sequence: int = field(metadata=axis(shortest=4, is_uneven=True))
     dtype: str = "bfloat16"
     scale: float = None  # type: ignore[assignment]  # filled in on construction
+    sums: str | None = None
     update: bool = False
 
     def __post_init__(self) -> None:
@@ -86,6 +90,11 @@ class PagedAttention(Operator, Borrowed):
         self.require_fields()
         self.fill(scale=1 / math.sqrt(self.head_dim))
         require_positive("paged_attention", "scale", self.scale)
+        if self.sums not in (None, "bfloat16") or (self.sums and self.dtype != "bfloat16"):
+            raise UsageError(
+                "bad-problem",
+                f"paged_attention: expected sums of None (float32), or bfloat16 where dtype is, got {self.sums!r}",
+            )
         if self.update and self.tokens is None:
             raise UsageError("bad-problem", "paged_attention: update needs tokens, got update=True without")
         enough = self.sequences + -(-self.rows // self.page_size)
@@ -158,7 +167,7 @@ class PagedAttention(Operator, Borrowed):
             operation=self.operation,
             title=f"paged attention, {what} {self.sequences} sequences, {heads}, {self.pages} pages of "
             f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}"
-            f"{', newest keys and values written' * self.update}",
+            f"{', sums in bfloat16' * bool(self.sums)}{', newest keys and values written' * self.update}",
             parameters=self.parameters if self.update else self.parameters[:-1],
             inputs=(q, *self._cache.arrays(self.rows, self.dtype), *self._room.arrays()),
             outputs=(replace(q, name="o"),),
@@ -315,11 +324,16 @@ class PagedAttention(Operator, Borrowed):
         other slots of its pages has the weight 0 and adds nothing. So it is that of a causal Attention of this
         sequence alone, `Attention.rounding`, with kv_lens[s] terms in its sums.
         """
-        return np.maximum(self._by_sequence("rounding", inputs, rows), np.finfo(np.float32).tiny)
+        return self._with_sums(self._by_sequence("rounding", inputs, rows), inputs, rows)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """As `rounding`, by `Attention.exact_rounding`."""
-        return np.maximum(self._by_sequence("exact_rounding", inputs, rows), np.finfo(np.float32).tiny)
+        return self._with_sums(self._by_sequence("exact_rounding", inputs, rows), inputs, rows)
+
+    def _with_sums(self, deviation: Exact, inputs: Sequence[Values], rows: Rows) -> Exact:
+        if self.sums is not None:
+            deviation = np.sqrt(np.square(deviation) + self._by_sequence("narrow_sums", inputs, rows))
+        return np.maximum(deviation, np.finfo(np.float32).tiny)
 
     def controls(self) -> dict[str, Answer]:
         """What tables, lengths, the mask and heads are for, left out one by one."""

@@ -13,6 +13,8 @@ PAGES = 640
 PAGE_SIZE = 64
 PAGES_PER_SEQUENCE = 32
 DTYPE = "bfloat16"
+#: not paged-attention
+SUMS = None  # "bfloat16": a kernel may keep its sums over keys in bfloat16
 #: ragged-paged-attention-update
 UPDATE = True  # the newest keys and values are written to their slots first, and the pages are returned behind o
 #: end
@@ -35,6 +37,8 @@ def problem():
         page_size=PAGE_SIZE,
         pages_per_sequence=PAGES_PER_SEQUENCE,
         dtype=DTYPE,
+#: not paged-attention
+        sums=SUMS,
 #: ragged-paged-attention-update
         update=UPDATE,
 #: end

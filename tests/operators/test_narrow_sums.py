@@ -1,0 +1,80 @@
+"""A statement that lets a kernel keep its sums in bfloat16: it passes then and not before, and what is wrong does not."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.operators import PagedAttention, check
+
+NARROW = PagedAttention(
+    tokens=64, heads=4, kv_heads=2, head_dim=128, sequences=4, pages=64, page_size=64, pages_per_sequence=12,
+    sums="bfloat16",
+)  # fmt: skip
+WIDE = replace(NARROW, sums=None)
+FAMILIES = ("mixed", "full-table", "far-values", "logits-x10")
+Arrays = Sequence[NDArray[Any]]
+
+
+def rounded(values: NDArray[Any]) -> NDArray[np.float64]:
+    return values.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def attended(inputs: Arrays, *, block: int = 128, skipped: int = -1, rescales: bool = True) -> NDArray[Any]:
+    """Attention with maximum, sums and output kept in bfloat16 from block to block, as published kernels have it."""
+    q, pages = (array.astype(np.float64) for array in inputs[:2])
+    out = np.zeros(q.shape)
+    for sequence in NARROW._tables_of(inputs).sequences(NARROW.page_size):
+        page, slot = sequence.slots(NARROW.page_size)
+        for token, row in enumerate(sequence.tokens):
+            keys = sequence.history + token + 1
+            for head in range(NARROW.heads):
+                kv = pages[page[:keys], slot[:keys]][:, 2 * (head // 2) : 2 * (head // 2) + 2]
+                top, total, acc = -np.inf, 0.0, np.zeros(NARROW.head_dim)
+                for place, start in enumerate(range(0, keys, block)):
+                    if place == skipped and keys > block:
+                        continue
+                    scores = kv[start : start + block, 0] @ q[row, head] * NARROW.scale
+                    new = max(top, float(rounded(scores.max())))
+                    p = np.exp(scores - new)
+                    factor = float(rounded(np.exp(np.array(top - new)))) if rescales else 1.0
+                    total = float(rounded(rounded(np.array(factor * total)) + rounded(p.sum())))
+                    acc = rounded(rounded(factor * acc) + rounded(rounded(p) @ kv[start : start + block, 1]))
+                    top = new
+                out[row, head] = acc / total
+    return out.astype(ml_dtypes.bfloat16)
+
+
+def passes(problem: PagedAttention, compute: Callable[[Arrays], NDArray[Any]], family: str) -> bool:
+    inputs = problem.make_inputs(family, 3)
+    return check(problem, inputs, compute(inputs), family=family, mode="full", seed=3)[1] is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sums_in_bfloat16_pass_where_they_are_stated(family: str) -> None:
+    assert passes(NARROW, attended, family)
+
+
+def test_sums_in_bfloat16_do_not_pass_where_they_are_not() -> None:
+    assert not all(passes(WIDE, attended, family) for family in FAMILIES)
+
+
+@pytest.mark.parametrize("wrong", [{"block": 8}, {"skipped": 1}, {"rescales": False}], ids=str)
+def test_what_is_wrong_fails_all_the_same(wrong: dict[str, Any]) -> None:
+    assert not all(passes(NARROW, lambda inputs: attended(inputs, **wrong), family) for family in FAMILIES)
+
+
+def test_what_a_statement_cannot_say_is_refused() -> None:
+    for changes in ({"sums": "float16"}, {"dtype": "float32"}):
+        with pytest.raises(UsageError, match="expected sums of None"):
+            replace(NARROW, **changes)
+
+
+def test_a_statement_without_it_is_as_it_was() -> None:
+    assert "sums" not in dict(WIDE.statement().parameters)
+    assert dict(NARROW.statement().parameters)["sums"] == "bfloat16"

@@ -1,4 +1,4 @@
-"""A statement that lets a kernel keep its sums in bfloat16: it passes then and not before, and what is wrong does not."""
+"""A statement that lets a kernel keep its sums in bfloat16: it passes then and not before; what is wrong does not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

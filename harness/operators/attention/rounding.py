@@ -198,23 +198,26 @@ def of_narrow_sums(piece: KeyBlock, scale: float, soft_cap: float | None, dtype:
     """`[rows, head_dim]`: the variance of the outputs if sums over keys are kept in dtype, from block to block.
 
     Of blocks of 128 keys, as few as kernels take, that a row sees any of. With r and o as of `variances`, w_k the exact
-    weights, s and p the sums of w_k and of w_k v_k in a block, l and A the same of all blocks up to it, rounded are:
-    the block's product, what was there rescaled, and the sum of both:  r^2 sum (p^2 + 2 A^2);
+    weights, s the sum of w_k in a block, l and A the sums of w_k and of w_k v_k up to its end, rounded are:
+    the block's product, what was there rescaled, and the sum of both:  3 r^2 sum A^2, where A is the largest up to any
+    border of 64 keys within the block, because a kernel's borders may be others, and A small at one of them by chance;
     the weights' sum alike, and before that its parts over 128 lanes, seven times halved, and registers:
     r^2 o^2 sum (8 s^2 + 2 l^2); the factor that rescales both:  r^2 sum (A - l o)^2; and the quotient:  2 r^2 o^2.
     """
     weights = softmax(piece, scale, soft_cap).weights.astype(np.float64)
     weights /= weights.sum(axis=1, keepdims=True)
-    starts = range(0, weights.shape[1], _SUMMED_BLOCK)
-    blocks = [slice(start, start + _SUMMED_BLOCK) for start in starts]
     output = weights @ piece.v
     variance = 2 * np.square(output)
     total, products = np.zeros((len(weights), 1)), np.zeros_like(output)
-    for block in blocks:
-        share, product = weights[:, block].sum(axis=1, keepdims=True), weights[:, block] @ piece.v[block]
+    for start in range(0, weights.shape[1], _SUMMED_BLOCK):
+        largest, share = np.zeros_like(output), np.zeros_like(total)
+        for first in range(start, min(start + _SUMMED_BLOCK, weights.shape[1]), _SMALLEST_BLOCK):
+            part = slice(first, min(first + _SMALLEST_BLOCK, start + _SUMMED_BLOCK))
+            share += weights[:, part].sum(axis=1, keepdims=True)
+            products += weights[:, part] @ piece.v[part]
+            largest = np.maximum(largest, np.square(products))
         total += share
-        products += product
-        rounded = np.square(product) + 2 * np.square(products) + np.square(products - total * output)
+        rounded = 3 * largest + np.square(products - total * output)
         rounded += np.square(output) * (8 * np.square(share) + 2 * np.square(total))
         variance += np.where(share > 0, rounded, 0)
     found: Exact = relative_rounding(dtype) ** 2 * variance

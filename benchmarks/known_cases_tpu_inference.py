@@ -76,12 +76,18 @@ def _ragged_v2(queries: list[int]) -> Program:
 
 
 def _ragged(
-    module: str, queries: list[int], function: str = "ragged_paged_attention", head_dim: int = _HEAD_DIM
+    module: str,
+    queries: list[int],
+    function: str = "ragged_paged_attention",
+    head_dim: int = _HEAD_DIM,
+    *,
+    is_turned: bool = False,
 ) -> Program:
     tokens = sum(queries)
     newest = of(tokens, _KV_HEADS, head_dim)
     # Keys and values of a head lie beside each other where both fit into 128 lanes.
     cache = of(512, _PAGE, _KV_HEADS, 2, _HEAD_DIM) if head_dim == _HEAD_DIM else of(512, _PAGE, _KV_HEADS // 2, 2, 128)
+    cache = of(512, 2 * _KV_HEADS, _HEAD_DIM, _PAGE) if is_turned else cache
     operands = {"queries": of(tokens, _HEADS, head_dim), "keys": newest, "values": newest, "kv_cache": cache}
     return _called(module, function, operands | _tables(queries), sm_scale=0.088)
 
@@ -122,7 +128,7 @@ def _delta(queries: list[int], *, fused: bool = False) -> Program:
     tokens, count = sum(queries), len(queries)
     tables = _tables(queries)
     states = of(count + 1, 32, 128, 128, dtype=jnp.float32)
-    gates = {name: of(tokens, 32, dtype=jnp.float32) for name in "ba"}
+    gates = {name: of(tokens, 32, dtype=jnp.bfloat16 if fused else jnp.float32) for name in "ba"}
     heads = {name: of(32, dtype=jnp.float32) for name in ("A_log", "dt_bias")}
     starts = {"query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, count + 1))}
     last = {"distribution": tables["distribution"]}
@@ -131,7 +137,7 @@ def _delta(queries: list[int], *, fused: bool = False) -> Program:
         return _called("gdn.v2.recurrent_scan_v2", "recurrent_scan", operands, **_DELTA)
     operands = {
         "qkv": of(tokens, _WIDTH), **gates, "conv_state": of(count + 1, 3, _WIDTH), "recurrent_state": states,
-        "conv_weight": of(4, _WIDTH), "conv_bias": of(_WIDTH), "a_log": heads["A_log"], "dt_bias": heads["dt_bias"],
+        "conv_weight": of(_WIDTH, 1, 4), "conv_bias": of(_WIDTH), "a_log": heads["A_log"], "dt_bias": heads["dt_bias"],
         **starts, **last, "seq_lens": tables["kv_lens"], "read_state_indices": starts["state_indices"],
     }  # fmt: skip
     return _called("gdn.v3.wrapper", "fused_conv1d_gdn", operands, **_DELTA, kernel_size=4)
@@ -148,7 +154,7 @@ def _delta_decode(version: str) -> Program:
 
 
 def _flash(*, encoder: bool = False) -> Program:
-    arrays = {name: of(1, 16, 2048, _HEAD_DIM) for name in "qkv"}
+    arrays = {name: of(2048, 16, _HEAD_DIM) if encoder else of(1, 16, 2048, _HEAD_DIM) for name in "qkv"}
     if not encoder:
         return _called("flash_attention.kernel", "flash_attention", arrays, ("q", "k", "v"), causal=True)
     return _called(
@@ -165,7 +171,7 @@ def _grouped() -> Program:
 def _convolution() -> Program:
     tables = _tables(_MIXED)
     operands = {
-        "x": of(sum(_MIXED), 8192), "conv_state": of(_SEQUENCES + 1, 3, 8192), "conv_weight": of(8192, 4),
+        "x": of(sum(_MIXED), 8192), "conv_state": of(_SEQUENCES + 1, 3, 8192), "conv_weight": of(8192, 1, 4),
         "conv_bias": of(8192), "query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, 17)),
         "distribution": tables["distribution"], "has_initial_state": of(_SEQUENCES, dtype=jnp.bool_),
     }  # fmt: skip
@@ -208,7 +214,7 @@ CASES: dict[str, Case] = {
         _ragged, f"{_V3}.kernel_hd64", _MIXED, "ragged_paged_attention_hd64", head_dim=64
     ),
     "ragged paged, batched": partial(_ragged, "experimental.batched_rpa.wrapper", _DECODE),
-    "ragged paged, stacked": partial(_ragged, "experimental.stacked_rpa.wrapper", _DECODE),
+    "ragged paged, stacked": partial(_ragged, "experimental.stacked_rpa.wrapper", _DECODE, is_turned=True),
     "latent attention v1": partial(
         _latent, "mla.v1.kernel", _DECODE, num_kv_pages_per_block=3, num_queries_per_block=4
     ),

@@ -40,13 +40,13 @@ CACHE = HERE / ".cache" / "known"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package whose kernels are rows: what installs it, and what it imports and its kernels do not need."""
+    """A package whose kernels are rows: what is installed for it, and what it imports and its kernels do not need."""
 
-    requirement: str
+    requirements: tuple[str, ...]
     stubs: tuple[str, ...] = ()
 
 
-PACKAGES = {"tpu-inference": Package("tpu-inference==0.32.0", ("vllm", "torch", "torchax", "sympy"))}
+PACKAGES = {"tpu-inference": Package(("tpu-inference==0.32.0", "sympy", "mpmath"), ("vllm", "torch", "torchax"))}
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
     "flash full",
@@ -177,7 +177,7 @@ def install(origin: str, cache: Path) -> None:
     """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
     folder = _installed(origin, cache)
     if not folder.is_dir():
-        asked = ["--no-deps", "--target", str(folder), PACKAGES[origin].requirement]
+        asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements]
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
 
 

@@ -70,7 +70,8 @@ def test_what_is_wrong_fails_all_the_same(wrong: dict[str, Any]) -> None:
 
 
 def test_what_a_statement_cannot_say_is_refused() -> None:
-    for changes in ({"sums": "float16"}, {"dtype": "float32"}):
+    refused: tuple[dict[str, Any], ...] = ({"sums": "float16"}, {"dtype": "float32"})
+    for changes in refused:
         with pytest.raises(UsageError, match="expected sums of None"):
             replace(NARROW, **changes)
 

@@ -600,10 +600,17 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
 
 def test_a_transpose_that_saves_transposed_pushes_is_let_be() -> None:
     given = with_lines(reshaped(rowwise(0.9e-3)), (20, 0.6, {"MXU": 4096}))
-    assert given.hlo is not None
-    transposing = replace(given, hlo=replace(given.hlo, transpose=1, copy=0))
+    trace, hlo, run = given.trace, given.hlo, given.simulation
+    assert trace is not None
+    assert hlo is not None
+    assert run is not None
+    kernel, op = run.ops
+    given = with_run(given, ops=(kernel, replace(op, name="copy.1", seconds=1e-7)))
+    moving = replace(given, hlo=replace(hlo, copy=1))
+    assert "copies" in [hint.rule for hint in advised(moving)]
+    transposing = replace(moving, trace=replace(trace, transposes=("kernel.py line 20",)))
     assert "copies" not in [hint.rule for hint in advised(transposing)]
-    # One that nothing inside is spared for is not.
+    # One that spares nothing inside is not.
     pushing = with_lines(transposing, (20, 0.6, {"MXU": 4096, "MXU transposed push": 10}))
     assert "copies" in [hint.rule for hint in advised(pushing)]
 

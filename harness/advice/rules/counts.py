@@ -66,8 +66,8 @@ def around(seen: Observed) -> RuleCase | None:
         moves = 0
     time = sum(op.seconds for op in others)
     share = time / seen.seconds
-    if hlo is not None and not hlo.copy and _saves_transposed_pushes(seen):
-        return None
+    if _saves_transposed_pushes(seen):
+        moves = 0
     if not moves and share < _NOTABLE_SHARE:
         return None
     said = []
@@ -92,11 +92,11 @@ def around(seen: Observed) -> RuleCase | None:
 
 
 def _saves_transposed_pushes(seen: Observed) -> bool:
-    """Whether all that XLA does around a product is to transpose: inside, each block of rows would do it again."""
-    hlo, lines = seen.evidence.hlo, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
+    """Whether what a product takes is transposed outside: inside, each block of rows would do it again."""
+    trace, lines = seen.evidence.trace, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
     done = [dict(line.operations) for line in lines]
     return bool(
-        hlo is not None and hlo.transpose and not seen.is_attention
+        trace is not None and trace.transposes and not seen.is_attention
         and any(line.get("MXU") for line in done) and not any(line.get(TRANSPOSED_PUSH) for line in done)
     )  # fmt: skip
 
@@ -123,6 +123,8 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
             "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
             "copy"
         )
+    if _saves_transposed_pushes(seen):
+        return "; ".join(advice) or "do inside the kernel what is done there but for the transpose, or do without it"
     if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or "do inside the kernel what is done there, or do without it"

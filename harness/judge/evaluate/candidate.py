@@ -41,6 +41,7 @@ from harness.judge.evaluate.trace import (
     semantics,
     smaller_shapes,
     stand_ins,
+    transposes,
     vmem,
 )
 from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
@@ -120,6 +121,7 @@ def trace(request: TraceRequest) -> TraceReply:
         exponentials=work.exponentials,
         one_pass_lines=jaxprs.one_pass_lines(_full.closed.jaxpr),
         narrow_sums=narrow_sums.lines(_full.closed.jaxpr),
+        transposes=transposes.lines(_full.closed.jaxpr),
         written_over=kept_inputs.written_over(_full.closed.jaxpr, statement),
         imported=imported,
         sources=packages.sources(_full.closed.jaxpr),

@@ -15,6 +15,7 @@ which is another program, and says so in its last line.
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -187,8 +188,11 @@ def refused(case: Known, cache: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]]) -> str:
-    """The table for people: a kernel a row, a chip a column, and the reasons below it, each with its line."""
+def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]], arguments: str) -> str:
+    """The table for people: a kernel a row, a chip a column, and the reasons below it, each with its line.
+
+    `arguments` are those of the command that makes it.
+    """
     chips = list(dict.fromkeys(chip_name for found in rows.values() for chip_name in found))
     table, reasons = [], []
     counts = {name: [0, 0] for name in chips}
@@ -211,9 +215,9 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]]) -
     why_not = [[origin, name, ", ".join(dict.fromkeys(on)), text] for (origin, name, text), on in merged.items()]
     return "\n".join((
         "# Known kernels", "",
-        "Made by `python benchmarks/known_kernels.py --install --page benchmarks/KNOWN_KERNELS.md`. A kernel *enters* "
-        "if the judge's static rules take it; its results are checked in a contest, not here. Times are simulated; "
-        "`*`: something was not understood, `none`: there is no latency.", "",
+        f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules take "
+        "it; its results are checked in a contest, not here. Times are simulated; `*`: something was not understood, "
+        "`none`: there is no latency.", "",
         *(f"- {sentence}" for sentence in said), "",
         tabulate(table, headers=headers, tablefmt="github", disable_numparse=True), "",
         "## Reasons", "",
@@ -289,7 +293,7 @@ def main() -> int:
         rows.setdefault((case.origin, case.name), {})[case.chip.name] = refused(case, given.cache), table[-1]
         print(f"{number}/{len(cases)} {' | '.join(table[-1])}", file=sys.stderr, flush=True)
     if given.page is not None:
-        given.page.write_text(page(rows), encoding="utf-8")
+        given.page.write_text(page(rows, shlex.join(sys.argv[1:])), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     where = ", compiled to stay on the TensorCore" if given.on_tensorcore else ""

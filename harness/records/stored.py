@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 14
+SCHEMA = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,13 @@ class Observed:
         return is_attention(self.evidence)
 
     @property
+    def has_exp_left(self) -> bool:
+        """False where the program is known to have exponentials to the base of two alone."""
+        certificate = self.evidence.certificate
+        names = {name.rpartition(":")[2] for name, _ in certificate.primitives} if certificate else set()
+        return "exp2" not in names or "exp" in names
+
+    @property
     def is_causal(self) -> bool:
         """True where the problem masks pairs out."""
         return dict(self.evidence.problem.parameters).get("causal") is True

@@ -113,7 +113,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     if eup >= valu:
         observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
         suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
-        if not seen.is_attention:
+        if not seen.is_attention or not seen.has_exp_left:
             suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
     else:
         each = f", {per_value:.1f} operations per score" if per_value else ""
@@ -141,6 +141,8 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
     run = seen.run
     if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
+        return None
+    if not seen.has_exp_left:
         return None
     # A line that has one exponential beside many reciprocals is not there for it.
     lines = [line for line in named_lines(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness import limits
 from harness.dumps.llo import ModuleDump, read_module
-from harness.errors import UsageError
+from harness.errors import RatchetError, UsageError
 from harness.hardware import TPUS, Chip
 from harness.records import Evidence
 
@@ -38,7 +38,16 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     """
     limits.note(_size(directory))
     limits.allow(runs * _TIMES + 1)
-    dump = read_module(directory)
+    try:
+        dump = read_module(directory)
+    except RatchetError as error:
+        below = next(directory.glob("*/*-final_bundles.txt"), None) if error.kind == "no-dump" else None
+        if below is None:
+            raise
+        raise RatchetError(
+            "no-dump",
+            f"expected the folder that the schedules lie in, got {directory}: there are some in {below.parent}",
+        ) from error
     for table in dump.utilisations:
         slots = dict(zip(table.units, table.slots, strict=True)).get("MXU") if table else None
         if slots is not None and slots != chip.mxus_per_core:

@@ -10,7 +10,10 @@ from harness.shell.verb import Outcome, Verb
 class Test(Verb):
     place = "machine", 140
     line = "run the project's tests"
-    description = "Runs the project's tests; every other option is pytest's."
+    description = (
+        "Runs the project's tests; every other option is pytest's. `-m device` runs those that need a TPU, with "
+        "`--on cpu` those that a CPU can stand in for."
+    )
     examples = "ratchet.sh test -k settings"
     takes_contest = False
     # It is pytest's.
@@ -27,4 +30,6 @@ class Test(Verb):
         from harness.verbs.parts import project_tests
 
         quick = ("--quick", "-m", "not slow and not long and not device") if given.quick else ()
-        return Outcome(exit_code=project_tests.run([*quick, *given.options]))
+        # They take turns on one device: a second process would only collect them again.
+        alone = ("-n", "0") if "device" in given.options and "-n" not in given.options else ()
+        return Outcome(exit_code=project_tests.run([*quick, *alone, *given.options]))

@@ -98,3 +98,10 @@ def test_operands_that_the_runtime_fetches_before_the_program_are_in_the_time_an
     folder = str(unpack("libtpu-0.0.42.1", "v6e-128x256-2048", tmp_path / "own"))
     assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["profile_seconds"] is None
+
+
+def test_a_folder_above_the_schedules_is_told_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = unpack(NEWEST, "v5e-128x256-2048", tmp_path / "attempt" / "dumps")
+    assert f"there are some in {folder}" in refused([str(folder.parent), "--chip", "v5e"], capsys)

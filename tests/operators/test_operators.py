@@ -28,7 +28,7 @@ from harness.operators.probes import Part
 from harness.records import ExpectedCount, Policy, Work
 from harness.sandbox.messages import Rejected
 
-PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
+PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text(encoding="utf-8")
 PROGRAMS = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""')]
 FIRST_PREPARE, FIRST_KERNEL, PREPARE, KERNEL = PROGRAMS
 FILES = ("prepare.py", "kernel.py")

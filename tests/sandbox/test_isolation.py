@@ -316,7 +316,7 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
     "getattr(jax, 'moni' + 'toring').register_event_listener(print)",
     "import warnings\nwarnings.showwarning = print",
     "import logging\nlogging.getLogger('jax').addFilter(print)",
-    "import sys\nsys.path_hooks.append(print)",
+    "import sys\ngetattr(sys, 'path_' + 'hooks').append(print)",
 ])  # fmt: skip
 def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: str) -> None:
     with tracer(tmp_path) as bench:

@@ -150,7 +150,7 @@ def _judge_and_record(
     title = _title(run, candidate)
     champion, facing = title.champion, None
     if champion and title.is_contested:
-        _refuse_cpu_win(champion, run.key)
+        preconditions.refuse_cpu_title(champion, run.key.source)
     if champion and title.candidate and title.is_contested:
         facing = opponent(run, champion, title.candidate)
     judging = judge(run, watch, candidate, facing, may_be_known=title.is_held_here)
@@ -252,17 +252,6 @@ def _judge_paths(run: Run) -> tuple[str, ...]:
     """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
     root = run.ledger.place.root
     return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
-
-
-def _refuse_cpu_win(champion: Attempt, own: Key) -> None:
-    """Raises RatchetError `cpu-champion` where a CPU's times would take the title from a time of another source."""
-    if own.source == "measured cpu" != champion.key.source:
-        raise RatchetError(
-            "cpu-champion",
-            f"the time of the champion (attempt {champion.number}) is {champion.key.source}, and a CPU's says nothing "
-            f"about a {own.chip}: leave --on cpu out. `judge --on cpu` times kernel.py on the CPU and records nothing; "
-            "--rebaseline makes it the champion as it stands",
-        )
 
 
 def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -> Verdict:

@@ -1,4 +1,4 @@
-"""What has to hold before an attempt (a committed judge, a branch, an identity)."""
+"""What has to hold before an attempt (a committed judge, a branch, an identity, a clock that may give the title)."""
 
 from git import Repo
 
@@ -6,6 +6,7 @@ from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.ledger import git
 from harness.ledger.git import index, write
+from harness.records import Attempt, Source
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
@@ -24,6 +25,17 @@ def refuse_dirty_judge(contest: Contest) -> None:
             "dirty-judge",
             f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
             "commit these files or put them back (git checkout -- FILE), then run again",
+        )
+
+
+def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
+    """Raises RatchetError `cpu-champion` where a CPU's times would take the title from a time of another source."""
+    if champion is not None and source == "measured cpu" != champion.key.source:
+        raise RatchetError(
+            "cpu-champion",
+            f"the time of the champion (attempt {champion.number}) is {champion.key.source}, and a CPU's says nothing "
+            f"about a {champion.key.chip}: leave --on cpu out. `judge --on cpu` times kernel.py on the CPU and records "
+            "nothing; --rebaseline makes it the champion as it stands",
         )
 
 

@@ -68,6 +68,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         for sentence in ledger.recover():
             say(sentence)
         preconditions.refuse_unfit(ledger.place.repository, contest)
+        if not options.rebaseline:
+            preconditions.refuse_cpu_title(ledger.champion(), measuring.source(contest.chip, bench.on))
         original = contest.candidate()
         # Before anything is screened, so that a name that is none costs nothing.
         original.set(tuple((name, values[0]) for name, values in wanted.parameters))

@@ -90,7 +90,10 @@ def test_same_program_again(commands: Commands, device: Device) -> None:
     with (folder / "kernel.py").open("a", encoding="utf-8") as text:
         text.write("# An A/A control.\n")
     words = ("-C", str(folder), "experiment: the same program, an A/A control", "--again", "--on", device.on)
-    commands.note("shown", no_gain(commands.document(*words, limit=KERNEL_SECONDS)["attempt"]["verdict"]))
+    shown, holds = no_gain(commands.document(*words, limit=KERNEL_SECONDS)["attempt"]["verdict"])
+    if not holds:
+        commands.fail(shown)
+    commands.note("shown", shown)
 
 
 @pytest.mark.parametrize("mode", MODES)

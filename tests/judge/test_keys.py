@@ -106,6 +106,9 @@ def test_a_cpu_takes_no_title_from_a_simulated_champion(contest: Path) -> None:
     refused = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", expect=4)
     assert "[cpu-champion]" in refused.stderr
     assert "judge --on cpu" in refused.stderr
+    swept = ratchet(contest, "sweep", "experiment: blocks", "--on", "cpu", "--set", "BQ=128,256", expect=4)
+    assert "[cpu-champion]" in swept.stderr
+    assert "screen" not in swept.stderr
     assert (contest / "kernel.py").read_text() == kernel
     assert ratchet(contest, "results", "--json", expect=0).stdout == rows
 

@@ -9,8 +9,8 @@ from harness.contest import PACKAGE
 from harness.errors import RatchetError
 
 
-def run(options: list[str], output: IO[bytes] | None = None) -> int:
-    """The exit code of pytest on the project's tests, with its output on a stream (stdout).
+def run(options: list[str], output: IO[bytes] | int | None = None) -> int:
+    """The exit code of pytest on the project's tests, with its output on a stream (stdout), or as subprocess has it.
 
     Raises RatchetError `no-tests` outside of a clone, and `no-pytest`.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
-from harness.candidate import Candidate, names, rewrite
+from harness.candidate import Candidate, constants, names, rewrite
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate.request import Progress
@@ -41,8 +41,8 @@ def new(
     `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call.
     Where `directory` lies in no git repository it becomes one. Raises RatchetError as `scaffold.scaffold` does,
     `bad-prepare` where the constants make no problem, `weak-contest` where they make one that cannot tell right from
-    wrong, what `existing` raises and `does-not-trace` where no way of
-    calling the function traces, and where a commit could not be made; nothing is written then.
+    wrong, what `existing` raises, `does-not-trace` where the template's kernel.py does not with these constants, or no
+    way of calling the function, and where a commit could not be made; nothing is written then.
     """
     # Before anything is made: it may not be there.
     target = existing.target(around) if around else None
@@ -64,7 +64,9 @@ def new(
             words = (*words, *lacking)
             contest.kernel_path.write_bytes(candidate.text)
         else:
-            words = _words_on_template(contest, progress) if settings else ()
+            words = ()
+            if settings:
+                _require_traceable(contest, like, progress)
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
         undo.pop_all()
     shown = directory if not directory.is_absolute() else directory.resolve()
@@ -90,12 +92,19 @@ def _require_own_folder(directory: Path) -> None:
         )
 
 
-def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
-    """What is wrong with the template's own kernel.py where constants of the problem were changed."""
-    failure = trace_text.trace_failure(contest, contest.candidate(), progress)
+def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
+    """Raises RatchetError `does-not-trace` where the template's own kernel.py does not with its constants changed."""
+    candidate = contest.candidate()
+    failure = trace_text.trace_failure(contest, candidate, progress)
     if failure is None:
-        return ()
-    return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)
+        return
+    sizes = [name for name, value in constants(candidate.text) if value.isdigit()]
+    to_set = f", or set its own too ({', '.join(f'--set {name}=...' for name in sizes[:3])})" if sizes else ""
+    raise RatchetError(
+        "does-not-trace",
+        f"the kernel.py of {like} does not trace with these constants: {failure.message}; nothing was written. Choose "
+        f"constants of the problem that it takes{to_set}",
+    )
 
 
 def _standing_in(

@@ -135,10 +135,14 @@ def test_a_class_may_be_what_is_called() -> None:
     assert (found.path.name, found.node) == ("splash_attention_mask.py", None)
 
 
-def test_a_template_that_does_not_trace_at_new_sizes_is_said_to(tmp_path: Path) -> None:
-    done = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=0)
-    assert "kernel.py does not trace at these sizes" in done.stdout
-    assert "expected BQ to divide the sequence of 1000" in done.stdout
+def test_sizes_at_which_a_template_does_not_trace_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    refused = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=4)
+    assert "the kernel.py of attention does not trace with these constants" in refused.stderr
+    assert "expected BQ to divide the sequence of 1000" in refused.stderr
+    assert "or set its own too (--set BQ=..., --set BKV=...)" in refused.stderr
+    assert not list(tmp_path.iterdir())
+    blocks = ("--set", "SEQUENCE=1000", "--set", "BQ=200", "--set", "BKV=200")
+    ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", *blocks, expect=0)
 
 
 def test_key_heads_follow_the_heads(tmp_path: Path) -> None:

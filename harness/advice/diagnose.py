@@ -13,6 +13,8 @@ from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 
+# The families of inputs whose scores are beyond 2^14.
+_LARGE_SCORES = ("drawn-far", "drawn-all")
 _NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 
 
@@ -33,7 +35,7 @@ def hints(
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
         has_all_vmem = report.vmem_limit_bytes >= chip(report.chip).vmem_bytes
         suggestion = next_step(evidence.failure, evidence.problem.operation, has_all_vmem=has_all_vmem)
-        suggestion = _on_precision(evidence) or _on_narrow_sums(evidence) or suggestion
+        suggestion = _on_precision(evidence) or _on_narrow_maxima(evidence) or _on_narrow_sums(evidence) or suggestion
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
@@ -77,6 +79,22 @@ def _on_narrow_sums(evidence: Evidence) -> str:
         f"keep the sums of {', '.join(lines[:3])} in float32 (dtype=jnp.float32, or the package's option): they are "
         "kept in bfloat16, and the tolerance is that of sums in float32"
     )
+
+
+def _on_narrow_maxima(evidence: Evidence) -> str:
+    """What to do where a running maximum is kept in bfloat16, and results are wrong for large scores; else ""."""
+    lines = evidence.trace.narrow_maxima if evidence.trace is not None else ()
+    if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result":
+        return ""
+    if not any(not check.passed and check.family in _LARGE_SCORES for check in evidence.all_checks):
+        return ""
+    suggestion = (
+        f"keep the running maximum of {', '.join(lines[:3])} in float32: numbers of bfloat16 lie 128 apart from 16,384 "
+        "on, and a maximum that goes up by so much takes all keys before it to e^-128, which is 0"
+    )
+    if evidence.problem.operation == "paged_attention":
+        suggestion += "; or state SUMS = 'bfloat16' in prepare.py, which allows it and keeps scores within 512"
+    return suggestion
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:

@@ -145,7 +145,8 @@ class Trace:
     `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
     shapes, grid steps included), and so are `exponentials` in Pallas calls. `one_pass_lines` multiply float32 numbers
     in one pass of bfloat16. `written_over` are inputs that a call writes over though the caller keeps them, with lines,
-    `narrow_sums` the lines that add up numbers of bfloat16 as such, `transposes` those that transpose outside kernels.
+    `narrow_sums` the lines that add up numbers of bfloat16 as such, `narrow_maxima` those that round a row's maximum to
+    bfloat16, `transposes` those that transpose outside kernels.
     """
 
     fingerprint: str
@@ -157,6 +158,7 @@ class Trace:
     one_pass_lines: tuple[str, ...] = ()
     written_over: tuple[str, ...] = ()
     narrow_sums: tuple[str, ...] = ()
+    narrow_maxima: tuple[str, ...] = ()
     transposes: tuple[str, ...] = ()
     imported: tuple[Imported, ...] = ()
     sources: tuple[SourceFile, ...] = ()

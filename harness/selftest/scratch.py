@@ -32,6 +32,11 @@ _SETTINGS = {
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
     "paged": (("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "ragged": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
+    # A chip that adds in bfloat16, and a statement that lets a kernel do so.
+    "ragged_narrow": (
+        *(("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8"), ("PAGE_SIZE", "128")),
+        *(("SUMS", '"bfloat16"'), ("CHIP", '"v6e"')),
+    ),
     "ragged_update": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
@@ -66,6 +71,7 @@ _TEMPLATES = {
     "transposed": "grouped-matmul-transposed",
     "paged": "paged-attention",
     "ragged": "ragged-paged-attention",
+    "ragged_narrow": "ragged-paged-attention",
     "ragged_update": "ragged-paged-attention-update",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",

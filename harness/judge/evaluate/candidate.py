@@ -121,6 +121,7 @@ def trace(request: TraceRequest) -> TraceReply:
         exponentials=work.exponentials,
         one_pass_lines=jaxprs.one_pass_lines(_full.closed.jaxpr),
         narrow_sums=narrow_sums.lines(_full.closed.jaxpr),
+        narrow_maxima=narrow_sums.of_maxima(_full.closed.jaxpr),
         transposes=transposes.lines(_full.closed.jaxpr),
         written_over=kept_inputs.written_over(_full.closed.jaxpr, statement),
         imported=imported,

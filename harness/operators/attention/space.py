@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +25,11 @@ LIMITS = {
 # key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
+# In deviations: about what the largest of hundreds or thousands of normal numbers is, and of as many more.
+_LARGEST = (1.5, 3.0)
+# The channels that are needed to hit a score exactly, how much smaller the second is in the keys, and the bits of a
+# bfloat16 behind the first.
+_COARSE_AND_FINE, _FINE, _BFLOAT16_BITS = 2, 128, 7
 # What an attempt draws one recipe of each.
 KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
 # One of everything in one recipe, for a shape at which one draw has to do.
@@ -36,7 +42,8 @@ class Field:
 
     `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u even in [0, 1),
     times a factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
-    channel, an outlier of queries and keys alike, else it lies across several.
+    channel, an outlier of queries and keys alike, else it lies across several. `halfway`: what it adds to a query's
+    scores is moved halfway between two numbers of bfloat16, where a rounded maximum goes up or down by chance.
     """
 
     course: Course
@@ -46,6 +53,7 @@ class Field:
     spread: float = 0.0
     grows: float = 0.0
     aligned: bool = False
+    halfway: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +128,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike, but the others
     still count: a kernel that skips blocks with small weights too early is caught.
     shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
-    far: all scores of a query have up to +/-2^15 in common, which moves no weight.
+    far: all scores of a query have up to +/-2^15 in common, which moves no weight; halfway between two numbers of
+    bfloat16, so that a running maximum kept in it moves by their distance (128 from 2^14 on), of which exp is 0.
     ties: few distinct keys.
     scales: rows, channels, columns and keys of different scales.
     mixture: any of these together.
@@ -179,6 +188,12 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
     return _mixture(random)
 
 
+def within(recipe: Recipe, most: float) -> Recipe:
+    """The recipe without larger logits in its fields than this."""
+    fields = (replace(field, logit=min(max(field.logit, -most), most)) for field in recipe.fields)
+    return replace(recipe, fields=tuple(fields))
+
+
 def _mixture(random: np.random.Generator) -> Recipe:
     makers = (
         lambda: _rise(random, 2.0 ** -random.uniform(0, 7)),
@@ -218,7 +233,7 @@ def _rise(random: np.random.Generator, most: float) -> Field:
 
 
 def _far() -> tuple[Field, ...]:
-    return tuple(Field(course="step", logit=sign * _FAR, spread=4.0) for sign in (1, -1))
+    return tuple(Field(course="step", logit=sign * _FAR, spread=2.0, halfway=True) for sign in (1, -1))
 
 
 def _creep() -> Field:
@@ -270,7 +285,8 @@ def build(
         which = random.choice(left, min(recipe.channels, len(left)), replace=False)
         k[..., which] *= np.float32(recipe.channel_factor)
     # The random part of a score has the deviation scale sqrt(channels).
-    q *= recipe.logits / (shape.scale * np.sqrt(len(left))) * _falling(random, recipe.logits_spread, (*q.shape[:3], 1))
+    deviation = recipe.logits * _falling(random, recipe.logits_spread, (*q.shape[:3], 1))
+    q *= deviation / (shape.scale * np.sqrt(len(left)))
     v *= _falling(random, recipe.spread, (d,))
     v *= _falling(random, recipe.key_spread, (*keys[:3], 1))
     v += (recipe.offset * random.uniform(-1, 1, (*keys[:2], 1, d))).astype(np.float32)
@@ -288,6 +304,9 @@ def build(
         size = np.float32(np.sqrt(abs(field.logit) / shape.scale))
         k += size * _course(field, keys[:3], random)[..., None] * directions[:, number]
         q += size * np.float32(np.sign(field.logit)) * strength[..., None] * directions[:, number]
+        if field.halfway:
+            largest = deviation[..., 0] * random.uniform(*_LARGEST, q.shape[:3])
+            _move_halfway(shape.scale, q, k, np.flatnonzero(directions[:, number]), largest)
     if recipe.empty_keys:
         empty = random.random(shape.kv_sequence) < recipe.empty_keys
         k[:, :, empty] = 0
@@ -297,6 +316,28 @@ def build(
         k = k[:, :, same]
         v = v[:, :, same] if recipe.repeats_values else v
     return q, k, v
+
+
+def _move_halfway(
+    scale: float, q: NDArray[Any], k: NDArray[Any], channels: NDArray[np.int64], largest: NDArray[Any]
+) -> None:
+    """Moves what these channels add to each query's scores `largest` below the middle of two numbers of bfloat16.
+
+    `largest` `[batch, heads, sequence]` is about the largest of what else there is of its scores. All keys have the
+    same numbers in these channels. The last of them is small in the keys, so that a query's rounding in it moves a
+    score by less than 1, and takes up what the others' roundings leave.
+    """
+    if len(channels) < _COARSE_AND_FINE:
+        return
+    *coarse, fine = channels.tolist()
+    small = ml_dtypes.bfloat16(np.abs(k[0, 0, 0, channels]).max() / _FINE)
+    for array in (q, k):
+        array[..., coarse] = array[..., coarse].astype(ml_dtypes.bfloat16)
+    common = scale * (q[..., coarse].astype(np.float64) @ k[0, 0, 0, coarse].astype(np.float64))
+    step = np.exp2(np.floor(np.log2(np.maximum(np.abs(common), 1))) - _BFLOAT16_BITS)
+    missing = (np.floor(common / step) + 0.5) * step - largest - common
+    k[..., fine] = small
+    q[..., fine] = np.where(common == 0, 0, missing / (scale * float(small)))
 
 
 def _falling(random: np.random.Generator, spread: float, shape: tuple[int, ...]) -> NDArray[np.float32]:

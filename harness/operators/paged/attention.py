@@ -23,13 +23,19 @@ from harness.operators.paged.tables import PageTables, Room
 from harness.operators.probes import Probe
 from harness.operators.problem import Exact, Rows, Values
 from harness.operators.rounding import DTYPES
-from harness.operators.space import DRAWN, RECIPE, Borrowed, generator, recipe_generator
+from harness.operators.space import DRAWN, RECIPE, Borrowed, generator, parsed, recipe_generator, text
 from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _OF_VALUES = tuple(family for family in attention_inputs.FAMILIES if family != "normal")
 # Query-key pairs that one check may cost, as of Attention.
 _CHECKED_PAIRS = 3 << 21
+# The largest score that a kernel which keeps its maximum in bfloat16 has to bear. Up to it, neighbouring numbers of
+# bfloat16 lie 2 apart: a maximum that goes up by one of them rescales what was there by e^-2, which v6e computes in
+# bfloat16 to 0.5 % (docs/SEMANTICS.md: the product with log2 e is rounded too). Beyond 2^14 that is e^-128, which is 0.
+_NARROW_SCORES = 2.0**9
+# Its scores go wrong from block to block of keys, of which short sequences have one.
+_OF_SEVERAL_BLOCKS = f"{DRAWN}far"
 # What lies in slots that no sequence has: keys and values of sequences that are gone, and louder, so that they show.
 _STALE = 2.0**8
 # So many different numbers: a prime, so that no two pages hold the same ones in the same places.
@@ -61,8 +67,9 @@ class PagedAttention(Operator, Borrowed):
     head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
     page_indices as above.
 
-    sums "bfloat16": a kernel may keep its sums over keys in bfloat16 from block to block, as some published ones do by
-    default; the tolerance is wider by what that costs. None: sums are kept in float32.
+    sums "bfloat16": a kernel may keep its maximum and sums over keys in bfloat16 from block to block, as some published
+    ones do by default; the tolerance is wider by what that costs, and scores stay within 2^9: what such a maximum costs
+    grows with them, until beyond 2^14 whole blocks of keys may be lost. None: both are kept in float32.
 
     Query head h reads key/value head h // (heads // kv_heads). scale None: 1 / sqrt(head_dim). It is timed decoding
     and, where it is ragged, with a mixed batch (see `paged_tables.timed`); the latency is their mean. Raises UsageError
@@ -196,6 +203,8 @@ class PagedAttention(Operator, Borrowed):
         kind = family
         if family in _OF_VALUES:
             kind = "any"
+        elif family == _OF_SEVERAL_BLOCKS:
+            kind = "full-table"
         elif family not in self._kinds:
             # What is drawn. Probes are made of the composite's tables, which so have no slot twice.
             several = [kind for kind in self._kinds if family != "composite" or kind != "shared-pages"]
@@ -238,7 +247,8 @@ class PagedAttention(Operator, Borrowed):
         of_tables = (*self._timed, *self._kinds)
         if family not in (*of_tables, *_OF_VALUES, "composite") and not family.startswith((DRAWN, RECIPE)):
             raise ValueError(f"expected an input family of {(*of_tables, *_OF_VALUES, 'composite')}, got {family!r}")
-        values = "normal" if family in of_tables else self.recipe(family, seed) if family.startswith(DRAWN) else family
+        is_recipe = family.startswith((DRAWN, RECIPE))
+        values = "normal" if family in of_tables else self.recipe(family, seed) if is_recipe else family
         random, tables = generator(f"stale, {family}", seed), self._tables(family, seed)
         dtype, slots = DTYPES[self.dtype], (self.pages, self.page_size, self.kv_heads, self.head_dim)
         stale = (random.standard_normal(_STALE_NUMBERS, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
@@ -283,6 +293,13 @@ class PagedAttention(Operator, Borrowed):
     def lender(self) -> Attention:
         """Whose recipes those of each sequence are, whatever its length."""
         return self._attention(1, self._room.longest)
+
+    def recipe(self, family: str, seed: int) -> str:
+        """As of its lender, with scores that the statement's sums bear."""
+        found = Borrowed.recipe(self, family, seed)
+        if self.sums is None:
+            return found
+        return text(attention_space.within(parsed(found, attention_space.Recipe), _NARROW_SCORES))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which slots and queries, and on nothing beyond their sequence and their own key."""

@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax._src import dispatch
-from jax._src.pallas import hlo_interpreter, primitives
+from jax._src.pallas import primitives
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from jax.experimental.pallas import tpu as pltpu
@@ -19,6 +18,7 @@ from jax.extend import core
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import chip_model, outside, pallas_on_cpu, transfers, undefined
+from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
@@ -91,51 +91,6 @@ def reset() -> None:
     """Forgets the state of the last interpreted run; needed after one that raised, or the next one raises the same."""
     pltpu.reset_tpu_interpret_mode_state()
     dispatch.runtime_tokens.clear()
-
-
-@contextlib.contextmanager
-def quick_grid_loop() -> Iterator[None]:
-    """Within this context `interpret=True` is lowered so that a grid step costs its block, not whole arrays.
-
-    JAX's grid loop (seen in 0.10.2 and 0.12.0) writes every input block back into its array
-    after each step, which makes XLA on the CPU copy, or for bfloat16 convert, whole arrays:
-    29 s instead of 4 s for 8192 steps on arrays of 4 MB. A block that the kernel never wrote
-    comes back as the very value that was read, so there is nothing to write; and 16-bit
-    floats are read and written as the integers of their bits, which XLA does in place. Does nothing if
-    a JAX of another version has changed these two functions.
-    """
-    slice_block: Any = getattr(hlo_interpreter, "_dynamic_slice", None)
-    write_block: Any = getattr(hlo_interpreter, "_dynamic_update_slice", None)
-    if not (_takes(slice_block, 4) and _takes(write_block, 5)):
-        yield
-        return
-    # The values themselves are kept, so that no identity is used twice.
-    read: dict[int, Any] = {}
-
-    def as_bits(access: Any, start: Any, shape: Any, *values: Any, squeezed: Any) -> Any:
-        dtype = values[0].dtype
-        if dtype not in (jnp.bfloat16, jnp.float16):
-            return access(start, shape, *values, squeezed)
-        bits = (lax.bitcast_convert_type(value, jnp.uint16) for value in values)
-        return lax.bitcast_convert_type(access(start, shape, *bits, squeezed), dtype)
-
-    def remembering_slice(start: Any, shape: Any, array: Any, squeezed: Any) -> Any:
-        block = as_bits(slice_block, start, shape, array, squeezed=squeezed)
-        read[id(block)] = (block, array)
-        return block
-
-    def sparing_write(start: Any, shape: Any, array: Any, block: Any, squeezed: Any) -> Any:
-        if id(block) in read and read[id(block)][1] is array:
-            return array
-        return as_bits(write_block, start, shape, array, block, squeezed=squeezed)
-
-    hlo_interpreter._dynamic_slice = remembering_slice
-    hlo_interpreter._dynamic_update_slice = sparing_write
-    try:
-        yield
-    finally:
-        hlo_interpreter._dynamic_slice = slice_block
-        hlo_interpreter._dynamic_update_slice = write_block
 
 
 @contextlib.contextmanager

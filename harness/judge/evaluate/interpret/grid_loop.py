@@ -1,0 +1,123 @@
+"""JAX's loop over the grid of an interpreted kernel, in which a step costs its blocks and not whole arrays."""
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax._src import core
+from jax._src.pallas import hlo_interpreter
+from jax._src.state.types import AccumEffect, RefEffect, WriteEffect
+
+# Of each function that is replaced, how many parameters it has in jax 0.10.2 and 0.12.0; None: any.
+_REPLACED = {"kernel_to_hlo_jaxpr": 3, "_pad_to_block_dimension": 2, "_dynamic_slice": 4, "_dynamic_update_slice": 5}
+_CALL = "pallas_call_hlo_interpret"
+# XLA on the CPU converts a whole array of these where a slice of it is updated.
+_NARROW = (jnp.bfloat16, jnp.float16)
+
+
+@contextlib.contextmanager
+def quick_grid_loop() -> Iterator[None]:
+    """Within this context `interpret=True` is lowered so that a grid step costs its blocks, not whole arrays.
+
+    JAX's grid loop (seen in 0.10.2 and 0.12.0) writes every input block back into its array after each step. Inputs
+    that a kernel does not write to come back from it as what was read, and are not written back. Arrays of 16-bit
+    floats go through the loop as the integers of their bits, which XLA updates in place, where it converts a whole
+    array of floats: a step of JAX's flash attention on arrays of 33 MB takes 0.1 ms instead of 16. Does nothing if a
+    JAX of another version has changed these functions.
+    """
+    plain: dict[str, Any] = {name: getattr(hlo_interpreter, name, None) for name in (*_REPLACED, _CALL)}
+    if not all(_takes(plain[name], count) for name, count in _REPLACED.items()) or not callable(plain[_CALL]):
+        yield
+        return
+    # The values themselves are kept, so that no identity is used twice.
+    read: dict[int, Any] = {}
+
+    def kernel(jaxpr: Any, consts: Any, mapping: Any) -> Any:
+        discharged, own, scratch = plain["kernel_to_hlo_jaxpr"](jaxpr, consts, mapping)
+        closed = _on_bits(jaxpr, discharged, own, mapping)
+        return closed.jaxpr, closed.consts, scratch
+
+    def padded(value: Any, shape: Any) -> Any:
+        return _as_bits(plain["_pad_to_block_dimension"](value, shape))
+
+    def remembering_slice(start: Any, shape: Any, array: Any, squeezed: Any) -> Any:
+        block = plain["_dynamic_slice"](start, shape, array, squeezed)
+        read[id(block)] = (block, array)
+        return block
+
+    def sparing_write(start: Any, shape: Any, array: Any, block: Any, squeezed: Any) -> Any:
+        if id(block) in read and read[id(block)][1] is array:
+            return array
+        return plain["_dynamic_update_slice"](start, shape, array, block, squeezed)
+
+    def call(*arguments: Any, grid_mapping: Any, **params: Any) -> Any:
+        found = plain[_CALL](*arguments, grid_mapping=grid_mapping, **params)
+        dtypes = (block.array_aval.dtype for block in grid_mapping.block_mappings_output)
+        return [_of_bits(output, dtype) for output, dtype in zip(found, dtypes, strict=True)]
+
+    new: tuple[Any, ...] = (kernel, padded, remembering_slice, sparing_write, call)
+    try:
+        for name, function in zip(plain, new, strict=True):
+            setattr(hlo_interpreter, name, function)
+        yield
+    finally:
+        for name, function in plain.items():
+            setattr(hlo_interpreter, name, function)
+
+
+def _on_bits(jaxpr: Any, discharged: Any, consts: Any, mapping: Any) -> Any:
+    """The kernel as a function of values, with the bits of blocks of 16-bit floats; what it only reads comes back."""
+    first = mapping.num_index_operands
+    blocks = range(first, first + len(mapping.block_mappings))
+    kept = _only_read(jaxpr, mapping)
+    dtypes = {place: jaxpr.invars[place].aval.dtype for place in blocks}
+
+    def on_bits(*values: Any) -> list[Any]:
+        own = [_of_bits(value, dtypes.get(place, value.dtype)) for place, value in enumerate(values)]
+        outputs = core.eval_jaxpr(discharged, consts, *own)
+        return [
+            values[place] if place in kept else _as_bits(output) if place in dtypes else output
+            for place, output in enumerate(outputs)
+        ]
+
+    avals = [
+        jax.ShapeDtypeStruct(one.aval.shape, _bits(one.aval.dtype) if place in dtypes else one.aval.dtype)
+        for place, one in enumerate(discharged.invars)
+    ]
+    with mapping.trace_env():
+        return jax.make_jaxpr(on_bits)(*avals)
+
+
+def _only_read(jaxpr: Any, mapping: Any) -> frozenset[int]:
+    """The places of inputs that the kernel does not write to; none where its effects do not tell.
+
+    A kernel writes to its outputs: one whose effects do not say that has lost them on the way.
+    """
+    touched = [effect for effect in jaxpr.effects if isinstance(effect, RefEffect)]
+    written = {effect.input for effect in touched if isinstance(effect, (WriteEffect, AccumEffect))}
+    first = mapping.num_index_operands
+    end = first + mapping.num_inputs
+    outputs = jaxpr.invars[end : end + mapping.num_outputs]
+    if not all(effect.input in jaxpr.invars for effect in touched) or not written.issuperset(outputs):
+        return frozenset()
+    return frozenset(place for place in range(first, end) if jaxpr.invars[place] not in written)
+
+
+def _bits(dtype: Any) -> Any:
+    return jnp.uint16 if dtype in _NARROW else dtype
+
+
+def _as_bits(value: Any) -> Any:
+    return lax.bitcast_convert_type(value, jnp.uint16) if value.dtype in _NARROW else value
+
+
+def _of_bits(value: Any, dtype: Any) -> Any:
+    return lax.bitcast_convert_type(value, dtype) if dtype in _NARROW and value.dtype == jnp.uint16 else value
+
+
+def _takes(function: Any, count: int) -> bool:
+    return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count

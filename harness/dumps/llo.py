@@ -192,7 +192,8 @@ _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # Where a transfer whose name does not tell moves data from and to.
-_DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+) \*/")
+# Where a transfer goes, and a wait for one from the other core or to it.
+_DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|all-reduce-megacore(?=-wait))[a-z-]* \*/")
 # A wait for the other core of the chip, which signals this one at the same place.
 _MEETING = re.compile(r"/\* (barrier-megacore)-wait \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.

@@ -16,8 +16,10 @@ from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, Names, Write, expression, write_of
 from harness.judge.simulate.structure import (
+    EXCHANGED,
     cross_core_pops,
     delay_slots,
+    exchanges,
     is_branch,
     is_for_first_core,
     is_timed,
@@ -100,6 +102,7 @@ class _Writer:
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
         self.meetings = meetings(schedule)
+        self.exchanges = exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
@@ -283,6 +286,14 @@ class _Writer:
                 f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock){signalled}",
                 f"{indent}state = later(state, clock - since)",
             ]
+        if id(op) in self.exchanges:
+            if op.note == EXCHANGED and len(values) == 2:
+                return [
+                    *condition,
+                    f"{indent}since = clock; clock = memory.exchanged({values[0]}, {values[1]}, clock, {index})",
+                    f"{indent}state = later(state, clock - since)",
+                ]
+            return [*condition, f"{indent}memory.set_flag({values[0]}, 0)"] if op.opcode.startswith("vwait.eq") else []
         if op.opcode.startswith("dma.") and len(values) >= 4:
             kind = op.opcode
             if kind == "dma.general" and op.note:
@@ -397,7 +408,7 @@ class _Writer:
             return [f"b{index} = {self._condition(op)}"]
         if name == UNREADABLE:
             return [_raise(f"`{op.arguments}` is no operation that can be read")]
-        if id(op) in self.meetings.values():
+        if id(op) in self.meetings.values() or id(op) in self.exchanges:
             return []
         if "sync" in name and name.endswith(".remote"):
             return [f"memory.signalled({name!r}, sparse_core={self.has_sparse_core})"]

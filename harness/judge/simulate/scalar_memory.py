@@ -350,6 +350,19 @@ class Memory:
                 self.trace.waited(last[0], clock, ready)
         return ready
 
+    def exchanged(self, flag: "int | Unknown", granules: "int | Unknown", clock: int, bundle: int) -> int:
+        """The cycle at which as many granules have come from the other core, or gone there, which raises the flag.
+
+        Both have met at a barrier just before, and the copy is started there.
+        """
+        address, count = decided(flag, "a wait"), decided(granules, "a wait")
+        ready = self.channel.arrival("vmem", "vmem", count * self.channel.machine.granule_bytes, clock)
+        self.flags[address] = self.flags.get(address, 0) + count
+        self.account.add(bundle, "barrier wait", ready - clock)
+        if self.trace is not None:
+            self.trace.waited("the other core", clock, ready)
+        return ready
+
     def met(self, bundle: int, since: int, clock: int) -> None:
         """The core has waited for the other one at a barrier."""
         self.account.add(bundle, "barrier wait", clock - since)

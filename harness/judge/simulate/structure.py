@@ -25,6 +25,10 @@ _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 _SIGNAL = "vsyncadd.remote"
+# What the wait for a copy from one core to the other is called.
+EXCHANGED = "all-reduce-megacore"
+_HANDSHAKES = ("vwait.eq", "vwait.ne")
+_ONE_LESS = str(2**32 - 1)
 _REGION = re.compile(r"region(\d+)")
 
 
@@ -100,6 +104,29 @@ def meetings(schedule: Schedule) -> dict[int, int]:
             elif is_timed(op) or is_branch(op):
                 signal = None
     return pairs
+
+
+def exchanges(schedule: Schedule) -> frozenset[int]:
+    """Identities of the operations by which an op of XLA's adds up what both cores have, right behind a barrier.
+
+    One core copies its part into the other's memory, which adds it up; both wait for the copy (`moved` by its note).
+    Flags between them say that there is room and that it is done: the next barrier waits for the same.
+    """
+    copied = schedule.ops_where("dma.done.wait".__eq__)
+    if not any(op.note == EXCHANGED for _, op in copied):
+        return frozenset()
+    found: set[int] = set()
+    before: Op | None = None
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if op.note == EXCHANGED:
+                found.add(id(op))
+                if before is not None and before.opcode == "dma.general":
+                    found.add(id(before))
+            elif op.opcode.startswith(_HANDSHAKES) or (op.opcode == _SIGNAL and op.operands[1:] == (_ONE_LESS,)):
+                found.add(id(op))
+            before = op if is_timed(op) else before
+    return frozenset(found)
 
 
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:

@@ -285,6 +285,38 @@ def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4()
     assert "can never be satisfied" in module(*late, delay, wait, taken, CALL.format("a"), chip_name="v4")[2]
 
 
+def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
+    core = "%s1_s3 = sld [smem:[#allocation5]] /* core id */"
+    first, second = (f"%p{core}_p{core} = scmp.eq.s32.totalorder %s1_s3, {core}" for core in (0, 1))
+    wait = "%{} = dma.done.wait (%p{}_p{}), [#allocation{}], {} /* all-reduce-megacore-wait */"
+    copy = (
+        "%6 = dma.general (%p1_p1), /*src=*/[#allocation0], /*size_in_granules=*/256, /*dst=*/[#allocation13], "
+        "/*dst_syncflagno=*/[#allocation9], /*src_syncflagno=*/[#allocation7], /*stridedescaddr=*/0, "
+        "/*overrides=*/%s1_s3, /*dst_syncflagno_1=*/0 /* vmem-to-vmem */"
+    )
+    ended = "%{} = vsyncadd (%p{}_p{}), [#allocation{}], 4294967040"
+    told = "%8 = vsyncadd.remote (%p0_p0), %s1_s3, 4294967295"
+    taken = "%9 = vwait.eq.trace (%p1_p1), [#allocation8], 0"
+
+    def summed(granules: int) -> tuple[int | None, str]:
+        sent = (
+            "%4 = vwait.ne.trace (%p1_p1), [#allocation8], 2", "%5 = vsyncadd (%p1_p1), [#allocation8], 1", copy,
+            wait.format(7, 1, 1, 7, granules), ended.format(10, 1, 1, 7), taken,
+        )  # fmt: skip
+        received = wait.format(11, 0, 0, 9, granules), ended.format(12, 0, 0, 9), told
+        cycles, _, reason = module(core, first, second, *sent, *received, CALL.format("a"), chip_name="v4")
+        return cycles, reason
+
+    little, much = summed(256), summed(2560)
+    assert (little[1], much[1]) == ("", "")
+    assert little[0] is not None
+    assert much[0] is not None
+    assert much[0] > little[0] > 0
+    # A wait of another name is for a copy that nobody here makes.
+    nameless = wait.format(11, 0, 0, 9, 256).partition(" /*")[0]
+    assert "can never be satisfied" in module(core, first, nameless, CALL.format("a"), chip_name="v4")[2]
+
+
 # --- what cannot be, and what a profile shows --------------------------------------------------
 
 

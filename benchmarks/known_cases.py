@@ -1,8 +1,10 @@
 """What a case of known_kernels.py is: a program with its operands, by name."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -34,6 +36,26 @@ def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
 def integers(values: Any) -> npt.NDArray[np.int32]:
     """An operand that a schedule reads: a table, or the lengths of sequences."""
     return np.asarray(values, np.int32)
+
+
+def called(
+    module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
+) -> Program:
+    """A package's kernel with operands by its own names, but for those that it takes by position, and these options.
+
+    The package is imported now.
+    """
+    kernel, names = getattr(import_module(module), function), tuple(operands)
+
+    def call(*arrays: Any) -> Any:
+        given = dict(zip(names, arrays, strict=True))
+        first = [given.pop(name) for name in positional]
+        return kernel(*first, **given, **options)
+
+    # By these names the contents of operands are found in the compiled program.
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return Program(call, operands)
 
 
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:

@@ -1,14 +1,13 @@
 """tpu-inference's kernels, called as its layers call them, at shapes of models that are served."""
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from known_cases import Case, Program, integers, of
+from known_cases import Case, Program, called, integers, of
 
 _HEADS, _KV_HEADS, _HEAD_DIM, _PAGE, _SEQUENCES, _EACH = 32, 8, 128, 64, 16, 32
 _LATENT, _ROPE = 512, 64
@@ -16,28 +15,12 @@ _LATENT, _ROPE = 512, 64
 _STATE = ("kv_cache", "cache_kv", "initial_state", "recurrent_state", "conv_state")
 
 
-def _of_package(module: str, function: str) -> Callable[..., Any]:
-    """A kernel of the package, which is imported when its case is asked for."""
-    found: Callable[..., Any] = getattr(import_module(f"tpu_inference.kernels.{module}"), function)
-    return found
-
-
 def _called(
     module: str, function: str, operands: Mapping[str, Any], positional: tuple[str, ...] = (), **options: Any
 ) -> Program:
-    """The kernel with operands by its own names, but for those that it takes by position, and these options."""
-    kernel = _of_package(module, function)
-    names = tuple(operands)
-
-    def call(*arrays: Any) -> Any:
-        given = dict(zip(names, arrays, strict=True))
-        first = [given.pop(name) for name in positional]
-        return kernel(*first, **given, **options)
-
-    # By these names the contents of operands are found in the compiled program.
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return Program(call, operands, donated=tuple(name for name in names if name in _STATE))
+    """A kernel of the package, as of `called`."""
+    program = called(f"tpu_inference.kernels.{module}", function, operands, positional, **options)
+    return replace(program, donated=tuple(name for name in operands if name in _STATE))
 
 
 def _quantized(*, by_blocks: bool = False, dtype: Any = jnp.int8, activations: Any = None, rows: int = 1024) -> Program:

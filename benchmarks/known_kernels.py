@@ -47,7 +47,13 @@ class Package:
     stubs: tuple[str, ...] = ()
 
 
-PACKAGES = {"tpu-inference": Package(("tpu-inference==0.32.0", "sympy", "mpmath"), ("vllm", "torch", "torchax"))}
+PACKAGES = {
+    "tpu-inference": Package(("tpu-inference==0.32.0", "sympy", "mpmath"), ("vllm", "torch", "torchax")),
+    "ejkernel": Package((
+        "ejkernel==0.0.80.3", "beartype", "jaxtyping", "wadler-lindig", "chex", "toolz", "einops", "pydantic==2.14.4",
+        "pydantic-core==2.50.5", "typing-inspection", "annotated-types",
+    )),
+}  # fmt: skip
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
     "flash full",

@@ -299,7 +299,7 @@ def get_tiling_meta(batch=1, heads=1, sequence=16384, head_dim=128):
     grid = (sequence // BQ, sequence // BKV)
     once = 2 * sequence * head_dim
 #: attention-gqa
-def get_tiling_meta(batch=2, heads=32, sequence=2048, head_dim=128):
+def get_tiling_meta(batch=2, heads=32, kv_heads=8, sequence=2048, head_dim=128):
 #: attention-gqa attention-causal
     """Grid, buffers and traffic: every query head reads its K and V once for every block of queries."""
     grid = (batch, heads, sequence // BQ, sequence // BKV)
@@ -307,6 +307,12 @@ def get_tiling_meta(batch=2, heads=32, sequence=2048, head_dim=128):
     queries = 2 * batch * heads * sequence * head_dim
 #: attention-causal
     once = 2 * batch * heads * sequence * head_dim
+#: attention attention-causal
+    # A single block of keys stays in VMEM.
+    reads = grid[-2] if grid[-1] > 1 else 1
+#: attention-gqa
+    # A single block of keys stays in VMEM for all heads of its group.
+    keys = grid[2] * queries if grid[3] > 1 else queries * kv_heads // heads
 #: attention attention-gqa attention-causal
     return {
         "grid": grid,
@@ -319,17 +325,14 @@ def get_tiling_meta(batch=2, heads=32, sequence=2048, head_dim=128):
             "l": ((BQ, head_dim), "float32"),
             "acc": ((BQ, head_dim), "float32"),
         },
-#: attention
-        "inputs": {"q": once, "k": grid[0] * once, "v": grid[0] * once},
-#: attention-causal
-        "inputs": {"q": once, "k": grid[2] * once, "v": grid[2] * once},
 #: attention attention-causal
+        "inputs": {"q": once, "k": reads * once, "v": reads * once},
         "outputs": {"o": once},
 #: attention
         # One block of float32 scores, in registers of 8 x 128.
         "vregs": BQ * BKV // 1024,
 #: attention-gqa
-        "inputs": {"q": queries, "k": grid[2] * queries, "v": grid[2] * queries},
+        "inputs": {"q": queries, "k": keys, "v": keys},
         "outputs": {"o": queries},
 #: attention attention-gqa attention-causal
     }

@@ -13,6 +13,7 @@ MIB = 1 << 20
 # default limit for one kernel, as its error message states it.
 CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 PAPER = "Jouppi et al., CACM 63(7), 2020, halved for one of the chip's two cores"
+BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
 NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
 
 # What Mosaic refuses to load on v4, v5e, v5p, v6e and v7x alike (libtpu 0.0.42.1, each tried); JAX makes 32 bits of
@@ -168,6 +169,43 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The inter-chip links of one kind of TPU.
+
+    `one_way_bytes_per_second` is that of one link in one direction. Along each of the torus's `axes` a chip has two
+    neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose cubes
+    are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is published.
+    `hop_seconds` is what each link on its way adds to the time of a transfer, `reached_share` how much of the bandwidth
+    transfers reach.
+    """
+
+    one_way_bytes_per_second: float
+    axes: int
+    ring_size: int
+    rings_are_multiples: bool
+    source: str
+    # "About 1 us" for one hop (How to Scale Your Model, part 3).
+    hop_seconds: float = 1e-6
+    # Permutations between neighbours reach 86.8 GB/s of 100 on v6e and 86.3 of 100 on v5p (marin-community/marin, issue
+    # 6736), an all-gather on 8 x 16 chips of v5e 95 % of 45 GB/s (AI-Hypercomputer, accelerator-microbenchmarks).
+    reached_share: float = 0.86
+
+    @property
+    def both_ways_bytes_per_second(self) -> float:
+        """The bandwidth of one axis if a chip uses both directions."""
+        return 2 * self.one_way_bytes_per_second
+
+    @property
+    def reached_bytes_per_second(self) -> float:
+        """What transfers reach over one link in one direction."""
+        return self.reached_share * self.one_way_bytes_per_second
+
+    def closes(self, size: int) -> bool:
+        """Whether an axis of `size` chips is a ring."""
+        return size % self.ring_size == 0 if self.rings_are_multiples else size == self.ring_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChipRow:
     """All facts of one chip.
 
@@ -175,7 +213,7 @@ class ChipRow:
     shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None where there are none.
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of it: of
     one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to show when each is left
-    out (benchmarks/FIDELITY.md).
+    out (benchmarks/FIDELITY.md). `links` are those to other chips, None where nothing is published.
 
     The keys of a contest hash the whole row of its chip but for `workbench`, which no judge may ask.
     """
@@ -184,6 +222,7 @@ class ChipRow:
     units: Units | None = None
     calibrated: Calibrated | None = None
     relative_uncertainty: float | None = None
+    links: Links | None = None
     workbench: "Workbench"
 
     def __post_init__(self) -> None:

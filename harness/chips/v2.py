@@ -1,7 +1,7 @@
 """TPU v2: predictions alone; no compiler here makes kernels for it."""
 
-from harness.chips.row import PAPER, ChipRow, Figures
-from harness.chips.workbench import Links, Workbench
+from harness.chips.row import PAPER, ChipRow, Figures, Links
+from harness.chips.workbench import Workbench
 
 # 46 TFLOP/s, 700 GB/s and 16 GiB a chip of two cores, each core a device.
 ROW = ChipRow(
@@ -14,14 +14,13 @@ ROW = ChipRow(
         mxu_size=128,
         source=PAPER,
     ),
-    workbench=Workbench(
-        # 1.2e11 B/s in both directions, on the 4x2 slice of the book's worked example.
-        links=Links(
-            one_way_bytes_per_second=6e10,
-            axes=2,
-            ring_size=16,
-            rings_are_multiples=False,
-            source="How to Scale Your Model, part 9 (jax-ml.github.io/scaling-book/profiling)",
-        ),
+    # 1.2e11 B/s in both directions, on the 4x2 slice of the book's worked example.
+    links=Links(
+        one_way_bytes_per_second=6e10,
+        axes=2,
+        ring_size=16,
+        rings_are_multiples=False,
+        source="How to Scale Your Model, part 9 (jax-ml.github.io/scaling-book/profiling)",
     ),
+    workbench=Workbench(),
 )

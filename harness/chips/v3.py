@@ -1,7 +1,7 @@
 """TPU v3: predictions alone; no compiler here makes kernels for it."""
 
-from harness.chips.row import PAPER, ChipRow, Figures
-from harness.chips.workbench import BOOK, Links, Workbench
+from harness.chips.row import BOOK, PAPER, ChipRow, Figures, Links
+from harness.chips.workbench import Workbench
 
 # 123 TFLOP/s, 900 GB/s and 32 GiB a chip of two cores, each core a device.
 ROW = ChipRow(
@@ -14,7 +14,6 @@ ROW = ChipRow(
         mxu_size=128,
         source=PAPER,
     ),
-    workbench=Workbench(
-        links=Links(one_way_bytes_per_second=1e11, axes=2, ring_size=32, rings_are_multiples=False, source=BOOK),
-    ),
+    links=Links(one_way_bytes_per_second=1e11, axes=2, ring_size=32, rings_are_multiples=False, source=BOOK),
+    workbench=Workbench(),
 )

@@ -1,7 +1,7 @@
 """TPU v4: 2 cores, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import CLOUD, MIB, Chip, ChipRow, Units
-from harness.chips.workbench import BOOK, Links, Workbench
+from harness.chips.row import BOOK, CLOUD, MIB, Chip, ChipRow, Links, Units
+from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
     chip=Chip(
@@ -43,7 +43,6 @@ ROW = ChipRow(
     ),
     # No published times: the largest of the chips that have some.
     relative_uncertainty=0.058,
-    workbench=Workbench(
-        links=Links(one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
-    ),
+    links=Links(one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
+    workbench=Workbench(),
 )

@@ -1,7 +1,7 @@
 """TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
-from harness.chips.workbench import BOOK, Links, Workbench
+from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
     chip=Chip(
@@ -46,7 +46,6 @@ ROW = ChipRow(
     # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
     calibrated=Calibrated(dma_latency_seconds=430e-9),
     relative_uncertainty=0.02,
-    workbench=Workbench(
-        links=Links(one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
-    ),
+    links=Links(one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
+    workbench=Workbench(),
 )

@@ -1,7 +1,7 @@
 """TPU v5p: 2 cores, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
-from harness.chips.workbench import BOOK, Links, Workbench
+from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
     chip=Chip(
@@ -46,7 +46,6 @@ ROW = ChipRow(
     # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
     relative_uncertainty=0.033,
-    workbench=Workbench(
-        links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
-    ),
+    links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
+    workbench=Workbench(),
 )

@@ -1,7 +1,7 @@
 """TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Units
-from harness.chips.workbench import Links, Workbench
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
     chip=Chip(
@@ -45,14 +45,14 @@ ROW = ChipRow(
     ),
     calibrated=Calibrated(hbm_write_share=0.67),
     relative_uncertainty=0.045,
+    links=Links(
+        one_way_bytes_per_second=1e11,
+        axes=3,
+        ring_size=4,
+        rings_are_multiples=True,
+        source="Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together",
+    ),
     workbench=Workbench(
-        links=Links(
-            one_way_bytes_per_second=1e11,
-            axes=3,
-            ring_size=4,
-            rings_are_multiples=True,
-            source="Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together",
-        ),
         offloads_collectives=True,
         has_counters=True,
         has_periodic_counters=True,

@@ -10,13 +10,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.dumps import timing_tables
+from harness.dumps import executable, timing_tables
+from harness.dumps.allocations import Allocation, parse_allocations
 from harness.dumps.timing_tables import Assumption, TimingTables
 from harness.errors import RatchetError
 from harness.hlo import parse
@@ -34,7 +35,7 @@ class Op(NamedTuple):
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
     memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
     `shalt.err` is about (`BoundsCheck 3`), where a transfer goes (`hbm-to-vmem`), a `vwait` for the other core
-    (`barrier-megacore`), else "".
+    (`barrier-megacore`), a wait for the other chips at the launch (`global-barrier`, `enhanced-barrier`), else "".
     """
 
     destination: str
@@ -73,7 +74,8 @@ class Schedule:
 
     `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
     runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel`: of a custom
-    call, not one of XLA's own operations.
+    call, not one of XLA's own operations. `allocations` are read for programs of several chips alone, whose chips raise
+    each other's sync flags by number; empty where the dump does not have them.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Schedule:
     grid_exit: int | None = None
     pipeline_depth: int = 0
     is_kernel: bool = False
+    allocations: tuple[Allocation, ...] = ()
 
     @cached_property
     def empty(self) -> tuple[int, ...]:
@@ -130,7 +133,8 @@ class ModuleDump:
     `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `digest` is equal for equal
     schedules, whatever their values and kernels are called. `timings` are the tables
     that it is executed with, one set after the other; without them its arguments are not known. `assumption` is what
-    a branch does that depends on a vector's contents, where that is stated.
+    a branch does that depends on a vector's contents, where that is stated. `constants` are words in HBM that come with
+    the executable of a program of several chips, by the names that the top-level program has for them.
     """
 
     schedules: tuple[Schedule, ...]
@@ -141,6 +145,7 @@ class ModuleDump:
     digest: str = ""
     timings: tuple[TimingTables, ...] = ()
     assumption: Assumption | None = None
+    constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def module(self) -> Module:
@@ -183,6 +188,10 @@ _STAGE = re.compile(r"iteration index, stage = (\d+)")
 _ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = (?:[^*]*? )?([\w\-]+)\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
+# The compiler's pass that still says where allocations lie.
+_ALLOCATIONS_FILE = re.compile(r"(\d+)-(.+)-\d+-post-delay-converter\.txt")
+# In the first line of a module that runs on several devices.
+_SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
 # What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
@@ -191,11 +200,11 @@ _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
-# Where a transfer whose name does not tell moves data from and to.
-# Where a transfer goes, and a wait for one from the other core or to it.
-_DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|all-reduce-megacore(?=-wait))[a-z-]* \*/")
-# A wait for the other core of the chip, which signals this one at the same place.
-_MEETING = re.compile(r"/\* (barrier-megacore)-wait \*/")
+# Where a transfer goes whose name does not tell, a wait for one from the other core or to it, or one of the barrier at
+# which several chips begin a program.
+_DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enhanced-barrier)(?=-wait))[a-z-]* \*/")
+# A wait for the other core of the chip, which signals this one at the same place, or for other chips at their launch.
+_MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
 _NOTES = {
     "inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION,
@@ -274,6 +283,10 @@ def read_module(directory: Path) -> ModuleDump:
                 tables[match[2]] = parse_utilisation(_text(path))
             except ValueError as error:
                 remarks.append(f"{path.name} is not read: {error}")
+    if _SEVERAL_DEVICES.search(hlo.partition("\n")[0]):
+        for path in files:
+            if (match := _ALLOCATIONS_FILE.fullmatch(path.name)) and match[2] in schedules:
+                schedules[match[2]] = replace(schedules[match[2]], allocations=parse_allocations(_text(path)))
     top = schedules.pop(_TOP, None)
     if not schedules:
         raise RatchetError(
@@ -293,6 +306,7 @@ def read_module(directory: Path) -> ModuleDump:
         digest=digest.hexdigest(),
         timings=timing_tables.read(directory),
         assumption=timing_tables.read_assumption(directory),
+        constants=executable.constants(directory, top.allocations),
     )
     for name in schedules:
         if name not in dump.calls:

@@ -33,6 +33,7 @@ from harness.records.evidence import (
     HloCounts,
     Isolation,
     Latency,
+    LinkTraffic,
     Mode,
     MosaicCounts,
     Offence,

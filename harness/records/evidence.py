@@ -202,6 +202,16 @@ class TimedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTraffic:
+    """What one direction of a link between two neighbouring chips has carried, and for how long that kept it busy."""
+
+    source: int
+    destination: int
+    bytes: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
 
@@ -219,7 +229,9 @@ class Simulation:
     how far the time itself may be off (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md).
     `offences` are judged (judge/verdict/schedule_checks.py); those of all cores and all runs, each once. `runs` are
     the runs with the problem's timing inputs, where it has inputs of integers; everything else is of the first of them.
-    `schedule` is a digest of the bundles, equal for equal ones; "" in older records.
+    `schedule` is a digest of the bundles, equal for equal ones; "" in older records. Of several `chips` that run the
+    program together the figures are those of the one that ends last; `links` are those between all of them, and
+    `link_wait_cycles` how long that chip waits for others.
     """
 
     chip: str
@@ -252,6 +264,9 @@ class Simulation:
     offences: tuple[Offence, ...] = ()
     runs: tuple[TimedRun, ...] = ()
     schedule: str = ""
+    chips: int = 1
+    links: tuple[LinkTraffic, ...] = ()
+    link_wait_cycles: float = 0.0
 
     @property
     def mean_seconds(self) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness import units
 from harness.errors import UsageError
-from harness.records import Offence, Simulation
+from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -55,6 +55,9 @@ class SimulateDocument:
     dma_transfers: int
     unknown: tuple[str, ...]
     offences: tuple[Offence, ...]
+    chips: int
+    links: tuple[LinkTraffic, ...]
+    link_wait_cycles: float
 
 
 class Simulate(Verb):
@@ -64,7 +67,7 @@ class Simulate(Verb):
     description = "Executes the schedules in any directory of compiler dumps and prints the time."
     takes_contest = False
     is_watched = True
-    document = Document(5, SimulateDocument)
+    document = Document(6, SimulateDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
@@ -130,7 +133,24 @@ def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocum
         dma_transfers=simulation.dma_transfers,
         unknown=simulation.unknown,
         offences=simulation.offences,
+        chips=simulation.chips,
+        links=simulation.links,
+        link_wait_cycles=simulation.link_wait_cycles,
     )
+
+
+def _links(simulation: Simulation, seconds: float) -> list[str]:
+    """What the links between several chips carry, and how long the chip that ends last waits for others."""
+    waits = simulation.link_wait_cycles / simulation.clock_hz
+    share = units.percent(waits / seconds)
+    lines = [
+        f"  {simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
+        "time: exposed communication)"
+    ]
+    for link in sorted(simulation.links, key=lambda link: -link.bytes):
+        name, busy = f"link {link.source} to {link.destination}", units.percent(link.busy_seconds / seconds)
+        lines.append(f"  {name:18} {link.bytes:14,d} bytes, busy {busy} of the time")
+    return lines
 
 
 def _text(simulation: Simulation, in_profile: float | None) -> str:
@@ -159,6 +179,8 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
             remark = f", busy {units.percent(busy)}" if busy is not None else ""
             lines.append(f"  {unit.name:18} {units.percent(used):>7} of its slots{remark}")
         lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
+        if simulation.chips > 1:
+            lines += _links(simulation, simulation.seconds)
     lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     lines += [f"  not understood: {text}" for text in simulation.unknown]
     return "\n".join(lines)

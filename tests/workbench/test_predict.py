@@ -285,7 +285,7 @@ def test_bad_requests_say_what_was_expected(
 
 
 def test_every_chip_with_links_can_be_predicted_for() -> None:
-    with_links = chips.having(lambda row: row.workbench.links is not None)
+    with_links = chips.having(lambda row: row.links is not None)
     assert with_links == ("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x")
     for name in with_links:
         known = links(figures_of(name))

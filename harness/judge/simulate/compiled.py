@@ -1,7 +1,7 @@
 """A schedule's program, ready to run: the function that a schedule was compiled to, and what it is called with."""
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 from harness.dumps.llo import Op
@@ -24,7 +24,8 @@ class Program:
     that returns the clock at its end and raises Unknowable.
 
     `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `touches` are its accesses to
-    VMEM by the number that it hands to `memory.under_way`. `kinds` are
+    VMEM by the number that it hands to `memory.under_way`. `identity` has the addresses in scalar memory of the words
+    that say which chip and core this is, by what they say, in programs of several chips. `kinds` are
     one operation of each kind that uses units, `calls` the `inlined_call` operations, `operands` memory
     space and address by operand, `outputs` those of them that the op writes. `for_first_core`: no other core runs it.
     Nothing of it depends on the machine but for how many slots a branch has.
@@ -40,6 +41,7 @@ class Program:
     text: str
     touches: tuple[Touch, ...] = ()
     for_first_core: bool = False
+    identity: Mapping[str, int] = field(default_factory=dict)
 
     def pipes(self, machine: Machine) -> Pipes:
         """Fresh units of this machine; what they remember serves all runs of the program."""

@@ -1,5 +1,6 @@
 """A module's programs, compiled once for all runs of it, whatever is changed about the machine that runs them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
@@ -19,7 +20,8 @@ class CompiledModule:
     of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
     results' places among several. `unfit` is why the module cannot be executed at all, else "". `prefetched` are the
     words of scalar memory that say whether an operand has been fetched already, of operands that have not,
-    `result_words` those that hold the address of the only result.
+    `result_words` those that hold the address of the only result. `chips` run the program together; `constants` are
+    words in HBM by the addresses that the top-level program has for them.
     """
 
     programs: dict[str, Program]
@@ -30,6 +32,8 @@ class CompiledModule:
     in_place: dict[int, int] = field(default_factory=dict)
     prefetched: frozenset[str] = frozenset()
     result_words: frozenset[str] = frozenset()
+    chips: int = 1
+    constants: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def compile_module(
@@ -42,16 +46,28 @@ def compile_module(
     """
     called, entry = {*dump.calls}, dump.module.entry
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
+    programs = {
+        schedule.name: compile_program(schedule, machine, traced=traced, on_several_chips=dump.module.devices > 1)
+        for schedule in schedules
+    }
     return CompiledModule(
-        programs={schedule.name: compile_program(schedule, machine, traced=traced) for schedule in schedules},
+        programs=programs,
         schedules={schedule.name: schedule for schedule in schedules},
-        unfit=next(filter(None, map(_unfit, schedules)), ""),
+        unfit=next(filter(None, map(_unfit, schedules)), "") or _unfit_for_several(dump, machine),
+        chips=dump.module.devices,
+        constants=_constants(dump, programs[dump.top.name]),
         top=dump.top.name,
         parameters=tuple(parameter.name for parameter in entry.parameters.values()) if entry is not None else (),
         in_place=dict(dump.module.in_place),
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
         result_words=result_words(dump.top) if _has_one_result(entry) else frozenset(),
     )
+
+
+def _constants(dump: ModuleDump, top: Program) -> dict[int, tuple[int, ...]]:
+    """The words of the module's constants by their addresses."""
+    addresses = {name: address for address, name in top.names.items()}
+    return {addresses[name]: words for name, words in dump.constants.items() if name in addresses}
 
 
 def _has_one_result(entry: Computation | None) -> bool:
@@ -66,6 +82,20 @@ def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
         schedules={schedule.name: schedule},
         unfit=_unfit(schedule),
     )
+
+
+def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
+    """Why a program of several chips cannot be executed, else "" (also for one of a single chip)."""
+    if dump.module.devices == 1:
+        return ""
+    if machine.cores > 1:
+        return f"the program runs on {dump.module.devices} chips, which is not modelled for chips of several cores"
+    if not dump.top.allocations:
+        return (
+            f"the program runs on {dump.module.devices} chips, and the dump does not say which sync flags they raise "
+            "of each other: dump the pass `post-delay-converter`, too (--xla_jf_dump_llo_pass_label_regex)"
+        )
+    return ""
 
 
 def _unfit(schedule: Schedule) -> str:

@@ -23,6 +23,10 @@ class OperandContents:
     words: Words
 
 
+def _these(words: "tuple[int | Unknown, ...]") -> "tuple[int | Unknown, ...]":
+    return words
+
+
 class Contents:
     """The words at each address where something is known to begin: first the operands in vector memory.
 
@@ -33,6 +37,10 @@ class Contents:
         self._names = names
         self._granule_bytes = granule_bytes
         self._at: dict[int, Words] = {operand.address: operand.words for operand in operands if operand.space == "vmem"}
+
+    def hold(self, constants: Mapping[int, "tuple[int | Unknown, ...]"]) -> None:
+        """Notes what lies at these addresses."""
+        self._at.update((address, partial(_these, words)) for address, words in constants.items())
 
     def __contains__(self, address: int) -> bool:
         return address in self._at

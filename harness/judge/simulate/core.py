@@ -16,6 +16,7 @@ from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.runs import CoreRun, OpRun, StallCycles
 from harness.judge.simulate.scalar_memory import Arrival, Memory
+from harness.judge.simulate.several_chips import ChipPort, in_order_of_time, ports
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
 from harness.judge.simulate.unknown_operations import not_understood
@@ -65,7 +66,14 @@ def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline
 
 
 def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
-    """All cores, run to their end, and why there is none, else ""."""
+    """All cores, run to their end, and why there is none, else ""; of several chips the first core of each."""
+    if execution.module.chips > 1 and not execution.module.unfit:
+        assert execution.module.top is not None
+        top = execution.module.schedules[execution.module.top]
+        names = execution.module.programs[top.name].names
+        several = ports(execution.module.chips, execution.machine, top, names)
+        cores = [_Core(execution, 0, traces[0] if traces and not port.number else None, port) for port in several]
+        return cores, in_order_of_time(several, [core.steps() for core in cores])
     cores = [_Core(execution, number, traces[number] if traces else None) for number in range(execution.machine.cores)]
     for core in cores:
         core.channel.others = [other.channel for other in cores if other is not core]
@@ -142,8 +150,11 @@ class _Tally:
 class _Core:
     """One core while it runs."""
 
-    def __init__(self, execution: _ModuleExecution, number: int, trace: SpanRecorder | None) -> None:
+    def __init__(
+        self, execution: _ModuleExecution, number: int, trace: SpanRecorder | None, port: ChipPort | None = None
+    ) -> None:
         self.trace = trace
+        self.port = port
         self.execution = execution
         self.module = execution.module
         self.number = number
@@ -209,8 +220,13 @@ class _Core:
                 **(dict.fromkeys(module.result_words, results_at[0]) if 0 in results_at else {}),
             },
             results_at=results_at,
-            touches=program.touches if self.execution.is_watching else None,
+            touches=program.touches if self.execution.is_watching and self.port is None else None,
+            port=self.port,
+            identity=program.identity,
         )
+
+        if runtime:
+            memory.contents.hold(module.constants)
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
@@ -262,6 +278,7 @@ class _Core:
             written_bytes=self.channel.traffic[1],
             transfers=self.channel.traffic[2],
             reason=reason,
+            links=self.port.network.traffic if self.port is not None else (),
         )
 
     def _op(self, name: str, reason: str) -> OpRun:

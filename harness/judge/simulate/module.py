@@ -20,6 +20,7 @@ from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun, OpRun
+from harness.judge.simulate.several_chips import OTHER_CHIP
 from harness.judge.simulate.timeline import Recording
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
 from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, TimedRun, Unit
@@ -288,12 +289,19 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     moved = simulation.hbm_read_bytes + simulation.hbm_written_bytes
     if moved > chip.hbm_bytes_per_second * seconds:
         found.append(f"{moved} bytes in {seconds} s are more than HBM can move")
+    found += [
+        f"the link from chip {link.source} to {link.destination} is busy for {link.busy_seconds} of {seconds} s"
+        for link in simulation.links
+        if link.busy_seconds > seconds
+    ]
     return tuple(found)
 
 
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
     # The cores end together, at a barrier; should one be later, the chip is done when it is.
     last = max(cores, key=lambda core: core.cycles)
+    if dump.module.devices > 1:
+        cores = (last,)
     reason = last.reason
     parts = breakdown(last, machine, with_lines=with_lines)
     cycles = float(last.cycles)
@@ -335,6 +343,9 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         executed_empty_bundles=sum(op.empty_cycles for op in last.ops),
         breakdown=None if reason else parts,
         offences=_offences(cores),
+        chips=dump.module.devices,
+        links=() if reason else last.links,
+        link_wait_cycles=sum(part.cycles for part in parts.parts if OTHER_CHIP in part.name),
     )
 
 

@@ -15,8 +15,11 @@ from harness.judge.simulate.compiled import Program, Run
 from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, Names, Write, expression, write_of
+from harness.judge.simulate.several_chips import ASSIGNMENT, flag_numbers, identity_words
 from harness.judge.simulate.structure import (
     EXCHANGED,
+    LAUNCH_BARRIER,
+    REMOTE_SIGNAL,
     cross_core_pops,
     delay_slots,
     exchanges,
@@ -52,10 +55,21 @@ _REGION = re.compile(r"region(\d+)")
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 
-def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = False) -> Program:
-    """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch."""
-    writer = _Writer(schedule, machine, traced)
+# The word of a transfer's descriptor that says that it goes to another chip.
+_TO_A_CHIP = 6
+
+
+def compile_program(
+    schedule: Schedule, machine: Machine, *, traced: bool = False, on_several_chips: bool = False
+) -> Program:
+    """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch.
+
+    One that runs `on_several_chips` hands out its clock before it touches another chip, and while it waits for one.
+    """
+    writer = _Writer(schedule, machine, traced, on_several_chips)
     text = writer.function()
+    if on_several_chips:
+        writer.names.base(ASSIGNMENT)
     scope: dict[str, object] = {
         "Unknown": Unknown,
         "Unknowable": Unknowable,
@@ -82,18 +96,20 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
         text=text,
         touches=tuple(writer.touches),
         for_first_core=is_for_first_core(schedule),
+        identity=identity_words(schedule, writer.names) if on_several_chips else {},
     )
 
 
 class _Writer:
     """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
 
-    def __init__(self, schedule: Schedule, machine: Machine, traced: bool) -> None:
+    def __init__(self, schedule: Schedule, machine: Machine, traced: bool, on_several_chips: bool) -> None:
         self.traced = traced
+        self.on_several_chips = on_several_chips
         self.bundles = schedule.bundles
         self.grid_exit = schedule.grid_exit
         self.machine = machine
-        self.names = Names()
+        self.names = Names(flag_numbers(schedule) if on_several_chips else None)
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
         self.users, self.kinds = kinds_of_users(schedule, machine)
@@ -112,7 +128,7 @@ class _Writer:
         self.branches = {i: op for i, ops in self.scalars.items() for op in ops if is_branch(op)}
         self.users_at = sorted(self.users)
         self.guarded = {i for i, users in self.users.items() if any(predicate for predicate, _ in users)}
-        timed = {i for i, ops in self.scalars.items() if any(map(is_timed, ops))}
+        timed = {i for i, ops in self.scalars.items() if any(map(self._is_timed, ops))}
         self.starts = sorted(self.guarded | timed)
         self.is_kernel = schedule.is_kernel
         self.accesses = accesses(schedule, self.names)
@@ -210,7 +226,7 @@ class _Writer:
 
     def _stretch(self, first: int, last: int) -> list[str]:
         """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
-        timed = [line for op in self.scalars.get(first, ()) if is_timed(op) for line in self._timed(op, first)]
+        timed = [line for op in self.scalars.get(first, ()) if self._is_timed(op) for line in self._timed(op, first)]
         touched = self._touched(first, last)
         if any(line.lstrip().startswith("start(") for line in timed):
             # What stands in a bundle with the start of a transfer reads what was there before.
@@ -240,6 +256,9 @@ class _Writer:
         if self.grid_exit is not None and first <= self.grid_exit < last:
             scalar.append("account.turn += 1")
         return [*timed, *timing, *scalar]
+
+    def _is_timed(self, op: Op) -> bool:
+        return is_timed(op) or (self.on_several_chips and op.opcode == REMOTE_SIGNAL)
 
     def _touched(self, first: int, last: int) -> dict[int, list[str]]:
         """Statements that look at the accesses of a stretch, by the bundle before whose scalar work they stand."""
@@ -317,11 +336,26 @@ class _Writer:
                 lines.append(f"memory.contents.copied({values[0]}, {values[2]})")
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
+            if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
+                away = values[_TO_A_CHIP]
+                flags = f"({values[3]}, {values[4]})"
+                send = f"memory.send({source!r}, {destination!r}, {operand}, {values[1]}, {flags}, {away}, clock)"
+                lines = [
+                    f"if memory.is_away({away}):",
+                    f"    clock = yield clock; {send}",
+                    "else:",
+                    *(f"    {line}" for line in lines),
+                ]
             return [*condition, *(indent + line for line in lines)]
+        if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
+            return [*condition, f"{indent}clock = yield clock; memory.signal({values[0]}, {values[1]}, clock)"]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
+            launches = ", launches=True" if self.on_several_chips and op.note in LAUNCH_BARRIER else ""
+            blocked = f"{indent}while memory.lacks({values[0]}, {values[1]}): yield clock"
             return [
                 *condition,
-                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}) + late",
+                *([blocked] if self.on_several_chips else []),
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}{launches}) + late",
                 f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', late, 'sync flag')",
             ]
         if op.opcode == "vdelay" and len(values) == 1:
@@ -336,7 +370,8 @@ class _Writer:
         """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
         values: list[tuple[str, str, str]] = []
         effects: list[str] = []
-        for op in self.scalars[index]:
+        # What the caller handed over is in its registers before the first bundle, which may write over it.
+        for op in sorted(self.scalars[index], key=lambda op: not op.opcode.startswith("inlined_call_operand")):
             write = write_of(op, self.names)
             if write is not None and op.opcode == "spop":
                 is_check = id(op) in self.cross_core
@@ -344,7 +379,7 @@ class _Writer:
             if write is not None:
                 values.append((write.register, write.value, _predicate(op.predicate)))
                 self._note([write.register, write.value, _predicate(op.predicate)])
-            elif not is_timed(op):
+            elif not self._is_timed(op):
                 effects += self._effect(op, index)
         written = [register for register, _, _ in values]
         reads = [set(_REGISTER.findall(f"{value} {predicate}")) for _, value, predicate in values]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.dumps.llo import Schedule
-from harness.records import Offence, PartKind
+from harness.records import LinkTraffic, Offence, PartKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class OpRun:
 class CoreRun:
     """One core's run of a module: clock at the end, the top-level program, ops in the order of their first call.
 
-    `top` is None where a single op is run.
+    `top` is None where a single op is run. `links` are those between all chips, where several run the module.
     """
 
     cycles: int
@@ -85,3 +85,4 @@ class CoreRun:
     written_bytes: int
     transfers: int
     reason: str
+    links: tuple[LinkTraffic, ...] = ()

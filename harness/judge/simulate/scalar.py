@@ -1,6 +1,7 @@
 """The scalar instructions as Python expressions: what each opcode of the schedule's scalar program computes."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.dumps.llo import Op
@@ -76,10 +77,13 @@ class Write:
 
 
 class Names:
-    """Addresses for the symbols of one schedule, in the order of their first appearance."""
+    """Addresses for the symbols of one schedule, in the order of their first appearance.
 
-    def __init__(self) -> None:
-        self.bases: dict[str, int] = {}
+    `flags` are the true numbers of sync flags by their symbols, where chips raise each other's flags by number.
+    """
+
+    def __init__(self, flags: Mapping[str, int] | None = None) -> None:
+        self.bases: dict[str, int] = {**(flags or {})}
         # Memory space and address of each operand that the schedule names, by its index.
         self.operands: dict[int, tuple[str, int]] = {}
         # Those of them that the op writes.
@@ -165,14 +169,15 @@ def write_of(op: Op, names: Names) -> Write | None:
         return None
     name = op.opcode
     register = op.destination
-    if name == "sphi" or name.startswith("int_to_ptr."):
+    if name in ("sphi", "pphi") or name.startswith("int_to_ptr."):
         # The same physical register on both sides: nothing happens. (A phi names several; they are one.)
         source = op.operands[-1].split(" ")[-1] if op.operands else register
-        return None if name == "sphi" or source == register else Write(register, expression(source, names))
+        return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
     if name == "sld":
         if op.note:
-            # Which core this is; chips are numbered from 0, and constants lie where the program expects them.
-            return Write(register, "memory.core" if op.note == "core id" else "0")
+            # Which core and chip this is; constants lie where the program expects them.
+            word = {"core id": "memory.core", "logical chip id": "memory.chip"}.get(op.note, "0")
+            return Write(register, word)
         place = expression(op.arguments, names)
         # Nearly all of them read what was spilled there.
         is_spill = place.isdigit()

@@ -5,11 +5,21 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from math import ceil
 
 from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
 from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, OperandContents, Words
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
+from harness.judge.simulate.several_chips import (
+    ASSIGNMENT,
+    OTHER_CHIP,
+    ChipPort,
+    Waiting,
+    destination_of,
+    flag_of,
+    signalled,
+)
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
 from harness.judge.simulate.transfer_races import UnderWay
@@ -57,8 +67,12 @@ class Memory:
         runtime_words: Mapping[str, int] | None = None,
         results_at: Mapping[int, int] | None = None,
         touches: Sequence[Touch] | None = None,
+        port: ChipPort | None = None,
+        identity: Mapping[str, int] | None = None,
     ) -> None:
         self.channel = channel
+        self.port = port
+        self.chip = port.number if port is not None else 0
         self.names = names
         self.account = account
         self.trace = trace
@@ -74,6 +88,9 @@ class Memory:
         self.runtime_words = runtime_words or {}
         self.results_at = results_at or {}
         self.words: dict[int, int | Unknown] = {}
+        if port is not None:
+            assignment = next(address for address, name in names.items() if name == ASSIGNMENT)
+            self.words.update(port.identity(identity or {}, assignment))
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
         self.contents = Contents(names, operands, channel.machine.granule_bytes)
@@ -84,6 +101,8 @@ class Memory:
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
         # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
         self._set: set[int] = set()
+        if port is not None:
+            self.contents.hold({assignment: tuple(range(len(port.others)))})
         self._stored_anywhere = False
         self.under_way = UnderWay(
             touches or (), channel.machine.granule_bytes, self.words, partial(self.offend, "transfer-raced"),
@@ -146,6 +165,9 @@ class Memory:
     def popped(self, pushes: "deque[tuple[Words, int] | None]", reason: str) -> "int | Unknown":
         """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one."""
         pushed = pushes.popleft() if pushes else None
+        if self.runtime and self.port is not None:
+            # Launching, each chip compares what the others say they run with its own.
+            return 1
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
             if not reason and self.channel.bound is not None:
@@ -244,6 +266,9 @@ class Memory:
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
+        if self.port is not None and source in self.port.network.launch_places:
+            # What the other chips say they run.
+            self.words.update(dict.fromkeys(range(first, first + count), 1))
         if self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
             # No operand: the runtime's table of where results are to lie, one word for each.
             self.words.update((first + result, address) for result, address in self.results_at.items())
@@ -258,7 +283,7 @@ class Memory:
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):
                     return words[offset:]
-        written = self.contents.beginning_at(source) if self.runtime else None
+        written = self.contents.beginning_at(source) if self.runtime or self.port is not None else None
         return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:
@@ -311,9 +336,65 @@ class Memory:
             self.for_others.setdefault(target, []).append(under_way)
         heappush(self.arrivals.setdefault(target, []), under_way)
 
-    def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:
+    def is_away(self, overrides: "int | Unknown") -> bool:
+        """Whether a transfer goes to another chip."""
+        return destination_of(decided(overrides, "where a transfer goes")) is not None
+
+    def send(
+        self,
+        source: str,
+        destination: str,
+        operand: "int | Unknown",
+        size: "int | Unknown",
+        flags: "tuple[int | Unknown, int | Unknown]",
+        overrides: "int | Unknown",
+        clock: int,
+    ) -> None:
+        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all is read."""
+        assert self.port is not None
+        chip = destination_of(decided(overrides, "where a transfer goes"))
+        granules = decided(size, "the size of a transfer to another chip")
+        there = flag_of(decided(flags[0], "the sync flag of a transfer to another chip"))
+        here = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"))
+        assert chip is not None
+        name = (self.operand_name(operand) if source == "hbm" else "") or source.upper()
+        machine = self.channel.machine
+        amount = granules * machine.granule_bytes
+        read = self.channel.arrival(source, "link", amount, clock)
+        arrived = self.port.network.arrival(
+            self.port.number, chip, amount, flag=there, begins=clock + machine.dma_latency_cycles, read=read
+        )
+        if self.trace is not None:
+            self.trace.transferred(name, False, amount * (source == "hbm"), clock, ceil(arrived))
+        self.port.deliver(chip, there, arrived, granules, to_hbm=destination == "hbm")
+        heappush(self.arrivals.setdefault(here, []), (ceil(arrived), granules, f"{name} to {OTHER_CHIP}", False))
+
+    def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int) -> None:
+        """Raises a flag of another chip by `amount`."""
+        assert self.port is not None
+        chip, flag = signalled(decided(target, "the target of a signal to another chip"))
+        arrived = self.port.network.arrival(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
+        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"))
+
+    def lacks(self, flag: "int | Unknown", goal: "int | Unknown") -> bool:
+        """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
+        assert self.port is not None
+        address, needed = decided(flag, "a wait"), decided(goal, "a wait")
+        pending = self.arrivals.setdefault(address, [])
+        for arrival in self.port.inbox.pop(address, ()):
+            heappush(pending, arrival)
+        value = self.flags.get(address, 0) + sum(granules for _, granules, _, _ in pending)
+        is_lacking = value < needed
+        waiting = Waiting(self.account.name, self.name_of(address), address, value, needed)
+        self.port.waiting = waiting if is_lacking else None
+        return is_lacking
+
+    def wait(
+        self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int, *, launches: bool = False
+    ) -> int:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
 
+        `launches`: the wait belongs to the barrier at which all chips begin a program.
         Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it.
         """
         address = decided(flag, "a wait")
@@ -345,7 +426,10 @@ class Memory:
         if value == needed and not pending:
             self.under_way.arrived(address)
         if ready > clock:
-            self.account.wait(bundle, *last, ready - clock)
+            if launches:
+                self.account.add(bundle, "barrier wait", ready - clock)
+            else:
+                self.account.wait(bundle, *last, ready - clock)
             if self.trace is not None:
                 self.trace.waited(last[0], clock, ready)
         return ready

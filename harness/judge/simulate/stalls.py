@@ -17,6 +17,7 @@ class Account:
 
     def __init__(self, schedule: Schedule | None) -> None:
         self.cycles: dict[tuple[int, PartKind, str], int] = {}
+        self.name = schedule.name if schedule is not None else ""
         self.turn = 0
         grid = schedule is not None and schedule.grid_exit is not None
         self.first_body = max(0, schedule.pipeline_depth - 1) if grid and schedule is not None else None

@@ -24,7 +24,11 @@ _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
-_SIGNAL = "vsyncadd.remote"
+# The operation that raises a sync flag of another core or chip.
+REMOTE_SIGNAL = "vsyncadd.remote"
+# The note of a wait for the other core of the chip, and those of waits for the other chips when a program begins.
+_MEETING = "barrier-megacore"
+LAUNCH_BARRIER = ("global-barrier", "enhanced-barrier")
 # What the wait for a copy from one core to the other is called.
 EXCHANGED = "all-reduce-megacore"
 _HANDSHAKES = ("vwait.eq", "vwait.ne")
@@ -96,9 +100,14 @@ def meetings(schedule: Schedule) -> dict[int, int]:
     pairs: dict[int, int] = {}
     for bundle in schedule.bundles:
         for op in bundle.ops:
-            if op.opcode == _SIGNAL and not op.predicate and op.operands[1:] == ("1",):
+            if op.opcode == REMOTE_SIGNAL and not op.predicate and op.operands[1:] == ("1",):
                 signal = op
-            elif op.opcode.startswith("vwait") and op.note and signal is not None and op.operands[1:] == ("1",):
+            elif (
+                op.opcode.startswith("vwait")
+                and op.note == _MEETING
+                and signal is not None
+                and op.operands[1:] == ("1",)
+            ):
                 pairs[id(op)] = id(signal)
                 signal = None
             elif is_timed(op) or is_branch(op):
@@ -123,7 +132,7 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
                 found.add(id(op))
                 if before is not None and before.opcode == "dma.general":
                     found.add(id(before))
-            elif op.opcode.startswith(_HANDSHAKES) or (op.opcode == _SIGNAL and op.operands[1:] == (_ONE_LESS,)):
+            elif op.opcode.startswith(_HANDSHAKES) or (op.opcode == REMOTE_SIGNAL and op.operands[1:] == (_ONE_LESS,)):
                 found.add(id(op))
             before = op if is_timed(op) else before
     return frozenset(found)

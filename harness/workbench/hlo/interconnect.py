@@ -3,8 +3,7 @@
 from typing import Literal, get_args
 
 from harness import chips
-from harness.chips.row import Figures
-from harness.chips.workbench import Links
+from harness.chips.row import Figures, Links
 from harness.errors import UsageError
 
 Collective = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"]
@@ -17,7 +16,7 @@ HOP_SECONDS = 1e-6
 
 def links(chip: Figures) -> Links | None:
     """The links of a chip, None where nothing is published."""
-    return chips.row(chip.name).workbench.links
+    return chips.row(chip.name).links
 
 
 def host_bytes_per_second(chip: Figures) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.chips.workbench import Links
+from harness.chips.row import Links
 from harness.errors import RatchetError
 from harness.hlo.module import Instruction
 from harness.hlo.parse import module

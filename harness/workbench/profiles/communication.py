@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness import chips
-from harness.chips.workbench import Links
+from harness.chips.row import Links
 from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP
 from harness.hardware import chip as chip_named

@@ -1,0 +1,39 @@
+"""What the names of a schedule stand for: the table of allocations that the compiler writes before its last passes."""
+
+import re
+from typing import NamedTuple
+
+# A line of the table at the head of a `*post-delay-converter.txt`.
+_ALLOCATION = re.compile(
+    r"^ +(#allocation\w+) \[shape = '([^'\n]*)', space=(\w+), size = (0x[0-9a-f]+|\d+)"
+    r"(?:, offset = (0x[0-9a-f]+|\d+)(?=(?:, scoped)?, fixed_abs))?[^\n]*?tag = '([^'\n]*)'\]",
+    re.MULTILINE,
+)
+
+
+class Allocation(NamedTuple):
+    """What a name of a schedule (`#allocation6`) stands for: its memory space, its bytes, and what the compiler says.
+
+    `address` counts bytes from the start of the space where all programs use the same place, else it is None; `tag` is
+    text such as `sflag constant byte address 0x20 - barrier sync flag number`.
+    """
+
+    name: str
+    shape: str
+    space: str
+    size: int
+    address: int | None
+    tag: str
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is an array whose contents the executable holds."""
+        return self.address is None and "constant" in self.tag
+
+
+def parse_allocations(text: str) -> tuple[Allocation, ...]:
+    """The table of allocations at the head of a `*post-delay-converter.txt`, in its order."""
+    return tuple(
+        Allocation(name, shape, space, int(size, 0), int(address, 0) if address else None, tag)
+        for name, shape, space, size, address, tag in _ALLOCATION.findall(text)
+    )

@@ -1,0 +1,294 @@
+"""Chips that run one program together: the links between them, and what each is told by the others.
+
+Every chip is simulated by itself and hands out its clock before it touches another one, so that links are taken in
+the order of time. Chip i of a program stands at place i of its slice, the first axis counting fastest.
+"""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappush
+from math import ceil, prod
+
+from harness import chips
+from harness.chips.row import Links
+from harness.dumps.llo import Schedule
+from harness.errors import UsageError
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.scalar import Names
+from harness.judge.simulate.values import Unknowable
+from harness.records import LinkTraffic
+
+# What the compiler says about words of scalar memory that tell a program where it runs, and where in HBM the chip of
+# each partition stands.
+_IDENTITY = ("chip ID", "partition id location", "replica id location", "core index", "device assignment ptr")
+# The symbol of that table.
+ASSIGNMENT = "device assignment"
+# What a wait for another chip is booked under.
+OTHER_CHIP = "another chip"
+
+# The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
+_AWAY, _CHIP = 0x4000, 0x3FFF
+_SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
+_FLAG = 0x1FFF
+_FLAG_BYTES = 4
+_LAUNCH_FLAG = "global barrier sync flag"
+# Above all true numbers.
+_FIRST_OWN_FLAG = 0x400
+
+
+def flag_numbers(schedule: Schedule) -> dict[str, int]:
+    """The numbers of the schedule's sync flags by their names.
+
+    Flags that all programs find in one place have their true numbers. The others have made-up ones: their true numbers
+    are used by one after the other, and nothing in a program depends on them.
+    """
+    numbers: dict[str, int] = {}
+    following = _FIRST_OWN_FLAG
+    for allocation in schedule.allocations:
+        if allocation.space == "sflag" and allocation.address is not None:
+            numbers[allocation.name] = allocation.address // _FLAG_BYTES
+        elif allocation.space == "sflag":
+            numbers[allocation.name] = following
+            following += -(-allocation.size // _FLAG_BYTES)
+    return numbers
+
+
+def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
+    """The addresses of the schedule's words that tell a program where it runs, by what they tell."""
+    tags = [(names.bases.get(one.name), one.tag) for one in schedule.allocations if one.space == "smem"]
+    return {
+        meaning: address for address, tag in tags for meaning in _IDENTITY if address is not None and meaning in tag
+    }
+
+
+def flag_of(word: int) -> int:
+    """The number of the flag that a transfer to another chip raises there."""
+    return word & _FLAG
+
+
+def destination_of(overrides: int) -> int | None:
+    """The chip that a transfer goes to, None if it stays on its own."""
+    return overrides & _CHIP if overrides & _AWAY else None
+
+
+def signalled(target: int) -> tuple[int, int]:
+    """The chip and the number of its flag that a remote signal raises."""
+    return target >> _SIGNAL_CHIP_BIT & _CHIP, target & (1 << _SIGNAL_CORE_BIT) - 1 & _FLAG
+
+
+def slice_shape(count: int, links: Links) -> tuple[int, ...]:
+    """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first.
+
+    Raises UsageError `unknown-slice` if they do not fill such a slice.
+    """
+    shape: list[int] = []
+    rest = count
+    for axes in range(links.axes, 0, -1):
+        size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
+        shape.append(size)
+        rest //= size
+    if prod(shape) != count or (count > 2 and 1 in shape[-2:]):
+        raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
+    return tuple(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link: the chip that sends, the axis along which, and whether to the next chip or the last."""
+
+    chip: int
+    axis: int
+    step: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Network:
+    """The links of a slice, each direction busy until a time, and the bytes that it has carried. Time is in cycles.
+
+    What raises the `launch_flag` belongs to the barrier at which all chips begin a program: its bytes are not counted.
+    `launch_places` are the addresses in HBM at which they leave what they run.
+    """
+
+    shape: tuple[int, ...]
+    links: Links
+    machine: Machine
+    launch_flag: int | None = None
+    launch_places: Collection[int] = ()
+    carried: dict[Link, int] = field(default_factory=dict)
+    _free: dict[Link, float] = field(default_factory=dict)
+
+    @property
+    def bytes_per_cycle(self) -> float:
+        """What one link carries in one direction."""
+        return self.links.reached_bytes_per_second / self.machine.clock_hz
+
+    @property
+    def traffic(self) -> tuple[LinkTraffic, ...]:
+        """What each direction has carried that was used, in the order of the chips."""
+        used = [(link.chip, self.neighbour(link), amount) for link, amount in self.carried.items() if amount]
+        return tuple(
+            LinkTraffic(
+                source=chip,
+                destination=neighbour,
+                bytes=amount,
+                busy_seconds=amount / self.links.reached_bytes_per_second,
+            )
+            for chip, neighbour, amount in sorted(used)
+        )
+
+    def neighbour(self, link: Link) -> int:
+        """The chip at the other end of a link."""
+        here, stride, size = self.place(link.chip)[link.axis], prod(self.shape[: link.axis]), self.shape[link.axis]
+        return link.chip + ((here + link.step) % size - here) * stride
+
+    @property
+    def hop_cycles(self) -> float:
+        """What each link on the way adds to the time of a transfer."""
+        return self.links.hop_seconds * self.machine.clock_hz
+
+    def place(self, chip: int) -> tuple[int, ...]:
+        """The coordinates of a chip."""
+        coordinates = []
+        for size in self.shape:
+            coordinates.append(chip % size)
+            chip //= size
+        return tuple(coordinates)
+
+    def route(self, source: int, destination: int) -> tuple[Link, ...]:
+        """The links from one chip to another: along one axis after the other, the shorter way around a ring."""
+        route = []
+        chip = source
+        places = zip(self.shape, self.place(source), self.place(destination), strict=True)
+        for axis, (size, here, there) in enumerate(places):
+            distance = there - here
+            if self.links.closes(size) and abs(distance) > size // 2:
+                distance -= size if distance > 0 else -size
+            for _ in range(abs(distance)):
+                route.append(Link(chip, axis, 1 if distance > 0 else -1))
+                chip = self.neighbour(route[-1])
+        return tuple(route)
+
+    def arrival(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> float:
+        """The cycle at which `amount` bytes are with the other chip, of which the first are read at `begins`.
+
+        The last are read at `read`; they raise `flag` there. All links on the way are taken at once, and none before it
+        is free.
+        """
+        route = self.route(source, destination)
+        start = max([begins, *(self._free.get(link, 0.0) for link in route)])
+        end = max(start + amount / self.bytes_per_cycle, read) if route else read
+        for link in route:
+            self._free[link] = end
+            if flag != self.launch_flag:
+                self.carried[link] = self.carried.get(link, 0) + amount
+        return end + len(route) * self.hop_cycles
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A chip that waits: until its flag `flag`, which holds `value`, has reached `goal`."""
+
+    op: str
+    flag: str
+    number: int
+    value: int
+    goal: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ChipPort:
+    """What one chip shares with the others.
+
+    `inbox` holds, by the number of its flag, what the others have sent: as scalar_memory.Arrival, a heap.
+    """
+
+    number: int
+    network: Network
+    others: Sequence["ChipPort"] = ()
+    inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
+    waiting: Waiting | None = None
+
+    def deliver(self, chip: int, flag: int, arrival: float, granules: int, *, to_hbm: bool = False) -> None:
+        """Raises a flag of another chip by `granules` at a time. Raises Unknowable for a chip that there is not."""
+        if not 0 <= chip < len(self.others):
+            raise Unknowable(f"it talks to chip {chip}, and the program runs on {len(self.others)}")
+        entry = ceil(arrival), granules, f"{OTHER_CHIP}'s {'transfer' if granules > 1 else 'signal'}", to_hbm
+        heappush(self.others[chip].inbox.setdefault(flag, []), entry)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it waits for more than has been sent to it."""
+        return self.waiting is not None and self.reached(self.waiting) < self.waiting.goal
+
+    def reached(self, waiting: Waiting) -> int:
+        """What the flag that it waits for holds once all that is under way has arrived."""
+        return waiting.value + sum(granules for _, granules, _, _ in self.inbox.get(waiting.number, ()))
+
+    def identity(self, words: Mapping[str, int], assignment: int) -> dict[int, int]:
+        """The contents of the words of scalar memory that say where a program runs, by their addresses."""
+        here = {"chip ID": self.number, "partition id location": self.number, "device assignment ptr": assignment}
+        return {address: here.get(meaning, 0) for meaning, address in words.items()}
+
+
+def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str]) -> list[ChipPort]:
+    """The ports of `count` chips that are linked to a slice and run `top`, which has `names` for addresses.
+
+    Raises UsageError `unknown-slice`.
+    """
+    links = chips.row(machine.chip).links
+    if links is None:
+        raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
+    flags = flag_numbers(top)
+    network = Network(
+        shape=slice_shape(count, links),
+        links=links,
+        machine=machine,
+        launch_flag=next((flags[one.name] for one in top.allocations if one.tag.endswith(_LAUNCH_FLAG)), None),
+        launch_places=[
+            place
+            for one in top.allocations
+            if one.space == "hbm" and one.address
+            for place in (one.address // machine.granule_bytes, *(at for at, name in names.items() if name == one.name))
+        ],
+    )
+    several = [ChipPort(number=number, network=network) for number in range(count)]
+    for port in several:
+        port.others = several
+    return several
+
+
+def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
+    """Runs all chips to their end, always the one whose clock is behind; why there is none, else ""."""
+    clocks = dict.fromkeys(range(len(several)), 0)
+    running = dict.fromkeys(clocks, False)
+    while clocks:
+        able = [chip for chip in clocks if not several[chip].is_blocked]
+        if not able:
+            return deadlock([several[chip] for chip in clocks])
+        chip = min(able, key=clocks.__getitem__)
+        try:
+            clocks[chip] = steps[chip].send(clocks[chip]) if running[chip] else next(steps[chip])
+            running[chip] = True
+        except StopIteration:
+            del clocks[chip]
+        except Unknowable as error:
+            return f"chip {chip}: {error}"
+    return ""
+
+
+def deadlock(several: Sequence[ChipPort]) -> str:
+    """Who waits for what, where no chip can go on."""
+    waits: dict[str, list[int]] = {}
+    for port in several:
+        waiting = port.waiting
+        assert waiting is not None
+        text = (
+            f"for {waiting.goal} on the sync flag {waiting.flag} in {waiting.op}, which nobody brings beyond "
+            f"{port.reached(waiting)}"
+        )
+        waits.setdefault(text, []).append(port.number)
+    listed = [
+        f"chips {', '.join(map(str, numbers))} wait {text}" if len(numbers) > 1 else f"chip {numbers[0]} waits {text}"
+        for text, numbers in waits.items()
+    ]
+    return f"the chips wait for each other for ever: {'; '.join(listed)}"

@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness import limits
+from harness.dumps import executable
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import RatchetError, UsageError
 from harness.hardware import TPUS, Chip
@@ -23,6 +24,8 @@ def of(evidence: Evidence, contest: Path) -> Path | None:
     return None
 
 
+# Of the files that are read.
+_SUFFIXES = (".txt", ".json", executable.SUFFIX)
 # A simulation may take so many times the seconds of what is only read.
 _TIMES = 3
 _OUT_OF_TIME = "the time limit of the simulation"
@@ -74,6 +77,6 @@ def _size(directory: Path) -> int:
     """The bytes of all files that may be read. Raises RatchetError `too-large` or `not-a-file`."""
     if not directory.is_dir():
         return 0
-    total = sum(limits.check_file(path) for path in directory.iterdir() if path.suffix in (".txt", ".json"))
+    total = sum(limits.check_file(path) for path in directory.iterdir() if path.suffix in _SUFFIXES)
     limits.FILE.check(total, str(directory))
     return total

@@ -25,6 +25,7 @@ Schema history
 15  A check may be of an exact output (`exact`), a trace names inputs that a call writes over (`written_over`) and
     lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
 16  A trace names lines that round the maximum of a row to bfloat16 (`narrow_maxima`).
+17  A simulation may be of several `chips`, with the traffic of their `links`.
 """
 
 import dataclasses

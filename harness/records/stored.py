@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 16
+SCHEMA = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

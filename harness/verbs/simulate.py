@@ -1,10 +1,13 @@
 """The verb `simulate`: execute the schedules in a directory of compiler dumps."""
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from harness import units
 from harness.errors import UsageError
@@ -13,6 +16,13 @@ from harness.records.report_words import simulated
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_operands
+
+if TYPE_CHECKING:
+    from harness.hardware import Chip
+
+# A function of somebody's own, which is compiled within this time.
+_FUNCTION = re.compile(r".+\.py:\w+")
+_COMPILE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +72,30 @@ class SimulateDocument:
 
 class Simulate(Verb):
     place = "profile", 90
-    line = "execute the schedules in a directory of compiler dumps"
+    line = "execute the schedules in a directory of compiler dumps, or of a function"
     example = "simulate dumps --chip v6e"
-    description = "Executes the schedules in any directory of compiler dumps and prints the time."
+    description = (
+        "Executes the schedules in any directory of compiler dumps, or those of a function of yours, and prints the "
+        "time; of a program on several chips also what their links carry."
+    )
+    examples = (
+        "ratchet.sh simulate dumps --chip v6e; ratchet.sh simulate ring.py:permute --chip v5e --mesh x=4 --arg "
+        "'f32[4096@x,1024]'"
+    )
     takes_contest = False
     is_watched = True
     document = Document(6, SimulateDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
+        parser.add_argument(
+            "what",
+            help="where the compiler dumped its final schedules, or a function of yours, MODULE.py:FUNCTION, that is "
+            "compiled first",
+        )
         parser.chip("the chip they were compiled for, such as v6e", required=True)
+        parser.many("--arg f32[8,128]", "an argument of the function, once for each; 8@x: split over the axis x")
+        parser.option("--mesh A=N,B=M", "run the function on as many chips, with these axes")
         add_operands(parser)
         parser.choice(
             "--assume",
@@ -87,20 +110,33 @@ class Simulate(Verb):
         return super().parse(words)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.advice import dump_directory
         from harness.hardware import chip
+        from harness.shell.arguments import mesh_sizes
+        from harness.workbench.capture.program_run import lowered
+
+        target = chip(given.chip)
+        if not _FUNCTION.fullmatch(given.what):
+            if given.arg or given.mesh:
+                raise UsageError("usage", "--arg and --mesh are for a function, MODULE.py:FUNCTION")
+            return self._simulate(given, target, Path(given.what))
+        with TemporaryDirectory(prefix="ratchet-") as scratch:
+            dumps, mesh = Path(scratch), mesh_sizes(given.mesh)
+            lowered(given.what, given.arg, target, _COMPILE_SECONDS, mesh=mesh, dumps=dumps)
+            return self._simulate(given, target, dumps)
+
+    def _simulate(self, given: Namespace, target: "Chip", directory: Path) -> Outcome:
+        from harness.advice import dump_directory
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
         from harness.verbs.parts.schedules import operands
 
-        target = chip(given.chip)
-        dump = dump_directory.read(given.directory, target)
+        dump = dump_directory.read(directory, target)
         dump = dump if given.assume is None else replace(dump, assumption=given.assume)
         simulate = partial(
             run_module,
             dump,
             target,
-            deadline_seconds=dump_directory.deadline_seconds(given.directory),
+            deadline_seconds=dump_directory.deadline_seconds(directory),
             operands=operands(given.operand, dump),
         )
         simulation = simulate()

@@ -351,7 +351,7 @@ class _Writer:
             return [*condition, f"{indent}clock = yield clock; memory.signal({values[0]}, {values[1]}, clock)"]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             launches = ", launches=True" if self.on_several_chips and op.note in LAUNCH_BARRIER else ""
-            blocked = f"{indent}while memory.lacks({values[0]}, {values[1]}): yield clock"
+            blocked = f"{indent}while memory.lacks({values[0]}, {values[1]}, {op.source!r}): yield clock"
             return [
                 *condition,
                 *([blocked] if self.on_several_chips else []),

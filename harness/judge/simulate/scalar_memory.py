@@ -376,7 +376,7 @@ class Memory:
         arrived = self.port.network.arrival(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
         self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"))
 
-    def lacks(self, flag: "int | Unknown", goal: "int | Unknown") -> bool:
+    def lacks(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
@@ -385,7 +385,7 @@ class Memory:
             heappush(pending, arrival)
         value = self.flags.get(address, 0) + sum(granules for _, granules, _, _ in pending)
         is_lacking = value < needed
-        waiting = Waiting(self.account.name, self.name_of(address), address, value, needed)
+        waiting = Waiting(self.account.name, line, self.name_of(address), address, value, needed)
         self.port.waiting = waiting if is_lacking else None
         return is_lacking
 

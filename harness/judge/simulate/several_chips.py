@@ -13,6 +13,7 @@ from harness import chips
 from harness.chips.row import Links
 from harness.dumps.llo import Schedule
 from harness.errors import UsageError
+from harness.hardware import Chip
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.values import Unknowable
@@ -32,6 +33,7 @@ _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG = 0x1FFF
 _FLAG_BYTES = 4
 _LAUNCH_FLAG = "global barrier sync flag"
+_FOR = "expected v5e or v6e"
 # Above all true numbers.
 _FIRST_OWN_FLAG = 0x400
 
@@ -87,9 +89,21 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
         size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
         shape.append(size)
         rest //= size
-    if prod(shape) != count or (count > 2 and 1 in shape[-2:]):
+    if prod(shape) != count or (count > 1 and 1 in shape):
         raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
     return tuple(shape)
+
+
+def topology_of(chip: Chip, count: int) -> str:
+    """The name that the TPU compiler has for a slice of `count` chips, such as `v5e:2x4`.
+
+    Raises UsageError `unknown-slice`.
+    """
+    links = chips.row(chip.name).links
+    if links is None or chip.topology is None or chip.cores > 1:
+        raise UsageError("unknown-slice", f"programs on several chips are not simulated for {chip.name}: {_FOR}")
+    sizes = "x".join(map(str, slice_shape(count, links)))
+    return f"{chip.topology.partition(':')[0]}:{sizes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +200,10 @@ class Network:
 
 @dataclass(slots=True)
 class Waiting:
-    """A chip that waits: until its flag `flag`, which holds `value`, has reached `goal`."""
+    """A chip that waits in an op, at a `line` if that is known, until its flag, which holds `value`, reaches `goal`."""
 
     op: str
+    line: str
     flag: str
     number: int
     value: int
@@ -282,10 +297,9 @@ def deadlock(several: Sequence[ChipPort]) -> str:
     for port in several:
         waiting = port.waiting
         assert waiting is not None
-        text = (
-            f"for {waiting.goal} on the sync flag {waiting.flag} in {waiting.op}, which nobody brings beyond "
-            f"{port.reached(waiting)}"
-        )
+        where = f"{waiting.op} ({waiting.line})" if waiting.line else waiting.op
+        lacking = waiting.goal - port.reached(waiting)
+        text = f"in {where} for {lacking} more on the sync flag {waiting.flag}, which nobody sends"
         waits.setdefault(text, []).append(port.number)
     listed = [
         f"chips {', '.join(map(str, numbers))} wait {text}" if len(numbers) > 1 else f"chip {numbers[0]} waits {text}"

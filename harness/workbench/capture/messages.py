@@ -105,7 +105,9 @@ class LowerRequest:
     """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
 
     For a device of the TPU `topology`, both of whose cores are one where `has_two_cores`; None: for what JAX finds.
-    The texts go to `jaxpr`, `stablehlo` and `hlo` in the folder `scratch`; `directory` is the user's own.
+    With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their numbers; a dimension
+    `512@x` of an argument is split over its axis. The texts go to `jaxpr`, `stablehlo` and `hlo` in the folder
+    `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
     """
 
     path: str
@@ -115,6 +117,8 @@ class LowerRequest:
     has_two_cores: bool
     directory: str
     scratch: str
+    mesh: tuple[tuple[str, int], ...] = ()
+    dumps: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import harness
 from harness import limits
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip
+from harness.judge.simulate.several_chips import topology_of
 from harness.records import Failure
 from harness.records.doctor import ProgramRun
 from harness.sandbox.child import Children
@@ -24,6 +26,12 @@ from harness.workbench.doctor.second_call import second_call
 _BYTES = 1 << 50
 # Of libtpu, where no TPU is: no search for a host's metadata, and a second process may load it.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# What the simulator reads; where flags of several chips lie is in the last of these passes.
+_DUMPS = (
+    "--xla_jf_dump_llo_text=true",
+    "--xla_jf_dump_llo_pass_label_regex=^(final_(bundles|hlo-static-per-bundle)|post-delay-converter)",
+    "--xla_mosaic_enable_llo_source_annotations=true",
+)
 T = TypeVar("T")
 
 
@@ -55,17 +63,38 @@ class LoweredProgram:
     compiled_for: str
 
 
-def lowered(module: str, arguments: Sequence[str], chip: Chip | None, limit_seconds: float) -> LoweredProgram:
+def lowered(
+    module: str,
+    arguments: Sequence[str],
+    chip: Chip | None,
+    limit_seconds: float,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    dumps: Path | None = None,
+) -> LoweredProgram:
     """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip`, in a process likewise.
 
-    Raises UsageError `no-module`, RatchetError with the kind of what ended it.
+    With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
+    folder `dumps`. Raises UsageError `no-module`, RatchetError with the kind of what ended it.
     """
     path, function = _named(module)
-    with _process() as (children, child, scratch):
+    topology = chip.topology if chip else None
+    if chip is not None and mesh:
+        topology = topology_of(chip, prod(mesh.values()))
+    flags = [*_DUMPS, f"--xla_jf_dump_to={dumps}"] if dumps else []
+    with _process({"LIBTPU_INIT_ARGS": " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), *flags])}) as process:
+        children, child, scratch = process
         request = LowerRequest(
-            path=str(path), function=function, arguments=tuple(arguments), topology=chip.topology if chip else None,
-            has_two_cores=chip is not None and chip.cores > 1, directory=str(Path.cwd()), scratch=scratch,
-        )  # fmt: skip
+            path=str(path),
+            function=function,
+            arguments=tuple(arguments),
+            topology=topology,
+            has_two_cores=chip is not None and chip.cores > 1,
+            directory=str(Path.cwd()),
+            scratch=scratch,
+            mesh=tuple((mesh or {}).items()),
+            dumps=str(dumps or ""),
+        )
         children.ask(child, path.name, "contract", "lower", request, LowerReply, limit_seconds)
         _, reply = children.wait()
         compiled_for = _answered(reply, path, LowerReply).compiled_for
@@ -82,11 +111,11 @@ def _named(module: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def _process() -> Iterator[tuple[Children, Child, str]]:
-    """A process for a program of the user's, in the user's environment, and a folder."""
+def _process(variables: Mapping[str, str] | None = None) -> Iterator[tuple[Children, Child, str]]:
+    """A process for a program of the user's, in the user's environment with these `variables`, and a folder."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
         paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-        given = {**_QUIET, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        given = {**_QUIET, **os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         yield children, children.start("program", "harness.workbench.capture.programs", Path(scratch), given), scratch
 
 

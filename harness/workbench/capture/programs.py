@@ -11,15 +11,16 @@ import runpy
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from harness.dumps.executable import SUFFIX
 from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox.messages import Rejected
 from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
@@ -370,7 +371,7 @@ def _places(attributes: str, name: str) -> tuple[list[int], list[int]]:
 _DTYPES = {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"} | {
     f"{short}{bits}": f"{long}{bits}" for short, long in (("s", "int"), ("u", "uint")) for bits in (4, 8, 16, 32, 64)
 }
-_ARGUMENT = re.compile(r"(\w+)\[([\d,]*)\]")
+_ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)?(?:,(?=\d)|(?=\])))*)\]")
 
 
 def lower(request: LowerRequest) -> LowerReply:
@@ -379,7 +380,10 @@ def lower(request: LowerRequest) -> LowerReply:
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))
     function = _function(path, request.function)
-    shapes = [_argument(text) for text in request.arguments]
+    arguments = [_argument(text) for text in request.arguments]
+    if request.mesh:
+        return _lower_for_mesh(request, function, arguments)
+    shapes = [(shape, dtype) for shape, dtype, _ in arguments]
     # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
     sharding, platforms, unused = None, None, 0
     if request.topology is not None:
@@ -394,16 +398,42 @@ def lower(request: LowerRequest) -> LowerReply:
         return function(*arguments[unused:])
 
     meant.__name__ = meant.__qualname__ = request.function
-    lowered = jax.jit(meant, keep_unused=True).trace(*unread, *structs).lower(lowering_platforms=platforms)
-    compiled = lowered.compile()
-    for name, text in (("jaxpr", str(jaxpr)), ("stablehlo", lowered.as_text()), ("hlo", compiled.as_text() or "")):
-        (Path(request.scratch) / name).write_text(text, encoding="utf-8")
+    _compile(request, jaxpr, jax.jit(meant, keep_unused=True).trace(*unread, *structs), platforms)
     device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
     return LowerReply(compiled_for=device.device_kind)
 
 
-def _argument(text: str) -> tuple[tuple[int, ...], Any]:
-    """Shape and type of `f32[8,128]`."""
+def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
+    """The same for all devices of a topology, under a mesh of them."""
+    assert request.topology is not None
+    topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
+    devices = sorted(topology.devices, key=lambda device: device.id)
+    names, sizes = zip(*request.mesh, strict=True)
+    mesh = Mesh(np.array(devices).reshape(sizes), names)
+    for axis in {axis for *_, axes in arguments for axis in axes if axis} - {*names}:
+        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh ({', '.join(names)}), got {axis!r}")
+    structs = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
+        for shape, dtype, axes in arguments
+    ]
+    with jax.set_mesh(mesh):
+        jaxpr = jax.make_jaxpr(function)(*structs)
+        _compile(request, jaxpr, jax.jit(function).trace(*structs), ("tpu",))
+    return LowerReply(compiled_for=f"{len(devices)} x {devices[0].device_kind}")
+
+
+def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple[str, ...] | None) -> None:
+    """Lowers and compiles a traced function, and writes its texts and its executable."""
+    lowered = traced.lower(lowering_platforms=platforms)
+    compiled = lowered.compile()
+    for name, text in (("jaxpr", str(jaxpr)), ("stablehlo", lowered.as_text()), ("hlo", compiled.as_text() or "")):
+        (Path(request.scratch) / name).write_text(text, encoding="utf-8")
+    if request.dumps:
+        (Path(request.dumps) / f"program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
+
+
+def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[str | None, ...]]:
+    """Shape, type and axes of `f32[8,128]`, or of `f32[8@x,128]` with its first dimension split over the axis x."""
     match = _ARGUMENT.fullmatch(text.strip())
     try:
         if match is None:
@@ -411,7 +441,8 @@ def _argument(text: str) -> tuple[tuple[int, ...], Any]:
         dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
     except TypeError as error:
         raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}") from error
-    return tuple(int(size) for size in match[2].split(",") if size), dtype
+    sizes = [size.partition("@") for size in match[2].split(",") if size]
+    return tuple(int(size) for size, _, _ in sizes), dtype, tuple(axis or None for _, _, axis in sizes)
 
 
 TASKS = {"run": (ProgramRequest, run), "lower": (LowerRequest, lower)}

@@ -1,0 +1,89 @@
+"""Functions that run on several chips as one would write them: remote copies, XLA's collectives, and a mistake."""
+
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu.all_gather import all_gather
+from jax.sharding import PartitionSpec as P
+
+_MESH = pltpu.DeviceIdType.MESH
+
+
+def _to_the_right(signals: int) -> Any:
+    """A kernel that sends its shard to the next chip of the ring, after a barrier that waits for so many signals."""
+
+    def body(x_ref: Any, o_ref: Any, send: Any, receive: Any) -> None:
+        me, count = jax.lax.axis_index("x"), jax.lax.axis_size("x")
+        right, left = jax.lax.rem(me + 1, count), jax.lax.rem(me - 1 + count, count)
+        barrier = pltpu.get_barrier_semaphore()
+        for neighbour in (left, right):
+            pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=_MESH)
+        pl.semaphore_wait(barrier, signals)
+        copy = pltpu.make_async_remote_copy(x_ref, o_ref, send, receive, device_id=(right,), device_id_type=_MESH)
+        copy.start()
+        copy.wait()
+
+    def shard(x: jax.Array) -> jax.Array:
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        return pl.pallas_call(
+            body,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[anywhere],
+            out_specs=anywhere,
+            scratch_shapes=[pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.DMA],
+            compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+        )(x)
+
+    return jax.shard_map(shard, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+
+
+permuted = _to_the_right(2)
+# Each chip waits for a third signal, which nobody sends.
+stuck = _to_the_right(3)
+
+
+def gathered_by_jax(x: jax.Array) -> jax.Array:
+    """JAX's own kernel, as it is shipped."""
+    return all_gather(x, mesh=jax.sharding.get_abstract_mesh(), axis_name="x")
+
+
+def pairs(x: jax.Array) -> jax.Array:
+    """XLA's permutation of the first two chips of each four with the others beside them."""
+    swaps = [(0, 1), (1, 0), (2, 3), (3, 2)]
+    return jax.shard_map(
+        lambda shard: jax.lax.ppermute(shard, "x", swaps), in_specs=P("x"), out_specs=P("x"), check_vma=False
+    )(x)
+
+
+def gathered(x: jax.Array) -> jax.Array:
+    """XLA's all-gather."""
+    return jax.shard_map(
+        lambda shard: jax.lax.all_gather(shard, "x", tiled=True), in_specs=P("x"), out_specs=P(None), check_vma=False
+    )(x)
+
+
+def summed(x: jax.Array) -> jax.Array:
+    """XLA's all-reduce."""
+    return jax.shard_map(lambda shard: jax.lax.psum(shard, "x"), in_specs=P("x"), out_specs=P(None), check_vma=False)(x)
+
+
+def exchanged(x: jax.Array) -> jax.Array:
+    """XLA's all-to-all."""
+    return jax.shard_map(
+        lambda shard: jax.lax.all_to_all(shard, "x", 1, 0, tiled=True),
+        in_specs=P("x"),
+        out_specs=P("x"),
+        check_vma=False,
+    )(x)
+
+
+def multiplied(left: jax.Array, right: jax.Array) -> jax.Array:
+    """XLA's product of rows that are split over the chips with columns that are: it gathers the rows first."""
+    return jax.shard_map(
+        lambda rows, columns: jax.lax.all_gather(rows, "x", tiled=True) @ columns,
+        in_specs=(P("x", None), P(None, "x")),
+        out_specs=P(None, "x"),
+        check_vma=False,
+    )(left, right)

@@ -1,0 +1,154 @@
+"""Programs on several chips: bytes by link as derived by hand, times against published ones, and who waits for ever."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness.chips import row
+from harness.dumps.llo import read_module
+from harness.errors import RatchetError, UsageError
+from harness.hardware import chip
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import run_module
+from harness.judge.simulate.several_chips import Network, slice_shape, topology_of
+from harness.records import Simulation
+from harness.workbench.capture.program_run import lowered
+
+_PROGRAMS = Path(__file__).parents[3] / "benchmarks" / "sharded_programs.py"
+# Each of four chips holds 1,024 rows of 1,024 numbers.
+_SHARD = 4 << 20
+_ARGUMENT = "f32[4096@x,1024]"
+# On a slice of 2x2: chip 1 is beside chip 0, chip 2 below it.
+_AROUND = ((0, 1), (1, 0), (0, 2), (2, 0), (1, 3), (3, 1), (2, 3), (3, 2))
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """The folder of the dumps of one of the programs, compiled for four chips."""
+
+    @cache
+    def compiled(name: str, of_chip: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        lowered(f"{_PROGRAMS}:{name}", [_ARGUMENT], chip(of_chip), 300, mesh={"x": 4}, dumps=folder)
+        return folder
+
+    return compiled
+
+
+def simulated(folder: Path, of_chip: str = "v5e") -> Simulation:
+    return run_module(read_module(folder), chip(of_chip))
+
+
+def carried(simulation: Simulation) -> dict[tuple[int, int], int]:
+    return {(link.source, link.destination): link.bytes for link in simulation.links}
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand"),
+    [
+        # 0 -> 1 -> 2 -> 3 -> 0: the chips 1 and 2, and 3 and 0, stand across from each other, along x first, then y.
+        ("permuted", {(0, 1): 1, (1, 0): 1, (0, 2): 1, (2, 3): 1, (3, 2): 1, (2, 0): 1}),
+        # Three halves of a shard each way around the ring of chips in the order of their numbers.
+        (
+            "gathered_by_jax",
+            {(0, 1): 3, (1, 0): 3, (2, 3): 3, (3, 2): 3, (0, 2): 1.5, (2, 0): 1.5, (1, 3): 1.5, (3, 1): 1.5},
+        ),
+        ("pairs", {(0, 1): 1, (1, 0): 1, (2, 3): 1, (3, 2): 1}),
+        # Three shards come to each chip, over two links.
+        ("gathered", dict.fromkeys(_AROUND, 1.5)),
+        # Three quarters of the array to be summed and three quarters of the sum, over two links.
+        ("summed", dict.fromkeys(_AROUND, 0.75)),
+        # A quarter to each neighbour, and half of the quarter for the chip across over each of them, twice.
+        ("exchanged", dict.fromkeys(_AROUND, 0.5)),
+    ],
+)
+def test_links_carry_the_bytes_that_are_derived_by_hand(dumps, name: str, by_hand: dict) -> None:  # type: ignore
+    simulation = simulated(dumps(name, "v5e"))
+    assert simulation.chips == 4
+    assert carried(simulation) == {link: shards * _SHARD for link, shards in by_hand.items()}
+    assert not simulation.offences
+    assert simulation.seconds is not None
+    assert all(link.busy_seconds < simulation.seconds for link in simulation.links)
+    waits = simulation.link_wait_cycles / simulation.clock_hz
+    assert waits > 0.6 * max(link.busy_seconds for link in simulation.links)
+
+
+def test_an_all_gather_takes_what_its_busiest_link_does_and_little_more(dumps) -> None:  # type: ignore
+    simulation = simulated(dumps("gathered", "v5e"))
+    (seconds,) = (op.seconds for op in simulation.ops if op.name.startswith("all-gather"))
+    bound = 1.5 * _SHARD / row("v5e").links.reached_bytes_per_second  # type: ignore[union-attr]
+    assert bound < seconds < 1.1 * bound
+
+
+def test_a_permutation_between_neighbours_takes_what_is_published(dumps) -> None:  # type: ignore
+    simulation = simulated(dumps("pairs", "v6e"), "v6e")
+    published = 2.29e-6 + _SHARD / 86.8e9  # marin-community/marin, issue 6736
+    assert simulation.link_wait_cycles / simulation.clock_hz == pytest.approx(published, rel=0.05)
+
+
+def test_chips_that_wait_for_each_other_for_ever_are_named_with_the_line(dumps) -> None:  # type: ignore
+    simulation = simulated(dumps("stuck", "v5e"))
+    assert simulation.seconds is None
+    line = next(n for n, text in enumerate(_PROGRAMS.read_text().splitlines(), 1) if "semaphore_wait" in text)
+    assert "chips 0, 1, 2, 3 wait in " in simulation.unknown[0]
+    assert f"(sharded_programs.py:{line}) for 1 more" in simulation.unknown[0]
+
+
+def test_what_the_dump_lacks_is_said(dumps, tmp_path: Path) -> None:  # type: ignore
+    for path in dumps("gathered", "v5e").iterdir():
+        if path.suffix == ".txt":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert "whose contents are not known" in simulated(tmp_path).unknown[0]
+    for path in tmp_path.glob("*post-delay-converter*"):
+        path.unlink()
+    assert "dump the pass `post-delay-converter`, too" in simulated(tmp_path).unknown[0]
+
+
+def test_transfers_go_along_one_axis_after_the_other_and_the_short_way_around_a_ring() -> None:
+    links = row("v5e").links
+    assert links is not None
+
+    def chips(shape: tuple[int, ...], source: int, destination: int) -> list[int]:
+        network = Network(shape=shape, links=links, machine=machine_of(chip("v5e")))
+        return [network.neighbour(link) for link in network.route(source, destination)]
+
+    assert chips((2, 2), 0, 3) == [1, 3]
+    assert chips((4, 4), 3, 0) == [2, 1, 0]
+    assert chips((4, 4), 1, 14) == [2, 6, 10, 14]
+    assert chips((16, 16), 15, 0) == [0]
+    assert chips((16, 16), 0, 240 + 14) == [15, 14, 254]
+    assert chips((2, 2), 1, 1) == []
+
+
+def test_a_link_is_taken_once_at_a_time() -> None:
+    links = row("v5e").links
+    assert links is not None
+    network = Network(shape=(2, 2), links=links, machine=machine_of(chip("v5e")))
+    size = 1 << 20
+    transfer = size / network.bytes_per_cycle
+    first = network.arrival(0, 1, size, flag=1, begins=0.0, read=0.0)
+    second = network.arrival(0, 3, size, flag=1, begins=0.0, read=0.0)
+    back = network.arrival(1, 0, size, flag=1, begins=0.0, read=0.0)
+    assert first == pytest.approx(transfer + network.hop_cycles)
+    assert second == pytest.approx(2 * transfer + 2 * network.hop_cycles)
+    assert back == pytest.approx(first)
+
+
+def test_slices_are_as_square_as_they_can_be() -> None:
+    links = row("v5e").links
+    assert links is not None
+    assert [slice_shape(count, links) for count in (1, 4, 8, 16, 32, 256)] == [
+        (1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (16, 16),
+    ]  # fmt: skip
+    assert topology_of(chip("v6e"), 8) == "v6e:2x4"
+    for count in (2, 3, 5):
+        with pytest.raises(UsageError, match="fill a slice"):
+            slice_shape(count, links)
+    with pytest.raises(UsageError, match="not simulated for v5p"):
+        topology_of(chip("v5p"), 4)
+
+
+def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match=r"expected an axis of --mesh \(x\), got 'y'"):
+        lowered(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), 300, mesh={"x": 4}, dumps=tmp_path)

@@ -210,7 +210,10 @@ class _Core:
             core=self.number,
             for_others=self.execution.for_others.setdefault((name, tally.calls), {}),
             arguments=_arguments(tables, arguments, operands),
-            operands=_operands(tables, program, operands, name, handed or {}),
+            operands=[
+                *_operands(tables, program, operands, name, handed or {}),
+                *(_constants(module.constants) if runtime else ()),
+            ],
             account=account,
             trace=self.trace,
             runtime=runtime,
@@ -349,6 +352,14 @@ def _operands(
             words = _nothing
         found.append(OperandContents(name=name, space=space, address=address, words=words))
     return found
+
+
+def _constants(constants: Mapping[int, tuple[int, ...]]) -> list[OperandContents]:
+    """Constants of the module as operands of the top-level program, which may read any part of them."""
+    return [
+        OperandContents(name="a constant", space="hbm", address=address, words=partial(tuple, words))
+        for address, words in constants.items()
+    ]
 
 
 def _words(tables: Tables, name: str, handed: Words | None) -> "tuple[int | Unknown, ...] | None":

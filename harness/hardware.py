@@ -1,7 +1,11 @@
-"""The chips by name and by what a device calls itself; the facts of each stand in its file in harness/chips."""
+"""The chips by name and by what a device calls itself, and slices of them; the facts of each stand in its file in
+harness/chips."""
+
+from math import prod
 
 from harness import chips
 from harness.chips.row import Chip as Chip
+from harness.chips.row import Links
 from harness.errors import UsageError
 
 # Those that kernels are judged for: a row of figures alone is for predictions.
@@ -28,3 +32,33 @@ def chip_of_device(device_kind: str) -> Chip | None:
         if kind in (known.lower() for known in candidate.device_kinds):
             return candidate
     return None
+
+
+def slice_shape(count: int, links: Links) -> tuple[int, ...]:
+    """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first.
+
+    Raises UsageError `unknown-slice` if they do not fill such a slice.
+    """
+    shape: list[int] = []
+    rest = count
+    for axes in range(links.axes, 0, -1):
+        size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
+        shape.append(size)
+        rest //= size
+    if prod(shape) != count or (count > 1 and 1 in shape):
+        raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
+    return tuple(shape)
+
+
+def slice_topology(chip: Chip, count: int) -> str:
+    """The name that the TPU compiler has for a slice of `count` chips, such as `v5e:2x4`.
+
+    Raises UsageError `unknown-slice`.
+    """
+    links = chips.row(chip.name).links
+    if links is None or chip.topology is None or chip.cores > 1:
+        raise UsageError(
+            "unknown-slice", f"programs on several chips are not simulated for {chip.name}: expected v5e or v6e"
+        )
+    sizes = "x".join(map(str, slice_shape(count, links)))
+    return f"{chip.topology.partition(':')[0]}:{sizes}"

@@ -13,7 +13,7 @@ from harness import chips
 from harness.chips.row import Links
 from harness.dumps.llo import Schedule
 from harness.errors import UsageError
-from harness.hardware import Chip
+from harness.hardware import slice_shape
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.values import Unknowable
@@ -33,7 +33,6 @@ _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG = 0x1FFF
 _FLAG_BYTES = 4
 _LAUNCH_FLAG = "global barrier sync flag"
-_FOR = "expected v5e or v6e"
 # Above all true numbers.
 _FIRST_OWN_FLAG = 0x400
 
@@ -76,34 +75,6 @@ def destination_of(overrides: int) -> int | None:
 def signalled(target: int) -> tuple[int, int]:
     """The chip and the number of its flag that a remote signal raises."""
     return target >> _SIGNAL_CHIP_BIT & _CHIP, target & (1 << _SIGNAL_CORE_BIT) - 1 & _FLAG
-
-
-def slice_shape(count: int, links: Links) -> tuple[int, ...]:
-    """The sizes of the axes of a slice of `count` chips: as equal as they can be, the smallest first.
-
-    Raises UsageError `unknown-slice` if they do not fill such a slice.
-    """
-    shape: list[int] = []
-    rest = count
-    for axes in range(links.axes, 0, -1):
-        size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
-        shape.append(size)
-        rest //= size
-    if prod(shape) != count or (count > 1 and 1 in shape):
-        raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
-    return tuple(shape)
-
-
-def topology_of(chip: Chip, count: int) -> str:
-    """The name that the TPU compiler has for a slice of `count` chips, such as `v5e:2x4`.
-
-    Raises UsageError `unknown-slice`.
-    """
-    links = chips.row(chip.name).links
-    if links is None or chip.topology is None or chip.cores > 1:
-        raise UsageError("unknown-slice", f"programs on several chips are not simulated for {chip.name}: {_FOR}")
-    sizes = "x".join(map(str, slice_shape(count, links)))
-    return f"{chip.topology.partition(':')[0]}:{sizes}"
 
 
 @dataclass(frozen=True, slots=True)

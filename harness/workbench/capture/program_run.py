@@ -12,8 +12,7 @@ from typing import TypeVar
 import harness
 from harness import limits
 from harness.errors import RatchetError, UsageError
-from harness.hardware import Chip
-from harness.judge.simulate.several_chips import topology_of
+from harness.hardware import Chip, slice_topology
 from harness.records import Failure
 from harness.records.doctor import ProgramRun
 from harness.sandbox.child import Children
@@ -80,7 +79,7 @@ def lowered(
     path, function = _named(module)
     topology = chip.topology if chip else None
     if chip is not None and mesh:
-        topology = topology_of(chip, prod(mesh.values()))
+        topology = slice_topology(chip, prod(mesh.values()))
     flags = [*_DUMPS, f"--xla_jf_dump_to={dumps}"] if dumps else []
     with _process({"LIBTPU_INIT_ARGS": " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), *flags])}) as process:
         children, child, scratch = process

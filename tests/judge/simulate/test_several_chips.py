@@ -8,10 +8,10 @@ import pytest
 from harness.chips import row
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError, UsageError
-from harness.hardware import chip
+from harness.hardware import chip, slice_shape, slice_topology
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
-from harness.judge.simulate.several_chips import Network, slice_shape, topology_of
+from harness.judge.simulate.several_chips import Network
 from harness.records import Simulation
 from harness.workbench.capture.program_run import lowered
 
@@ -141,12 +141,12 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     assert [slice_shape(count, links) for count in (1, 4, 8, 16, 32, 256)] == [
         (1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (16, 16),
     ]  # fmt: skip
-    assert topology_of(chip("v6e"), 8) == "v6e:2x4"
+    assert slice_topology(chip("v6e"), 8) == "v6e:2x4"
     for count in (2, 3, 5):
         with pytest.raises(UsageError, match="fill a slice"):
             slice_shape(count, links)
     with pytest.raises(UsageError, match="not simulated for v5p"):
-        topology_of(chip("v5p"), 4)
+        slice_topology(chip("v5p"), 4)
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The folders that a program may point at: a path outside, by itself or through a symbolic link, is refused."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.files import LINKS_OF_A_CONTEST
 
+_FUNCTION = re.compile(r".+\.py:[A-Za-z_]\w*")
 # A folder of captures has some hundred entries; so many take a second.
 _ENTRIES = 100_000
 
@@ -26,7 +28,15 @@ class Roots:
         return found
 
     def text(self, text: str) -> None:
-        """Raises UsageError `outside` if `text`, or what follows `NAME=` in it, names something that lies outside."""
+        """Raises UsageError `outside` if `text`, or what follows `NAME=` in it, names something that lies outside.
+
+        A function of a file, `step.py:main`, is refused too (`runs-a-program`), because it would run unconfined.
+        """
+        if _FUNCTION.fullmatch(text):
+            raise UsageError(
+                "runs-a-program", f"expected no function of a program, which would run unconfined, got {text!r}: "
+                "ratchet.sh on a terminal takes it",
+            )  # fmt: skip
         if text.startswith("gs://"):
             raise self._outside(text)
         for word in {text, text.partition("=")[2]}:

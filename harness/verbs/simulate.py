@@ -72,7 +72,7 @@ class SimulateDocument:
 
 class Simulate(Verb):
     place = "profile", 90
-    line = "execute the schedules in a directory of compiler dumps, or of a function"
+    line = "execute the schedules of compiler dumps or of a function"
     example = "simulate dumps --chip v6e"
     description = (
         "Executes the schedules in any directory of compiler dumps, or those of a function of yours, and prints the "

@@ -250,7 +250,7 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
         ("xprof_list_runs", {"log_directory": str(tmp_path / "elsewhere")}),
         ("xprof_ops", {"run": "gs://bucket/dir"}), ("xprof_ops", {"contest": str(other)}),
         ("hlo", {"what": str(secret)}), ("hlo", {"what": "link"}), ("audit", {"file": str(secret)}),
-        ("simulate", {"directory": str(tmp_path), "chip": "v5e"}),
+        ("simulate", {"what": str(tmp_path), "chip": "v5e"}),
         ("whatif", {"what": str(tmp_path), "chip": "v5e"}), ("results", {"contest": str(other)}),
         ("whatif", {"what": "dumps", "chip": "v5e", "operand": f"x={secret}"}),
         ("table", {"kernel": str(other), "shapes": "shapes.json"}),
@@ -262,6 +262,9 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
         for tool, arguments in asked:
             said = await refusal(client, tool, **arguments)
             assert said.endswith("[outside]"), (tool, arguments, said)
+        for tool in ("hlo", "simulate"):
+            said = await refusal(client, tool, what=f"{contest / 'kernel.py'}:kernel_fn", chip="v5e")
+            assert said.endswith("[runs-a-program]"), said
         # A run's name is one folder, not a way out of the log directory.
         assert "[no-such-place]" in await refusal(client, "xprof_ops", run="one-device/../../../../../..")
 

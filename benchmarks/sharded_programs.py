@@ -8,7 +8,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.all_gather import all_gather
 from jax.sharding import PartitionSpec as P
 
-_MESH = pltpu.DeviceIdType.MESH
+_MESH = pl.DeviceIdType.MESH
 
 
 def _to_the_right(signals: int) -> Any:

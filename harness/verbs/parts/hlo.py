@@ -59,9 +59,11 @@ def hlo(given: Namespace) -> Outcome:
 def _function(given: Namespace, target: Figures) -> Outcome:
     """A function of somebody's own: its jaxpr and its StableHLO as they are, and what XLA makes of them explained."""
     of_chip = chip(target.name)
-    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, _FUNCTION_SECONDS)
+    sizes = mesh_sizes(given.mesh)
+    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, _FUNCTION_SECONDS, mesh=sizes)
     say(f"compiled for {found.compiled_for}")
-    module = laid_out(parse.module(found.hlo, given.what), None)
+    module = parse.module(found.hlo, given.what)
+    module = laid_out(module, _mesh(given.mesh, module))
     levels = [
         level_table(name, title, text, given.top)
         for name, title, text in (("jaxpr", "jaxpr", found.jaxpr), ("stablehlo", "StableHLO", found.stablehlo))

@@ -381,6 +381,10 @@ def lower(request: LowerRequest) -> LowerReply:
     sys.path.insert(0, str(path.parent))
     function = _function(path, request.function)
     arguments = [_argument(text) for text in request.arguments]
+    for axis in {axis for *_, axes in arguments for axis in axes if axis} - {name for name, _ in request.mesh}:
+        names = ", ".join(name for name, _ in request.mesh)
+        given = f"its axes are {names}" if names else "there is none"
+        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {given}")
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
@@ -410,8 +414,6 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
     devices = sorted(topology.devices, key=lambda device: device.id)
     names, sizes = zip(*request.mesh, strict=True)
     mesh = Mesh(np.array(devices).reshape(sizes), names)
-    for axis in {axis for *_, axes in arguments for axis in axes if axis} - {*names}:
-        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh ({', '.join(names)}), got {axis!r}")
     structs = [
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
         for shape, dtype, axes in arguments

@@ -75,7 +75,7 @@ def simulated(function: str, chip_name: str, chips: int, megabytes: int) -> tupl
     with tempfile.TemporaryDirectory() as folder:
         dumps = Path(folder)
         program = f"{_HERE / 'sharded_programs.py'}:{function}"
-        lowered(program, [f"f32[{rows}@x,1024]"], target, 600, mesh={"x": chips}, dumps=dumps)
+        lowered(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps)
         dump = read_module(dumps)
         began = time.process_time()
         return run_module(dump, target, deadline_seconds=600), time.process_time() - began

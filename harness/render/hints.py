@@ -9,7 +9,7 @@ from harness.render.report_sections import label
 from harness.render.sections import GAP, Block, Line, Words, screen
 from harness.units import percent, seconds
 
-_SHOWN = 3
+SHOWN = 3
 _WITHOUT_KIND = "no change of the kernel"
 
 
@@ -17,7 +17,7 @@ def hints(found: Sequence[Hint], *, full: bool) -> Iterator[Block]:
     """What was observed, and the change with its gain; at a glance the first few. `diagnose` has the rules."""
     if found:
         yield Line("What to try next:", style="strong", is_whole=True)
-    for number, hint in enumerate(found if full else found[:_SHOWN], 1):
+    for number, hint in enumerate(found if full else found[:SHOWN], 1):
         # After a failure there is nothing to gain, and advice of no rule promises nothing.
         gain = f"{gain_text(hint)}: " if hint.because else ""
         # What to do is what the report is read for: never cut.

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.records import Recheck
 from harness.records.report_words import champion_words, source_label
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
+from harness.render.hints import SHOWN
 from harness.render.layout import clean
 from harness.render.results import recheck_words
 from harness.render.sections import GAP, SHORT_FIELD, Block, Line, Words, named, named_items, screen
@@ -37,7 +38,7 @@ def _blocks(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
         yield from (GAP, named_items("Constants", list(map(_constant, found.constants)), room=SHORT_FIELD))
     if found.hints:
         yield from (GAP, Line("What to try next:"))
-        for number, hint in enumerate(found.hints[:3], 1):
+        for number, hint in enumerate(found.hints[:SHOWN], 1):
             yield Words(hint.observation, lead=f"  {number}. ")
             yield Words(hint.suggestion, lead="     -> ")
     yield from (Words(text, lead="note: ") for text in found.messages)

@@ -20,9 +20,8 @@ from harness.verbs.parts.arguments import add_operands
 if TYPE_CHECKING:
     from harness.hardware import Chip
 
-# A function of somebody's own, which is compiled within this time.
+# A function of somebody's own.
 _FUNCTION = re.compile(r".+\.py:\w+")
-_COMPILE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class Simulate(Verb):
             return self._simulate(given, target, Path(given.what))
         with TemporaryDirectory(prefix="ratchet-") as scratch:
             dumps, mesh = Path(scratch), mesh_sizes(given.mesh)
-            lowered(given.what, given.arg, target, _COMPILE_SECONDS, mesh=mesh, dumps=dumps)
+            lowered(given.what, given.arg, target, mesh=mesh, dumps=dumps)
             return self._simulate(given, target, dumps)
 
     def _simulate(self, given: Namespace, target: "Chip", directory: Path) -> Outcome:

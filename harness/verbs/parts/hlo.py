@@ -37,7 +37,6 @@ from harness.workbench.profiles.remote import Source
 _MOST_COMPARED = 5000
 # A function of somebody's own: `train.py:step`.
 _FUNCTION = re.compile(r"(.+\.py):(\w+)")
-_FUNCTION_SECONDS = 600.0
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
@@ -60,7 +59,7 @@ def _function(given: Namespace, target: Figures) -> Outcome:
     """A function of somebody's own: its jaxpr and its StableHLO as they are, and what XLA makes of them explained."""
     of_chip = chip(target.name)
     sizes = mesh_sizes(given.mesh)
-    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, _FUNCTION_SECONDS, mesh=sizes)
+    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, mesh=sizes)
     say(f"compiled for {found.compiled_for}")
     module = parse.module(found.hlo, given.what)
     module = laid_out(module, _mesh(given.mesh, module))

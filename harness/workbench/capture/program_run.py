@@ -25,6 +25,8 @@ from harness.workbench.doctor.second_call import second_call
 _BYTES = 1 << 50
 # Of libtpu, where no TPU is: no search for a host's metadata, and a second process may load it.
 _QUIET = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# Of a function that is only traced and compiled.
+_COMPILE_SECONDS = 600.0
 # What the simulator reads; where flags of several chips lie is in the last of these passes.
 _DUMPS = (
     "--xla_jf_dump_llo_text=true",
@@ -66,7 +68,6 @@ def lowered(
     module: str,
     arguments: Sequence[str],
     chip: Chip | None,
-    limit_seconds: float,
     *,
     mesh: Mapping[str, int] | None = None,
     dumps: Path | None = None,
@@ -94,7 +95,7 @@ def lowered(
             mesh=tuple((mesh or {}).items()),
             dumps=str(dumps or ""),
         )
-        children.ask(child, path.name, "contract", "lower", request, LowerReply, limit_seconds)
+        children.ask(child, path.name, "contract", "lower", request, LowerReply, _COMPILE_SECONDS)
         _, reply = children.wait()
         compiled_for = _answered(reply, path, LowerReply).compiled_for
         jaxpr, stablehlo, hlo = (limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo"))

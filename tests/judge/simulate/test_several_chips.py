@@ -30,7 +30,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
     @cache
     def compiled(name: str, of_chip: str) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        lowered(f"{_PROGRAMS}:{name}", [_ARGUMENT], chip(of_chip), 300, mesh={"x": 4}, dumps=folder)
+        lowered(f"{_PROGRAMS}:{name}", [_ARGUMENT], chip(of_chip), mesh={"x": 4}, dumps=folder)
         return folder
 
     return compiled
@@ -152,4 +152,4 @@ def test_slices_are_as_square_as_they_can_be() -> None:
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
     for mesh, axes in (({"x": 4}, "its axes are x"), ({}, "there is none")):
         with pytest.raises(RatchetError, match=f"expected an axis of --mesh behind @, got 'y': {axes}"):
-            lowered(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), 300, mesh=mesh, dumps=tmp_path)
+            lowered(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), mesh=mesh, dumps=tmp_path)

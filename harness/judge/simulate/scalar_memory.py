@@ -383,9 +383,9 @@ class Memory:
         pending = self.arrivals.setdefault(address, [])
         for arrival in self.port.inbox.pop(address, ()):
             heappush(pending, arrival)
-        value = self.flags.get(address, 0) + sum(granules for _, granules, _, _ in pending)
-        is_lacking = value < needed
-        waiting = Waiting(self.account.name, line, self.name_of(address), address, value, needed)
+        value = self.flags.get(address, 0)
+        is_lacking = value + sum(granules for _, granules, _, _ in pending) < needed
+        waiting = Waiting(self.account.name, line, self.name_of(address), address, value, needed, pending)
         self.port.waiting = waiting if is_lacking else None
         return is_lacking
 

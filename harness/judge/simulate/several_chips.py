@@ -171,7 +171,10 @@ class Network:
 
 @dataclass(slots=True)
 class Waiting:
-    """A chip that waits in an op, at a `line` if that is known, until its flag, which holds `value`, reaches `goal`."""
+    """A chip that waits in an op, at a `line` if that is known, until its flag, which holds `value`, reaches `goal`.
+
+    `pending` is what was under way to the flag when it began to wait.
+    """
 
     op: str
     line: str
@@ -179,6 +182,7 @@ class Waiting:
     number: int
     value: int
     goal: int
+    pending: Sequence[tuple[int, int, str, bool]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,14 +205,24 @@ class ChipPort:
         entry = ceil(arrival), granules, f"{OTHER_CHIP}'s {'transfer' if granules > 1 else 'signal'}", to_hbm
         heappush(self.others[chip].inbox.setdefault(flag, []), entry)
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether it waits for more than has been sent to it."""
-        return self.waiting is not None and self.reached(self.waiting) < self.waiting.goal
+    def goes_on(self, clock: int) -> int | None:
+        """The cycle at which a chip whose clock is `clock` goes on, None as long as it waits for more than is sent."""
+        waiting = self.waiting
+        if waiting is None:
+            return clock
+        reached = waiting.value
+        for arrival, granules, _, _ in self._under_way(waiting):
+            reached += granules
+            if reached >= waiting.goal:
+                return max(clock, arrival)
+        return None
 
-    def reached(self, waiting: Waiting) -> int:
-        """What the flag that it waits for holds once all that is under way has arrived."""
-        return waiting.value + sum(granules for _, granules, _, _ in self.inbox.get(waiting.number, ()))
+    def lacks(self, waiting: Waiting) -> int:
+        """How much more has to be sent than is under way."""
+        return waiting.goal - waiting.value - sum(granules for _, granules, _, _ in self._under_way(waiting))
+
+    def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
+        return sorted([*waiting.pending, *self.inbox.get(waiting.number, ())])
 
     def identity(self, words: Mapping[str, int], assignment: int) -> dict[int, int]:
         """The contents of the words of scalar memory that say where a program runs, by their addresses."""
@@ -244,14 +258,15 @@ def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str])
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all chips to their end, always the one whose clock is behind; why there is none, else ""."""
+    """Runs all chips to their end, always the one that goes on first; why there is none, else ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
     while clocks:
-        able = [chip for chip in clocks if not several[chip].is_blocked]
+        times = {chip: several[chip].goes_on(clock) for chip, clock in clocks.items()}
+        able = {chip: cycle for chip, cycle in times.items() if cycle is not None}
         if not able:
             return deadlock([several[chip] for chip in clocks])
-        chip = min(able, key=clocks.__getitem__)
+        chip = min(able, key=able.__getitem__)
         try:
             clocks[chip] = steps[chip].send(clocks[chip]) if running[chip] else next(steps[chip])
             running[chip] = True
@@ -269,8 +284,7 @@ def deadlock(several: Sequence[ChipPort]) -> str:
         waiting = port.waiting
         assert waiting is not None
         where = f"{waiting.op} ({waiting.line})" if waiting.line else waiting.op
-        lacking = waiting.goal - port.reached(waiting)
-        text = f"in {where} for {lacking} more on the sync flag {waiting.flag}, which nobody sends"
+        text = f"in {where} for {port.lacks(waiting)} more on the sync flag {waiting.flag}, which nobody sends"
         waits.setdefault(text, []).append(port.number)
     listed = [
         f"chips {', '.join(map(str, numbers))} wait {text}" if len(numbers) > 1 else f"chip {numbers[0]} waits {text}"

@@ -46,6 +46,7 @@ class Bench:
     deep: bool = False
     timed: bool = True
     checked: bool = True
+    with_lines: bool = False
     draws: tuple[Draw, ...] = ()
     reuses: bool = True
 
@@ -73,9 +74,9 @@ class Bench:
         request = Request(
             directory=self.contest.directory, candidate=candidate, problem=self.contest.problem,
             chip=self.contest.chip, work=self.profile_data / work, simulate=simulate.run, policy=self.policy,
-            on=self.on, deep=self.deep, timed=self.timed, checked=self.checked, draws=self.draws,
-            programs=_seen_programs(self.contest) if self.reuses else None, stubs=self.contest.stubs,
-            assumption=self.contest.assumption,
+            on=self.on, deep=self.deep, timed=self.timed, checked=self.checked, with_lines=self.with_lines,
+            draws=self.draws, programs=_seen_programs(self.contest) if self.reuses else None,
+            stubs=self.contest.stubs, assumption=self.contest.assumption,
         )  # fmt: skip
         progress = named(name, self.progress) if name else self.progress
         with kept_captures.in_use(self.profile_data):
@@ -114,6 +115,7 @@ class _Kept:
     key: Key
     evidence: Evidence
     is_checked: bool = True
+    has_lines: bool
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
@@ -135,6 +137,7 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
             key=_simulated_key(bench.contest),
             evidence=evidence,
             is_checked=bench.checked,
+            has_lines=bench.checked or bench.with_lines,
         )
         files.write_atomically(path, msgspec.json.encode(kept))
         # No part of the evidence: without it nothing is missing.
@@ -144,19 +147,20 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
 def evidence_here(bench: Bench) -> Evidence:
     """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
-    return kept(bench.contest, checked=bench.checked) or judge_here(bench)
+    return kept(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
-def kept(contest: Contest, *, checked: bool = True) -> Evidence | None:
+def kept(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
     """What was found last about kernel.py as it stands, None where it was not judged so.
 
-    Only if its correctness was looked at, too, unless `checked` is False.
+    Only if its correctness was looked at, too, unless `checked` is False; `with_lines` only if the cost of each source
+    line was.
     """
     try:
         found = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError):
         return None
-    if checked and not found.is_checked:
+    if (checked and not found.is_checked) or (with_lines and not found.has_lines):
         return None
     is_same = found.kernel_sha256 == contest.candidate().sha256 and found.key.counts_for(_simulated_key(contest))
     return found.evidence if is_same else None

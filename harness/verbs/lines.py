@@ -55,7 +55,7 @@ class Lines(Verb):
             contest = contest_of(given, given.chip)
             contest.member(given.member)
             title, candidate = "kernel.py as it stands", contest.candidate()
-            evidence, again = judged(contest, given, checked=False), ""
+            evidence, again = judged(contest, given, checked=False, with_lines=True), ""
         else:
             ledger = opened(directory(given.directory))
             title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)

@@ -38,8 +38,9 @@ class Request:
     source of the latency (None: a device of the chip where there is one).
 
     Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: no output is compared with anything,
-    so no verdict can come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are repeated, beside fresh
-    ones, as far as there is a program of their shape. What is among `programs` is not compiled and simulated again, and
+    so no verdict can come of it, and the contest's kernel.hlo.txt stays what it was; what each source line costs is
+    found out then only `with_lines`. `draws` are repeated, beside fresh ones, as far as there is a program of their
+    shape. What is among `programs` is not compiled and simulated again, and
     what is not is put there, if children are confined; None: everything is compiled and simulated anew. `stubs` are the
     contest's modules that something stands in for, `assumption` is what it says of branches that nothing here knows.
     """
@@ -55,6 +56,7 @@ class Request:
     deep: bool = False
     timed: bool = True
     checked: bool = True
+    with_lines: bool = False
     draws: tuple[Draw, ...] = ()
     programs: SeenPrograms | None = None
     stubs: tuple[str, ...] = ()
@@ -64,6 +66,11 @@ class Request:
     def profile_data(self) -> Path:
         """The folder of the contest's captures and dumps."""
         return self.directory / "profile_data"
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the schedule and its simulation are to say what each source line costs."""
+        return self.checked or self.with_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,5 +163,5 @@ class Plan:
         artifact = self.artifact(self.chip.platform)
         return tuple(
             programs.key(artifact, environment.compiling(self.chip, with_lines=with_lines), simulator, self.dumps)
-            for with_lines in ((True,) if self.request.checked else (False, True))
+            for with_lines in ((True,) if self.request.has_lines else (False, True))
         )

@@ -173,7 +173,7 @@ def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[Simu
     simulate = plan.request.simulate
     request = SimulateRequest(
         module=simulate.__module__, function=simulate.__qualname__, dump_directory=str(schedule.dumps), chip=plan.chip,
-        deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.checked,
+        deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.has_lines,
         timeline=str(_timeline_of(plan)) if plan.request.checked and schedule.dumps == plan.dumps else None,
     )  # fmt: skip
     yield request if schedule.simulation is None else KnownAnswer(request, schedule.simulation)

@@ -141,7 +141,7 @@ class Workers:
     def _environment(self, name: ChildName) -> Mapping[str, str]:
         plan = self._plan
         if name in ("compiler", "checks compiler"):
-            return environments.compiling(plan.chip, with_lines=plan.request.checked)
+            return environments.compiling(plan.chip, with_lines=plan.request.has_lines)
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
         if name == "checker":

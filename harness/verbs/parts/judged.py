@@ -9,13 +9,14 @@ from harness.records import Evidence
 from harness.verbs.parts.given import progress_of
 
 
-def judged(contest: Contest, given: Namespace, *, checked: bool = True) -> Evidence:
-    """Judged now, unless it was before; without `checked` it is compiled and simulated only, in a fifth of the time.
+def judged(contest: Contest, given: Namespace, *, checked: bool = True, with_lines: bool = False) -> Evidence:
+    """Judged now, unless it was before; without `checked` it is compiled and simulated only, in a fifth of the time,
+    and what each source line costs is found out only `with_lines`.
 
     Raises RatchetError `not-judged` where it would have to be judged and may not be.
     """
     if given.only_reads:
-        found = bench.kept(contest, checked=checked)
+        found = bench.kept(contest, checked=checked, with_lines=with_lines)
         if found is None:
             raise RatchetError(
                 "not-judged",
@@ -24,4 +25,5 @@ def judged(contest: Contest, given: Namespace, *, checked: bool = True) -> Evide
             )
         return found
     with progress_of(given) as progress:
-        return bench.evidence_here(bench.Bench(contest=contest, progress=progress, checked=checked))
+        asked = bench.Bench(contest=contest, progress=progress, checked=checked, with_lines=with_lines)
+        return bench.evidence_here(asked)

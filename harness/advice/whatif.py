@@ -55,8 +55,9 @@ def answers(
 ) -> tuple[Simulation, tuple[Answer, ...]]:
     """The run on the real machine, and one answer for each scale, in their order; none where it has no latency.
 
-    The schedule stays what the compiler made for the real chip: for another one it would have
-    made a better one, so a gain shown here is a lower bound. `operands` are contents of arguments by their names.
+    The schedule stays what the compiler made for the real chip: a time without a resource's cost is the least to which
+    an edit that spares this resource can bring it, so such an edit gains at most what is shown here. `operands` are
+    contents of arguments by their names.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     found = []

@@ -51,7 +51,9 @@ def hints(
     # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
     by_knob: dict[str, Hint] = {}
     for finding, said in notable:
-        by_knob.setdefault(finding.knob or said.rule, said)
+        by_knob.setdefault(
+            finding.knob or said.rule, replace(said, ranked_by=None if finding.comes_first else _rank(finding, said))
+        )
     return tuple(by_knob.values())
 
 

@@ -42,7 +42,9 @@ class Hint:
     `rule` is the name of the rule, `because` its sentence and `rule_source` where that was published. `kind` is the
     kind of change (see advice/kernel_changes.py), "" where the advice is to change nothing. `gain` is the fraction of
     the time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
-    Each of the `edits` follows the advice.
+    Each of the `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: a simulated
+    edit's gain, a bound weighed by what such advice was worth, of an unknown gain a part of what its cause takes; None
+    for what comes before all others.
     """
 
     observation: str
@@ -54,6 +56,7 @@ class Hint:
     gain: float | None = None
     gain_source: str = ""
     edits: tuple[Edit, ...] = ()
+    ranked_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

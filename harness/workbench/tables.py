@@ -1,13 +1,49 @@
-"""Tables made of things: each column stands beside the function that gives its cell."""
+"""Tables and their columns: all of a table's in one text, or each beside the function that gives its cell."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from harness.records import Cell, Column, Table
 from harness.records.table import Origin, Unit
 
 T = TypeVar("T")
+# What a column holds, by the end of its name.
+_UNITS: tuple[tuple[str, Unit], ...] = (
+    ("flops_per_second", "FLOP/s"),
+    ("bytes_per_second", "B/s"),
+    ("flops_per_byte", "FLOP/B"),
+    ("seconds", "s"),
+    ("bytes", "B"),
+    ("flops", "FLOP"),
+    ("fraction", "fraction"),
+    ("share", "fraction"),
+    ("ratio", "ratio"),
+    ("count", "count"),
+)
+_COLUMN = re.compile(r"(\w+)(?:=([^:!]*))?(?::([^!]*))?(!?)")
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    """The columns that a text names, parted by `;`: `name`, `name=title`, `name=title:unit`, `name:unit`.
+
+    Without a unit it is that of the name's ending; `!` stands behind a column that is printed whole.
+    """
+    return tuple(map(_column, text.split(";")))
+
+
+def unit_of(name: str) -> Unit:
+    """What a column holds, by its name's ending."""
+    return next((known for ending, known in _UNITS if name.endswith(ending)), "")
+
+
+def _column(text: str) -> Column:
+    match = _COLUMN.fullmatch(text.strip())
+    assert match is not None, text
+    name, title, unit, whole = match.groups()
+    kind: Any = unit_of(name) if unit is None else unit
+    return Column(name=name, title=name if title is None else title, unit=kind, is_whole=bool(whole))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import Evidence, Verdict
 from harness.shell.main import main
+from harness.units import percent
 
 SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
 
@@ -58,6 +59,21 @@ def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]
     first = table["rows"][0]
     assert (first["rule"], first["kind"], first["gain_source"]) == ("scale outside", "body", "simulated schedule")
     assert first["gain_fraction"] == pytest.approx(0.1313, abs=1e-4)
+
+
+@pytest.mark.parametrize("number", ["1", "2"])
+def test_what_ranks_the_findings_is_shown_where_their_gains_do_not(
+    number: str, contest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", number, "--json", "-C", str(contest)]) == 0
+    rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    ranks = [row["ranked_by_fraction"] for row in rows if row["ranked_by_fraction"] is not None]
+    assert len(ranks) > 1
+    assert ranks == sorted(ranks, reverse=True)
+    gains = [row["gain_fraction"] or 0.0 for row in rows]
+    assert main(["diagnose", number, "-C", str(contest)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (gains == sorted(gains, reverse=True)) != (f"ranked by: 1. {percent(ranks[0])}, 2. " in shown)
 
 
 def test_a_schedule_at_hand_bounds_the_gains(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:

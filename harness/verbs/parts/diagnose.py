@@ -21,36 +21,27 @@ from harness.loop import edits
 from harness.loop.bench import Bench
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Column, Edit, Evidence, Hint, Policy, Report, Row, Table
+from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
 from harness.shell.arguments import colour, directory
 from harness.shell.tables import TablesDocument, figures
 from harness.shell.verb import Outcome
-from harness.units import change
+from harness.units import change, percent
 from harness.verbs.parts.given import known_candidate, opened, progress_of
 from harness.verbs.parts.judged import judged
+from harness.workbench.tables import columns
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
     ("memory", "transfers that take no time", Scale(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Scale(mxu=2.0)),
 )
-_TRIED = (
-    Column(name="edit", title="edit"),
-    Column(name="time_ratio", title="time, new/old", unit="ratio"),
-    Column(name="why", title="why there is none"),
-)
-_COLUMNS = (
-    Column(name="rule", title="rule"),
-    Column(name="gain_fraction", title="gain", unit="fraction"),
-    Column(name="gain_source", title="from"),
-    Column(name="kind", title="kind of change"),
-    Column(name="observation", title="observation"),
-    Column(name="suggestion", title="what to try"),
-    Column(name="because", title="the rule"),
-    Column(name="rule_source", title="its source"),
+_TRIED = columns("edit;time_ratio=time, new/old;why=why there is none")
+_COLUMNS = columns(
+    "rule;gain_fraction=gain;gain_source=from;ranked_by_fraction=ranked by;kind=kind of change;observation;"
+    "suggestion=what to try;because=the rule;rule_source=its source"
 )
 
 
@@ -87,7 +78,17 @@ class Diagnosis:
             origin=report.source,
             columns=_COLUMNS,
             rows=tuple(
-                (h.rule, h.gain, h.gain_source, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
+                (
+                    h.rule,
+                    h.gain,
+                    h.gain_source,
+                    h.ranked_by,
+                    h.kind,
+                    h.observation,
+                    h.suggestion,
+                    h.because,
+                    h.rule_source,
+                )
                 for h in self.advice
             ),
             notes=self.notes,
@@ -129,7 +130,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     tried, why = _tried(given, folder, number, evidence, candidate, asked) if asked else ((), "")
     advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, tried), evidence, candidate)
-    notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
+    notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(tried, why))
     return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=tried)
 
 
@@ -173,6 +174,21 @@ def _of_edits(tried: Sequence[TriedEdits], why: str) -> tuple[str, ...]:
         for one in tried
     ]
     return (f"simulated edits, not checked for being right: {', '.join(told)}",)
+
+
+def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
+    """By what the findings are ordered, in a sentence, where that is not the order of the gains that they print."""
+    gains = [hint.gain or 0.0 for hint in advice]
+    if gains == sorted(gains, reverse=True):
+        return ()
+    ranks = ", ".join(
+        f"{number}. {'first in any case' if hint.ranked_by is None else percent(hint.ranked_by)}"
+        for number, hint in enumerate(advice, 1)
+    )
+    return (
+        f"ranked by: {ranks}; a bound counts for less where it is loose or such advice mostly lost, an unknown gain "
+        "for a part of what its cause takes",
+    )
 
 
 def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:

@@ -98,7 +98,8 @@ class Dots:
     """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many.
 
     Of each: `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say. `part` is the pass
-    of a training step that they belong to, where their place in the program says one.
+    of a training step that they belong to, where their place in the program says one. `weights` is the side on which an
+    argument of the program is multiplied with something else, and `weights_stored` the type that it comes in.
     """
 
     module: str
@@ -112,6 +113,8 @@ class Dots:
     summed: int = 0
     columns: int = 0
     part: Literal["forward", "backward", ""] = ""
+    weights: Literal["left", "right", ""] = ""
+    weights_stored: str = ""
 
     @property
     def flops(self) -> float:

@@ -24,6 +24,7 @@ from harness.records import Environment, Isolation
 from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, ProgramRun, Transfers
 from harness.shell.main import main
 from harness.verbs.parts import doctor
+from harness.workbench.capture import products
 from harness.workbench.capture.program_run import program_run
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
@@ -493,13 +494,54 @@ def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     run = program_run(f"{tmp_path / 'train.py'}:step", 120.0)
     said = {one["rule"]: one for one in findings(run)}
     wide = [one["observation"] for one in findings(run) if one["rule"] == "wide-operands"]
-    assert any("in the forward pass" in text for text in wide)
+    assert any(text.endswith("in the forward pass: activations f32, weights f32") for text in wide)
     assert any("in the backward pass (gradients)" in text for text in wide)
     assert "of bf16" in said["narrow-loss"]["observation"]
     assert "[b,f,0,1]" in said["channels-first"]["observation"]
     assert "NHWC" in said["channels-first"]["remedy"]
     assert said["small-products"]["observation"].startswith("20 products of one size")
     assert "vmap" in said["small-products"]["remedy"]
+
+
+# Weights stored in bfloat16 and widened, a loop that hands them on to a function, and a batch that is no weight.
+PRODUCTS = """
+#loc1 = loc("params['w']")
+#loc2 = loc("batch")
+module @jit_f {
+  func.func public @main(%arg0: tensor<16x32xbf16> loc("params['w']"), %arg1: tensor<3x32x32xf32> loc("stack"), %arg2: tensor<8x16xf32> loc("batch")) -> (tensor<8x32xf32> {jax.result_info = "result"}) {
+    %0 = stablehlo.convert %arg0 : (tensor<16x32xbf16>) -> tensor<16x32xf32> loc(#loc3)
+    %1 = stablehlo.dot_general %arg2, %0, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32> loc(#loc3)
+    %2:2 = stablehlo.while(%iterArg = %arg1, %iterArg_0 = %1) : tensor<3x32x32xf32>, tensor<8x32xf32>
+    cond {
+      stablehlo.return %c : tensor<i1> loc(#loc3)
+    } do {
+      %3 = func.call @layer(%iterArg_0, %iterArg) : (tensor<8x32xf32>, tensor<3x32x32xf32>) -> tensor<8x32xf32> loc(#loc3)
+      stablehlo.return %iterArg, %3 : tensor<3x32x32xf32>, tensor<8x32xf32> loc(#loc3)
+    } loc(#loc3)
+    return %2#1 : tensor<8x32xf32> loc(#loc3)
+  } loc(#loc3)
+  func.func private @layer(%arg0: tensor<8x32xf32> loc(unknown), %arg1: tensor<3x32x32xf32> loc(unknown)) -> tensor<8x32xf32> {
+    %0 = stablehlo.reshape %arg1 : (tensor<3x32x32xf32>) -> tensor<96x32xf32> loc(#loc4)
+    %1 = stablehlo.dot_general %arg0, %0, contracting_dims = [1] x [1], precision = [DEFAULT, DEFAULT] : (tensor<8x32xf32>, tensor<96x32xf32>) -> tensor<8x96xf32> loc(#loc4)
+    return %1 : tensor<8x96xf32> loc(#loc4)
+  } loc(#loc4)
+}
+#loc3 = loc("jit(f)/jvp()/dot_general"(#loc2))
+#loc4 = loc("jit(f)/transpose(jvp())/dot_general"(#loc2))
+"""  # noqa: E501
+
+
+def test_weights_are_told_from_activations_by_where_they_come_from() -> None:
+    first, second = products.dots("jit_f", PRODUCTS)
+    assert (first.part, first.weights, first.weights_stored) == ("forward", "right", "bf16")
+    # A gradient is multiplied with something computed too: only what is a weight in the forward pass is one here.
+    assert (second.part, second.weights) == ("backward", "")
+    texts = [one["observation"] for one in findings(made(dots=(first, second)))]
+    assert (
+        "1 matrix products of f32 and f32 in the forward pass: activations f32, weights f32 (stored as bf16)" in texts
+    )
+    forward = PRODUCTS.replace("transpose(jvp())", "jvp()")
+    assert [one.weights_stored for one in products.dots("jit_f", forward)] == ["bf16", "f32"]
 
 
 def test_few_or_large_products_are_no_many_small_ones() -> None:

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from harness.dumps.executable import SUFFIX
 from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
 from harness.sandbox.messages import Rejected
+from harness.workbench.capture import products
 from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
@@ -33,13 +34,8 @@ _DEFINED = re.compile(r"(?:for )?(\S+)(?: id=\d+)? defined at (\S+)")
 _REDEFINED = "being re-defined repeatedly"
 _DIFFERENT = re.compile(r"^\s*\* (.*)", re.MULTILINE)
 _TRANSFER = re.compile(r"((?:host|device)-to-(?:host|device)) transfer(?:: aval=ShapedArray\((\w+)\[([\d,]*)\])?")
-_DOT = re.compile(r"stablehlo\.dot_general ([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>")
-# Its place in the program stands in the text's own table of places: `loc(#loc12)`.
-_PLACE = re.compile(r"loc\((#loc\d*)\)$")
-_PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
 _CONVOLUTION = re.compile(r"stablehlo\.convolution.*?dim_numbers = \[([^\]]*)\]x")
 _TRANSCENDENTAL = re.compile(r"stablehlo\.(log|exponential|log_plus_one)\b.* : tensor<(?:\d+x)*(\w+)>")
-_PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
 _CONFIGURATION = (
     "jax_platforms", "jax_default_matmul_precision", "jax_compilation_cache_dir", "jax_enable_compilation_cache",
     "jax_disable_jit", "jax_debug_nans", "jax_enable_x64",
@@ -313,21 +309,7 @@ def _bytes(dtype: str, shape: str) -> int | None:
 def _dots(dumps: Path) -> Iterator[Dots]:
     """The matrix products in the modules as they went to the compiler."""
     for path in sorted(dumps.glob("*.mlir")):
-        kinds: Counter[tuple[tuple[str, ...], str, tuple[int, int, int, int], Any]] = Counter()
-        text = path.read_text("utf-8", "replace")
-        places = dict(_PLACES.findall(text))
-        for line in text.splitlines():
-            for attributes, left, right, result in _DOT.findall(line):
-                types = tuple(shape.rpartition("x")[2] for shape in (left, right, result))
-                said = _PRECISION.search(attributes)
-                place = places.get(match[1], "") if (match := _PLACE.search(line)) else ""
-                part = "backward" if "transpose(" in place else "forward" if "jvp(" in place else ""
-                kinds[types, said[1] if said else "DEFAULT, DEFAULT", _sizes(attributes, left, right), part] += 1
-        for ((left, right, result), precision, (batch, rows, summed, columns), part), count in kinds.items():
-            yield Dots(
-                module=_module_of(path), left=left, right=right, result=result, precision=precision, count=count,
-                batch=batch, rows=rows, summed=summed, columns=columns, part=part,
-            )  # fmt: skip
+        yield from products.dots(_module_of(path), path.read_text("utf-8", "replace"))
 
 
 def _module_of(dump: Path) -> str:
@@ -342,29 +324,6 @@ def _facts(dumps: Path) -> Iterator[ModuleFacts]:
         transcendentals = Counter(dtype for _, dtype in _TRANSCENDENTAL.findall(text))
         if convolutions or transcendentals:
             yield ModuleFacts(module=_module_of(path), convolutions=convolutions, transcendentals=transcendentals)
-
-
-def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
-    """Batch, rows, what is summed over, and columns of a product; zeros where a size is not a number."""
-    sides = [[int(size) for size in shape.split("x")[:-1] if size.isdecimal()] for shape in (left, right)]
-    if any(len(sizes) != shape.count("x") for sizes, shape in zip(sides, (left, right), strict=True)):
-        return 0, 0, 0, 0
-    batched, summed = _places(attributes, "batching_dims"), _places(attributes, "contracting_dims")
-    free = [
-        math.prod(size for place, size in enumerate(sizes) if place not in (*batched[side], *summed[side]))
-        for side, sizes in enumerate(sides)
-    ]
-    batch = math.prod(sides[0][place] for place in batched[0])
-    return batch, free[0], math.prod(sides[0][place] for place in summed[0]), free[1]
-
-
-def _places(attributes: str, name: str) -> tuple[list[int], list[int]]:
-    """The dimensions of the left and right operand that an attribute of a product lists."""
-    match = re.search(rf"{name} = \[([\d, ]*)\] x \[([\d, ]*)\]", attributes)
-    left, right = match.groups() if match else ("", "")
-    return [int(place) for place in left.split(",") if place.strip()], [
-        int(place) for place in right.split(",") if place.strip()
-    ]
 
 
 # HLO's names of types where JAX calls them otherwise.

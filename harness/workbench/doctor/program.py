@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from harness.hardware import DEFAULT_CHIP, chip_of_device
 from harness.hardware import chip as chip_named
-from harness.records import Column, Table
-from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
+from harness.records import Table
+from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
 from harness.units import decimal, quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.matrix_fill import filled
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
 _SECTION_8 = "protocol, section 8"
 # Section 8.
@@ -40,24 +40,8 @@ _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
 _FULL = 0.75
 _UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
 
-_MEASURES = (
-    Column(name="measure", title="measure"),
-    Column(name="count", title="count", unit="count"),
-    Column(name="seconds", title="time", unit="s"),
-    Column(name="num_bytes", title="bytes", unit="B"),
-    Column(name="fraction", title="share", unit="fraction"),
-    Column(name="target", title="target"),
-    Column(name="reading", title="reading"),
-)
-_COMPILATIONS = (
-    Column(name="name", title="compiled"),
-    Column(name="count", title="count", unit="count"),
-    Column(name="seconds", title="time", unit="s"),
-    Column(name="phase", title="phase"),
-    Column(name="place", title="called at"),
-    Column(name="arguments", title="arguments"),
-    Column(name="cause", title="cause"),
-)
+_MEASURES = columns("measure;count;seconds=time;num_bytes=bytes;fraction=share;target;reading")
+_COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;arguments;cause")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,19 +238,29 @@ def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands, those of the forward pass and those that make gradients apart."""
-    groups: dict[tuple[str, str, str, str], int] = defaultdict(int)
+    """Matrix products of wide operands: weights and what they are multiplied with, forward and backward, apart."""
+    groups: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:
-            groups[dots.left, dots.right, dots.module, dots.part] += dots.count
-    of = {"forward": " in the forward pass (weights, activations)", "backward": " in the backward pass (gradients)"}
-    for (left, right, module, part), count in groups.items():
+            groups[dots.left, dots.right, dots.module, dots.part, _operands(dots)] += dots.count
+    of = {"forward": " in the forward pass", "backward": " in the backward pass"}
+    for (left, right, module, part, operands), count in groups.items():
         yield _finding(
             "harmful", "wide-operands", module, subject,
-            f"{count} matrix products of {left} and {right}{of.get(part, '')}",
+            f"{count} matrix products of {left} and {right}{of.get(part, '')}{operands}",
             "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, where "
             "the result is still good enough",
         )  # fmt: skip
+
+
+def _operands(dots: Dots) -> str:
+    """What the two operands are: `: activations f32, weights f32 (stored as bf16)`; "" where neither is a weight."""
+    other = "gradients" if dots.part == "backward" else "activations"
+    if not dots.weights:
+        return " (gradients)" if dots.part == "backward" else ""
+    own, beside = (dots.left, dots.right) if dots.weights == "left" else (dots.right, dots.left)
+    stored = "" if dots.weights_stored == own else f" (stored as {dots.weights_stored})"
+    return f": {other} {beside}, weights {own}{stored}"
 
 
 def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:

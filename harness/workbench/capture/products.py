@@ -1,0 +1,152 @@
+"""The matrix products in a module's StableHLO: their sizes and types, and which operands are weights."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.records.doctor import Dots
+from harness.workbench.profiles.memory_rules import PARAMETERS, of_name
+
+_DOT = re.compile(
+    r"stablehlo\.dot_general (%[\w#]+), (%[\w#]+)([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>"
+)
+# Its place in the program stands in the text's own table of places: `loc(#loc12)`.
+_PLACE = re.compile(r"loc\((#loc\d*)\)$")
+_PLACES = re.compile(r'^(#loc\d*) = loc\((?:"([^"]*)"|\w+)?', re.MULTILINE)
+_PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
+_FUNCTION = re.compile(r"func\.func (?:\w+ )?@(\w+)\(")
+_ARGUMENT = re.compile(r'(%arg\d+): tensor<(?:\d+x)*(\w+)>(?:[^%]*?loc\("([^"]*)"\))?')
+# What gives the same values in another form or type, or some of them.
+_SAME = re.compile(
+    r"(%[\w#]+) = stablehlo\.(?:convert|transpose|reshape|broadcast_in_dim|slice|dynamic_slice) (%[\w#]+)"
+)
+_CALL = re.compile(r"(%\w+)(?::\d+)? = (?:func\.)?call @(\w+)\(([^)]*)\)")
+_NEXT = re.compile(r"^\s*stablehlo\.return (.*) :")
+_LOOP = re.compile(r"(%iterArg\w*) = (%[\w#]+)")
+_RETURN = re.compile(r"^\s*(?:func\.)?return (%[\w#]+) :")
+# Values are followed through calls of calls; deeper ones are not known.
+_DEEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """An argument of the program: the name that JAX gives it, `params['w1']`, and the type that it is stored in."""
+
+    name: str
+    dtype: str
+
+
+def dots(module: str, text: str) -> Iterator[Dots]:
+    """The matrix products of a module, those that are alike together."""
+    found = list(_products(text))
+    weights = {one for product in found for one in product.weights if one is not None}
+    kinds = Counter((product.of, *product.side(weights)) for product in found)
+    for (of, side, stored), count in kinds.items():
+        yield replace(of, module=module, count=count, weights=side, weights_stored=stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """One matrix product, and the arguments of the program that its operands hold, None where they are computed."""
+
+    of: Dots
+    left: _Argument | None
+    right: _Argument | None
+
+    @property
+    def weights(self) -> tuple[_Argument | None, ...]:
+        """What is a weight by its name, or since something computed is multiplied with it, except for a gradient."""
+        named = tuple(one for one in (self.left, self.right) if one and of_name(one.name, "Parameter") == PARAMETERS)
+        is_one = (self.left is None) != (self.right is None) and self.of.part != "backward"
+        return named or ((self.left or self.right,) if is_one else ())
+
+    def side(self, weights: Set[_Argument]) -> tuple[Literal["left", "right", ""], str]:
+        """On which side a weight stands, and the type that it is stored in."""
+        if self.right in weights and self.right is not None:
+            return "right", self.right.dtype
+        return ("left", self.left.dtype) if self.left in weights and self.left is not None else ("", "")
+
+
+def _products(text: str) -> Iterator[_Product]:
+    places, stored, function = dict(_PLACES.findall(text)), _stored(text), ""
+    for line in text.splitlines():
+        if match := _FUNCTION.search(line):
+            function = match[1]
+        for first, second, attributes, *shapes in _DOT.findall(line):
+            left, right, result = (shape.rpartition("x")[2] for shape in shapes)
+            asked = _PRECISION.search(attributes)
+            place = places.get(match[1], "") if (match := _PLACE.search(line)) else ""
+            batch, rows, summed, columns = _sizes(attributes, shapes[0], shapes[1])
+            of = Dots(
+                module="", left=left, right=right, result=result, count=1,
+                precision=asked[1] if asked else "DEFAULT, DEFAULT", batch=batch, rows=rows, summed=summed,
+                columns=columns, part="backward" if "transpose(" in place else "forward" if "jvp(" in place else "",
+            )  # fmt: skip
+            yield _Product(of, stored.get((function, first)), stored.get((function, second)))
+
+
+def _stored(text: str) -> dict[tuple[str, str], _Argument]:
+    """The arguments of the program by the values that hold them, of each function; through calls and loops."""
+    known: dict[tuple[str, str], _Argument] = {}
+    returned: dict[str, str] = {}
+    parameters: dict[str, list[str]] = {}
+    for _ in range(_DEEP):
+        before, function = len(known), ""
+        loops: list[list[tuple[str, str]]] = []
+        for line in text.splitlines():
+            if match := _FUNCTION.search(line):
+                function, loops = match[1], []
+                listed = _ARGUMENT.findall(line)
+                parameters[function] = [value for value, _, _ in listed]
+                if function == "main":
+                    known |= {(function, value): _Argument(name or value, dtype) for value, dtype, name in listed}
+            elif match := _CALL.search(line):
+                called, passed = match[2], match[3].split(", ")
+                for value, inner in zip(passed, parameters.get(called, ()), strict=False):
+                    _follow(known, (function, value), (called, inner))
+                _follow(known, (called, returned.get(called, "")), (function, match[1]))
+            elif match := _SAME.search(line):
+                _follow(known, (function, match[2]), (function, match[1]))
+            elif match := _RETURN.match(line):
+                returned[function] = match[1]
+            elif "stablehlo.while" in line:
+                loops.append(_LOOP.findall(line))
+            elif loops and (match := _NEXT.match(line)) and len(match[1].split(", ")) == len(loops[-1]):
+                # What a loop hands on changed is no argument any more.
+                for (inner, value), after in zip(loops.pop(), match[1].split(", "), strict=True):
+                    if inner == after:
+                        _follow(known, (function, value), (function, inner))
+        if before == len(known):
+            break
+    return known
+
+
+def _follow(known: dict[tuple[str, str], _Argument], value: tuple[str, str], into: tuple[str, str]) -> None:
+    if value in known:
+        known.setdefault(into, known[value])
+
+
+def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
+    """Batch, rows, what is summed over, and columns of a product; zeros where a size is not a number."""
+    sides = [[int(size) for size in shape.split("x")[:-1] if size.isdecimal()] for shape in (left, right)]
+    if any(len(sizes) != shape.count("x") for sizes, shape in zip(sides, (left, right), strict=True)):
+        return 0, 0, 0, 0
+    batched, summed = _dimensions(attributes, "batching_dims"), _dimensions(attributes, "contracting_dims")
+    free = [
+        math.prod(size for place, size in enumerate(sizes) if place not in (*batched[side], *summed[side]))
+        for side, sizes in enumerate(sides)
+    ]
+    batch = math.prod(sides[0][place] for place in batched[0])
+    return batch, free[0], math.prod(sides[0][place] for place in summed[0]), free[1]
+
+
+def _dimensions(attributes: str, name: str) -> tuple[list[int], list[int]]:
+    """The dimensions of the left and right operand that an attribute of a product lists."""
+    match = re.search(rf"{name} = \[([\d, ]*)\] x \[([\d, ]*)\]", attributes)
+    left, right = match.groups() if match else ("", "")
+    return [int(place) for place in left.split(",") if place.strip()], [
+        int(place) for place in right.split(",") if place.strip()
+    ]

@@ -15,16 +15,12 @@ from harness.errors import RatchetError
 from harness.hardware import Chip, chip_of_device
 from harness.ledger import git, lock
 from harness.ledger.git.command import attempted
-from harness.records import Column, Environment, Isolation, LogState, Table
+from harness.records import Environment, Isolation, LogState, Table
 from harness.records.doctor import Line
 from harness.sandbox.environment import cores
+from harness.workbench.tables import columns
 
-_COLUMNS = (
-    Column(name="state", title="state"),
-    Column(name="what", title="what", is_whole=True),
-    Column(name="value", title="value"),
-    Column(name="remedy", title="what to do"),
-)
+_COLUMNS = columns("state;what!;value;remedy=what to do")
 _PYTHONS = ((3, 11), (3, 13))
 # One capture is tens of MB, the dumps of a kernel a few; the environment itself takes 1.7 GB.
 _DISK_BYTES = 2 << 30

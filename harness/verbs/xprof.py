@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
-from harness.errors import UsageError
+from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Table
 from harness.shell.arguments import at_least, directory, mesh_sizes, value_of
 from harness.shell.completers import attempts_and_files
@@ -112,6 +112,31 @@ def _tables(name: str, *options: str) -> Answering:
         return tables(capture, analyses, **{option: getattr(given, option) for option in options})
 
     return answer
+
+
+def _beside_useful(answer: Answering) -> Answering:
+    """The same with the option `useful_flops`: those of one run, None where no attempt's contest counts them."""
+
+    def beside(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+        given.useful_flops = _useful_flops(given, found[0])
+        return answer(given, found)
+
+    return beside
+
+
+def _useful_flops(given: Namespace, place: CaptureFiles) -> float | None:
+    from harness.ledger import history
+    from harness.ledger.paths import place_of
+
+    folder = directory(given.directory).resolve()
+    if place.attempt is None or place.log_directory.resolve() != folder / PROFILE_DATA:
+        return None
+    try:
+        evidence = history.attempt(place_of(folder), place.attempt).evidence
+    except RatchetError:
+        return None
+    # A capture of a suite is of one of its members, and which one its name alone says.
+    return None if evidence.members else evidence.problem.work.flops
 
 
 def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
@@ -287,7 +312,7 @@ COMMANDS = (
     Command("planes", "planes, lines, events and statistics, and what is missing for which analysis", "./profile_data",
             _analysis("planes:planes", "top"), _top(30)),
     Command("ops", "time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth", "3 --top 20",
-            _tables("hotspots:OPS", "top"), _top(30)),
+            _beside_useful(_tables("hotspots:OPS", "top", "useful_flops")), _top(30)),
     Command("framework-ops", "time by framework operation and category: attention, moe, norm, matmul and others",
             "./profile_data --category attention", _framework_ops, _add_framework_ops),
     Command("compare", "what changed from one capture to another, by category and operation, the largest change first",
@@ -300,7 +325,7 @@ COMMANDS = (
     Command("overlap",
             "communication that computation does not hide, by mesh axis and collective; constraints that spare it",
             "./profile_data --mesh data=4,model=2", _overlap, _add_overlap),
-    Command("roofline", "predicted and measured time of each operation, their ratio and a verdict", "3",
+    Command("roofline", "predicted time of each operation beside the time it took, their ratio and a verdict", "3",
             _tables("ceilings:ROOFLINE", "top"), _top(30)),
     Command("utilization", "TC % and HBM % of each module and device, and what the two say together", "3",
             _tables("ceilings:UTILIZATION")),
@@ -316,7 +341,7 @@ COMMANDS = (
     Command("scopes", "time by named scope, as a tree", "./profile_data --depth 3",
             _tables("hotspots:BY_SCOPE", "depth", "at_least"), _add_scopes),
     Command("overview", "devices and steps, the program against the roofline, what took longest", "./profile_data",
-            _analysis("overview:overview")),
+            _beside_useful(_analysis("overview:overview", "useful_flops"))),
     Command("memory", "peak and capacity, what it is made of, what is alive then, the heap over time", "./profile_data",
             _memory("memory:memory"), _add_memory),
     Command("memory diagnose",

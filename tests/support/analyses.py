@@ -21,7 +21,7 @@ __all__ = (
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """What `xprof ops` says."""
-    return tables(capture, (hotspots.OPS,), top=top)
+    return tables(capture, (hotspots.OPS,), top=top, useful_flops=None)
 
 
 def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | None = None) -> tuple[Table, ...]:

@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
 from harness.loop import kept_captures
 from harness.loop.exported import exported
-from harness.records import Column, Policy, Row, Table
+from harness.records import Policy, Row, Table
 from harness.records.table import Origin
 from harness.sandbox.profiles import TraceMode
 from harness.shell.arguments import command, directory, say
@@ -22,6 +22,7 @@ from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply, StepsWindow
 from harness.workbench.profiles import remote
+from harness.workbench.tables import columns
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
@@ -96,11 +97,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, 
         name="calls",
         title=f"captured calls on {reply.device_kind}",
         origin=_origin(kernel),
-        columns=(
-            Column(name="call", title="call", unit="count"),
-            Column(name="host_seconds", title="on the host", unit="s"),
-            Column(name="device_seconds", title="on the device", unit="s"),
-        ),
+        columns=columns("call:count;host_seconds=on the host;device_seconds=on the device"),
         rows=tuple(
             (number, host, device)
             for number, (host, device) in enumerate(zip(reply.host_seconds, on_device, strict=True))
@@ -132,10 +129,7 @@ def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) 
             name="snapshots",
             title=f"snapshots of the running kernel on {served.reply.device_kind}",
             origin=_origin(kernel),
-            columns=(
-                Column(name="snapshot", title="snapshot", unit="count"),
-                Column(name="profile", title="capture"),
-            ),
+            columns=columns("snapshot:count;profile=capture"),
             rows=tuple(taken),
             notes=(f"Look at the newest: {command('xprof overview', given.directory)}",),
         ),

@@ -22,6 +22,7 @@ from harness.shell.verb import Outcome
 from harness.units import quantity
 from harness.verbs.parts.given import progress_of
 from harness.verbs.parts.searches import places_of
+from harness.workbench.tables import columns
 
 
 def table(given: Namespace) -> Outcome:
@@ -107,16 +108,9 @@ def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: forma
 
 def overview(rows: Sequence[Row]) -> Table:
     """The rows as they are printed and shown."""
-    columns = (
-        Column(name="shape", title="shape", is_whole=True),
-        Column(name="chip", title="chip", is_whole=True),
-        Column(name="settings", title="best", is_whole=True),
-        Column(name="seconds", title="time", unit="s"),
-        Column(name="plus_minus_seconds", title="+/-", unit="s"),
-        Column(name="fallback_seconds", title="fallback", unit="s"),
-        Column(name="fallback_ratio", title="over best", unit="ratio"),
-        Column(name="tried", title="tried", is_whole=True),
-        Column(name="checks", title="checks", is_whole=True),
+    named = columns(
+        "shape!;chip!;settings=best!;seconds=time;plus_minus_seconds=+/-;fallback_seconds=fallback;"
+        "fallback_ratio=over best;tried!;checks!"
     )
     cells: list[tuple[Cell, ...]] = [
         (
@@ -145,7 +139,7 @@ def overview(rows: Sequence[Row]) -> Table:
     kernel = ", ".join(dict.fromkeys(row.kernel for row in rows))
     return Table(
         name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",
-        columns=columns, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "every shape has an entry",
+        columns=named, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "every shape has an entry",
     )  # fmt: skip
 
 

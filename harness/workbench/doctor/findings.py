@@ -7,6 +7,7 @@ from typing import get_args
 from harness.records import Column, Table
 from harness.records.doctor import Severity
 from harness.records.table import Origin
+from harness.workbench.tables import columns
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
 # What people see as columns; the sentences follow below, whole.
@@ -26,15 +27,7 @@ class DoctorFinding:
     source: str
 
 
-_COLUMNS = (
-    Column(name="severity", title="severity", is_whole=True),
-    Column(name="rule", title="rule", is_whole=True),
-    Column(name="subject", title="what", is_whole=True),
-    Column(name="place", title="where"),
-    Column(name="observation", title="observation"),
-    Column(name="remedy", title="what to do"),
-    Column(name="source", title="source"),
-)
+_COLUMNS = columns("severity!;rule!;subject=what!;place=where;observation;remedy=what to do;source")
 
 
 def table(

@@ -2,21 +2,15 @@
 
 from collections.abc import Iterator
 
-from harness.records import Column, Table
+from harness.records import Table
 from harness.records.doctor import Settings
 from harness.units import quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.doctor.flag_rules import RULES, RuleSubject
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
-_COLUMNS = (
-    Column(name="variable", title="variable"),
-    Column(name="flag", title="flag"),
-    Column(name="value", title="value"),
-    Column(name="place", title="where"),
-    Column(name="judgement", title="judgement"),
-)
+_COLUMNS = columns("variable;flag;value;place=where;judgement")
 # Findings of these kinds make the audit fail: the program does not start, or not as somebody meant it.
 _FAILING = ("ends the process", "contradiction")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from harness.chips.row import Figures
 from harness.errors import UsageError
 from harness.hlo.shapes import ELEMENT_BITS
-from harness.records import Column, Table
+from harness.records import Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import (
     HOP_SECONDS,
@@ -19,7 +19,7 @@ from harness.workbench.hlo.interconnect import (
 )
 from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
 from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline, whole_shape
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import Field, Fields, columns, table, table_of
 
 
 def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
@@ -117,14 +117,9 @@ def collective_tables(
         notes.insert(0, remark)
     if len(axes) > 1:
         notes.append(f"{len(axes)} axes carry their share at the same time: {decimal(bandwidth, 'B/s')}.")
-    columns = (
-        Column(name="seconds", title="time", unit="s"),
-        Column(name="array_bytes", title="V", unit="B"),
-        Column(name="bandwidth_bytes_per_second", title="W", unit="B/s"),
-        Column(name="devices", title="devices", unit="count"),
-    )
+    named = columns("seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count")
     row = (took, int(array_bytes), bandwidth, size if axes else None)
-    first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", columns, [row], notes)
+    first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
     if not axes:
         return (first,)
     return first, _bounds(kind, array_bytes, axes, known, target)
@@ -154,18 +149,13 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     chip = f" On {target.name} an axis is a ring from {network.ring_size}." if network else ""
     if network and network.rings_are_multiples:
         chip = f" On {target.name} an axis is a ring where its length is a multiple of {network.ring_size}."
-    columns = (
-        Column(name="case", title="case"),
-        Column(name="seconds", title="time", unit="s"),
-        Column(name="hop_seconds", title="hops alone", unit="s"),
-        Column(name="which", title="which"),
-    )
+    named = columns("case;seconds=time;hop_seconds=hops alone;which")
     note = (
         f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
         "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."
     )
     title = f"what the rule leaves out, on an axis of {longest} of {size} devices"
-    return table("bounds", title, "predicted", columns, rows, (note,))
+    return table("bounds", title, "predicted", named, rows, (note,))
 
 
 def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:

@@ -5,19 +5,16 @@ from collections import defaultdict
 
 from harness.records import Column, CycleBreakdown, Table
 from harness.records.report_words import simulated
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
 _LINE = (Column(name="line", title="text"),)
 # The places in source files that an HLO module lists before its computations.
 _PLACES = re.compile(r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*\n?", re.MULTILINE)
 # So many lines of a text are shown for each row that tables have.
 _LINES = 10
-_KERNEL = (
-    Column(name="kind", title="for what", is_whole=True),
-    Column(name="operation_count", title="operations", unit="count"),
-    Column(name="issue_cycles", title="issued", unit="count"),
-    Column(name="stall_cycles", title="waited for", unit="count"),
-    Column(name="share", title="of the cycles", unit="fraction"),
+_KERNEL = columns(
+    "kind=for what!;operation_count=operations;issue_cycles=issued:count;stall_cycles=waited for:count;"
+    "share=of the cycles"
 )
 MATMULS, EXPONENTIALS, REDUCTIONS = "matmuls", "exp", "reductions and other cross-lane work"
 COPIES = "loads, stores, transfers (copies)"

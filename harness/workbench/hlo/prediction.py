@@ -232,9 +232,8 @@ def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str
         if len(right.dimensions) != 2 or not left.dimensions:
             raise UsageError(
                 "bad-einsum",
-                f"expected a matrix on the right, got {right}, which shares not only its first dimension with the last "
-                f"of {left}; --einsum says which dimensions belong together: "
-                "--einsum bmk,bkn->bmn",
+                f"expected a matrix on the right, got {right}, which shares not only its first dimension with the "
+                f"last of {left}; --einsum says which dimensions belong together: --einsum bmk,bkn->bmn",
             )
         if left.dimensions[-1] != right.dimensions[0]:
             raise UsageError(

@@ -8,14 +8,14 @@ from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.shapes import Array, arrays
 from harness.hlo.sharding import Mesh
-from harness.records import Column, Table
+from harness.records import Table
 from harness.records.table import Origin
 from harness.workbench.hlo.collectives import Traffic, traffic
 from harness.workbench.hlo.global_shapes import TrueShape, true_shapes
 from harness.workbench.hlo.graph import RENAMES, Graph
 from harness.workbench.hlo.mesh import inferred, specification
 from harness.workbench.hlo.work import matmuls
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
 # Ours: a collective that sends a tenth of all bytes is worth a look, as is a step that is idle for a tenth (protocol).
 _LARGE = 0.10
@@ -39,11 +39,7 @@ class Spared:
     source: str
 
 
-_CONSTRAINTS = (
-    Column(name="names", title="collective"),
-    Column(name="fact", title="what"),
-    Column(name="reading", title="says", is_whole=True),
-)
+_CONSTRAINTS = columns("names=collective;fact=what;reading=says!")
 
 
 def constraint_table(found: Sequence[Spared], origin: Origin) -> Table:

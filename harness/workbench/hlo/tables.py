@@ -14,7 +14,7 @@ from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.hlo.mesh import specification
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.hlo.work import InstructionWork
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import Field, Fields, columns, table, table_of
 
 # A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
 _MANY, _SMALL_BYTES = 8, 64
@@ -136,11 +136,7 @@ def copy_tables(found: Sequence[Copy]) -> tuple[Table, ...]:
     return (copies, _causes(found)) if found else (copies,)
 
 
-_CAUSES = (
-    Column(name="names", title="copy"),
-    Column(name="fact", title="what"),
-    Column(name="reading", title="says"),
-)
+_CAUSES = columns("names=copy;fact=what;reading=says")
 
 
 def _causes(found: Sequence[Copy]) -> Table:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.chips.row import Figures
-from harness.records import Cell, Column, Table
+from harness.records import Cell, Table
 from harness.units import decimal, percent
 from harness.workbench.hlo.prediction import TRAINING_BYTES
-from harness.workbench.tables import Field, Fields, table, table_of
+from harness.workbench.tables import Field, Fields, columns, table, table_of
 
 # Pieces of a chunked cross entropy, where nobody says how many.
 CHUNKS = 8
@@ -84,12 +84,7 @@ class Transformer:
         return _F32 * self.batch * self.sequence * (self.vocabulary or 0)
 
 
-_COLUMNS = (
-    Column(name="what", title="what"),
-    Column(name="bytes_per_parameter", title="a parameter", unit="B"),
-    Column(name="bytes", title="bytes", unit="B"),
-    Column(name="formula", title="formula"),
-)
+_COLUMNS = columns("what;bytes_per_parameter=a parameter:B;bytes;formula")
 
 
 def memory_tables(
@@ -168,12 +163,7 @@ def _layer(model: Transformer) -> Table:
     return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
 
 
-_REMEDIES = (
-    Column(name="remedy", title="remedy", is_whole=True),
-    Column(name="saved_bytes", title="saves", unit="B"),
-    Column(name="formula", title="formula"),
-    Column(name="how", title="how"),
-)
+_REMEDIES = columns("remedy!;saved_bytes=saves;formula;how")
 
 
 def _remedies(parameters: float, model: Transformer, devices: int, *, is_recomputed: bool) -> Table:

@@ -1,33 +1,17 @@
-"""An analysis of a capture as data: a query, its columns, its notes and what an empty answer means; and what runs "
-"it."""
+"""An analysis of a capture as data: a query, its columns, its notes and what an empty answer means; and its runner."""
 
-import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from harness import units
-from harness.records import Capture, Cell, Column, Table
-from harness.records.table import Origin, Unit
+from harness.records import Capture, Table
+from harness.records.table import Origin
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.database import Database, opened
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
-# What a column holds, by the end of its name.
-_UNITS: tuple[tuple[str, Unit], ...] = (
-    ("flops_per_second", "FLOP/s"),
-    ("bytes_per_second", "B/s"),
-    ("flops_per_byte", "FLOP/B"),
-    ("seconds", "s"),
-    ("bytes", "B"),
-    ("flops", "FLOP"),
-    ("fraction", "fraction"),
-    ("share", "fraction"),
-    ("ratio", "ratio"),
-    ("count", "count"),
-)
-_FIELD = re.compile(r"(\w+)(?:=([^:!]*))?(?::([^!]*))?(!?)")
 # Figures that an analysis works out beside its rows, by name.
 Facts: TypeAlias = dict[str, Any]
 
@@ -36,14 +20,14 @@ Facts: TypeAlias = dict[str, Any]
 class Analysis:
     """One table that a capture is asked for.
 
-    `columns` are those of the query: `name`, `name=title`, `name=title:unit`, `!` behind one that is printed whole,
-    parted
-    by `;`. The unit is that of the
-    name's ending where none is given. `facts` is a query of one row. `title`, `notes` and
-    `empty` may hold its figures, as in `{took:s}` (seconds), `{part:%}`, `{size:B}`, `{number:n}`; a note of which a
-    figure is NULL
-    is left out. Of a query with a column more the last one holds notes too. `empty` is said where something ran and
-    there is no row. `is_optional`: without rows there is no table.
+    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. `facts` is a query of one row.
+    `title`, `columns`, `notes` and `empty` may hold its figures, as in `{took:s}` (seconds), `{part:%}`, `{size:B}`,
+    `{number:n}`, `{ratio:c}` (as a change); a note of which a figure is NULL is left out. Of a query with a column more
+    the last one holds notes too. `empty` is said where something ran and there is no row. `is_optional`: without rows
+    there is no table.
+
+    `rows` is what the rows are called where only the first `$top` of them are shown. Figures of every analysis are
+    `origin` (measured or simulated), and of one with `rows` that was cut `known` rows, of which `more` are left out.
     """
 
     name: str
@@ -54,52 +38,59 @@ class Analysis:
     notes: tuple[str, ...] = ()
     empty: str = ""
     origin: Origin | None = None
+    rows: str = ""
     is_optional: bool = False
     more: Callable[[Database, Mapping[str, Any]], Facts] | None = None
 
-    @property
-    def named_columns(self) -> tuple[Column, ...]:
-        """The columns as a table has them."""
-        return tuple(map(_column, self.columns.split(";")))
 
-
-def run(
-    database: Database,
-    analysis: Analysis,
-    parameters: Mapping[str, Any],
+def tables(
+    of: Capture | Database,
+    analyses: Sequence[Analysis],
     why: str = "",
     *,
     is_about_devices: bool = True,
-) -> Table | None:
-    """The table; `why` says what is missing from a capture in which the query has nothing to go by."""
+    **parameters: Any,
+) -> tuple[Table, ...]:
+    """The tables of several analyses; `why` says what is missing from a capture in which they have nothing to go by."""
+    database = of if isinstance(of, Database) else opened(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):
         why = op_times.why_nothing_ran(capture)
+    return tuple(table_ for each in analyses if (table_ := _table(database, each, parameters, why)) is not None)
+
+
+def _table(database: Database, analysis: Analysis, parameters: Mapping[str, Any], why: str) -> Table | None:
     rows = [] if why else database.rows(analysis.query, **parameters)
-    facts: Facts = dict(parameters)
+    origin = op_times.origin(database.capture)
+    facts: Facts = {**parameters, "origin": origin.partition(" ")[0]}
+    if analysis.rows:
+        facts |= _cut(rows, analysis.rows, parameters["top"])
     if not why and analysis.facts:
         facts |= database.facts(analysis.facts, **parameters)
     if not why and analysis.more:
         facts |= analysis.more(database, parameters)
     if analysis.is_optional and not rows:
         return None
-    columns = analysis.named_columns
-    of_rows = [row[-1] for row in rows if len(row) > len(columns) and row[-1]]
+    named = columns(_filled(analysis.columns, facts))
+    of_rows = [row[-1] for row in rows if len(row) > len(named) and row[-1]]
     return table(
         analysis.name,
-        filled(analysis.title, facts) or analysis.title.partition("{")[0].rstrip(": "),
-        analysis.origin or op_times.origin(capture),
-        columns,
-        [row[: len(columns)] for row in rows],
+        _filled(analysis.title, facts) or analysis.title.partition("{")[0].rstrip(": "),
+        analysis.origin or origin,
+        named,
+        [row[: len(named)] for row in rows],
         [*dict.fromkeys(of_rows), *(note for text in analysis.notes for note in _notes(text, facts))],
-        why or filled(analysis.empty, facts) or "there is nothing of the kind in the capture",
+        why or _filled(analysis.empty, facts) or "there is nothing of the kind in the capture",
     )
 
 
-def tables(capture: Capture, analyses: Sequence[Analysis], **parameters: Cell) -> tuple[Table, ...]:
-    """The tables of several analyses of one capture."""
-    database = opened(capture)
-    return tuple(table_ for one in analyses if (table_ := run(database, one, parameters)) is not None)
+def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
+    """Leaves the first `top` rows; the figures of what is left out, None where nothing is."""
+    known = len(rows)
+    if top is None or known <= top:
+        return {"known": None, "more": None, "cut": ""}
+    del rows[top:]
+    return {"known": known, "more": known - top, "cut": f" {top} of {known} {noun} are shown."}
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -107,11 +98,11 @@ def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
     figure = facts.get(text[1:-1])
     if isinstance(figure, list):
         yield from figure
-    elif note := filled(text, facts):
+    elif note := _filled(text, facts):
         yield note
 
 
-def filled(text: str, facts: Mapping[str, Any]) -> str:
+def _filled(text: str, facts: Mapping[str, Any]) -> str:
     """The text with its figures; empty where one of them is not known."""
     names = [name for _, name, _, _ in string.Formatter().parse(text) if name]
     if any(facts.get(name) is None for name in names):
@@ -128,17 +119,6 @@ class _Figures(string.Formatter):
             return units.percent(value, int(digits or 1))
         if kind == "n":
             return units.count(value)
+        if kind == "c":
+            return units.change(value)
         return units.decimal(value, format_spec) if format_spec else str(value)
-
-
-def unit_of(name: str) -> Unit:
-    """What a column holds, by its name's ending."""
-    return next((known for ending, known in _UNITS if name.endswith(ending)), "")
-
-
-def _column(text: str) -> Column:
-    match = _FIELD.fullmatch(text.strip())
-    assert match is not None, text
-    name, title, unit, whole = match.groups()
-    kind: Any = unit_of(name) if unit is None else unit
-    return Column(name=name, title=name if title is None else title, unit=kind, is_whole=bool(whole))

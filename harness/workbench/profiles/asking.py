@@ -11,20 +11,13 @@ from harness import limits
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Column, Table
 from harness.records.table import Unit
-from harness.workbench.profiles.analysis import unit_of
 from harness.workbench.profiles.database import ON_DEMAND, RECORDED, VIEWS, Database, on_demand
 from harness.workbench.profiles.op_times import origin
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table, unit_of
 
 # What only reads, the query itself or a description of it.
 _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION)
-_SCHEMA = (
-    Column(name="table", title="table"),
-    Column(name="column", title="column"),
-    Column(name="type", title="type"),
-    Column(name="is_derived", title="derived"),
-    Column(name="meaning", title="what it is", is_whole=True),
-)
+_SCHEMA = columns("table;column;type;is_derived=derived;meaning=what it is!")
 _LONGEST_TITLE = 60
 
 
@@ -38,8 +31,7 @@ def schema() -> tuple[Table, ...]:
     columns = [(described.name, *column) for described in tables for column in described.columns]
     note = (
         "Times are seconds from the capture's first event, on the devices' own clocks; bytes and FLOPs are those of "
-        "one run. "
-        "in_words(seconds) and in_bytes(bytes) print them."
+        "one run. in_words(seconds) and in_bytes(bytes) print them."
     )
     names = (*_SCHEMA[:1], *_SCHEMA[4:])
     return (

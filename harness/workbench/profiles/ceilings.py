@@ -15,59 +15,36 @@ from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 _LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
-# What a capture says of its devices; NULL where they differ or do not say. A CPU says nothing.
-ROOF = """
-    roof as (
-        select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second)
-            end as peak,
-            case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end
-                as bandwidth,
-            count(*) as devices, case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end as
-                who,
-            bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) as says_nothing
-        from devices where is_main)"""
 _VERDICT = f"""
     case when ratio < {_IMPOSSIBLE} then 'too fast: counts too high' when ratio <= {_FINE} then 'fine'
         when ratio <= {_LOOK} then 'look' when is_kernel then 'far off: look inside' else 'wrong sharding or layout?'
             end"""
-# What took no time that the profiler could tell has no ratio; neither sharding nor layout slow a kernel down.
-PREDICTED = f"""
-    {ROOF},
-    predicted as (
-        select t.*, self_seconds / count as mean, least_seconds as least, mean / least_seconds as ratio,
-            coalesce(flops / peak, 0) as by_flops, coalesce(hbm_bytes / bandwidth, 0) as by_bytes
-        from times t, roof where self_seconds > 0 and least_seconds is not null)"""
 ROOFLINE = Analysis(
     name="roofline",
     title="Roofline by operation",
-    columns="operation;bound=bound by;predicted_seconds=predicted;measured_seconds=measured;ratio;share;verdict",
+    columns="operation;bound=bound by;predicted_seconds=predicted;mean_seconds={origin};ratio;share;verdict",
     query=f"""
-        with {PREDICTED},
-        every as (
-            select 0 as rank, 'all with a prediction' as name, '' as bound, sum(least * count) as least,
-                sum(self_seconds) as mean, sum(self_seconds) / sum(least * count) as ratio, sum(self_seconds) as took,
-                false as is_kernel
-            from predicted having count(*) > 0
+        with every as (
+            select 0 as rank, 'all with a prediction' as name, '' as bound, sum(least_seconds * count) as predicted,
+                sum(self_seconds) as took, sum(self_seconds) / sum(least_seconds * count) as ratio,
+                sum(self_seconds) as self_seconds, false as is_kernel
+            from times where ratio is not null having count(*) > 0
             union all
-            select rank, name, case when by_flops > by_bytes then 'compute' else 'memory' end, least, mean, ratio,
-                self_seconds,
-                is_kernel from predicted)
-        select name, bound, least, mean, ratio, took / nullif(whole, 0), {_VERDICT} from every, whole
-        where not (select peak is null and bandwidth is null from roof) order by rank limit $top + 1""",
+            select rank, name, bound, least_seconds, mean_seconds, ratio, self_seconds, is_kernel
+            from times where ratio is not null)
+        select name, bound, predicted, took, ratio, self_seconds / nullif(whole, 0), {_VERDICT} from every, whole
+        order by rank limit $top + 1""",
     facts=f"""
-        with {PREDICTED}
-        select uncounted, case when (select bool_or(ratio < {_IMPOSSIBLE}) from predicted) then '' end as fast,
-            nullif(whole - coalesce((select sum(self_seconds) from predicted), 0), 0) / whole as without,
-            case when says_nothing then 'peak FLOP/s and bandwidth of ' || who ||
-                ' are unknown: the capture does not say them'
-                else 'no operation of the capture that took time says its FLOPs or its bytes' end as why
-        from roof, whole""",
+        select any_value(uncounted) as uncounted, case when bool_or(ratio < {_IMPOSSIBLE}) then '' end as fast,
+            nullif(any_value(whole) - coalesce(sum(self_seconds) filter (ratio is not null), 0), 0)
+                / any_value(whole) as without,
+            coalesce(any_value(unsaid), 'no operation of the capture that took time says its FLOPs or its bytes') as why
+        from times, peaks, whole""",
     notes=(
         "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
         "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the roofline of such "
-        "an "
-        "operation is too high.{fast}",
+        "an operation is too high.{fast}",
         "{without:%} of the time has no prediction (collectives, transfers, loops, no counts).",
         UNCOUNTED_NOTE,
     ),
@@ -77,10 +54,9 @@ ROOFLINE = Analysis(
 
 
 def _peaks(database: Database) -> str:
-    ((peak, bandwidth),) = database.rows(f"with {ROOF} select peak, bandwidth from roof")
-    return (
-        f"{decimal(peak, 'FLOP/s') if peak else 'unknown'} and {decimal(bandwidth, 'B/s') if bandwidth else 'unknown'}"
-    )
+    ((peak, bandwidth),) = database.rows("select peak, bandwidth from peaks")
+    known = (decimal(value, unit) if value else "unknown" for value, unit in ((peak, "FLOP/s"), (bandwidth, "B/s")))
+    return " and ".join(known)
 
 
 # The four-way reading; open where it would change if the time without a FLOP count were all at the peak.
@@ -124,47 +100,33 @@ UTILIZATION = Analysis(
         from read join open using (device, module)
         where (select bool_or(tc is not null or hbm is not null) from use) order by device, seconds desc, module""",
     facts=f"""
-        with {ROOF}, {_USE} select case when (select bool_or(silent > 0) from use) then '' end as uncounted,
-            case when says_nothing then 'peak FLOP/s and bandwidth of ' || who ||
-                ' are unknown: the capture does not say them'
-                else 'no operation of the capture says its FLOPs or its bytes' end as why from roof""",
+        with {_USE} select case when (select bool_or(silent > 0) from use) then '' end as uncounted,
+            coalesce(unsaid, 'no operation of the capture says its FLOPs or its bytes') as why from peaks""",
     notes=(
         "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of them "
-        "where the "
-        "capture does not part them by memory): from XLA's counts, not from hardware counters.",
+        "where the capture does not part them by memory): from XLA's counts, not from hardware counters.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
-        f"8); the "
-        "readings are those of section 3, item 6.",
+        "8); the readings are those of section 3, item 6.",
         "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted}",
     ),
     empty="{why}",
 )
-_STEP = """
-    counted as (
-        select device, count(*) as steps, any_value(what) as what from steps join devices using (device) where
-            is_main group by 1),
-    step as (select median(seconds) as seconds from steps join devices using (device) where is_main),
-    -- What runs outside the steps (other modules, where a step is a run of the longest) takes none of their time.
-    traced as (
-        select sum(flops) / (select sum(steps) from counted) as flops from work where is_main and is_work and step is
-            not null)"""
 _MFU = Analysis(
     name="mfu",
     title="Model FLOPs utilisation",
-    columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;peak_flops_per_second=peak of "
-    "one;"
-    "mfu=MFU:fraction",
-    query=f"""
-        with {ROOF}, {_STEP},
-        wanted as (
+    columns="from=FLOPs from;step_flops=FLOPs per step;step_seconds=step;devices:count;"
+    "peak_flops_per_second=peak of one;mfu=MFU:fraction",
+    # What runs outside the steps (other modules, where a step is a run of the longest) takes none of their time.
+    query="""
+        with wanted as (
             select 1 as place, 'the model' as who, $step_flops::DOUBLE as flops where $step_flops is not null
-            union all select 2, 'the trace', (select flops from traced) * coalesce($chips, (select devices from roof)))
-        select wanted.who, wanted.flops, seconds, coalesce($chips, devices), peak,
-            wanted.flops / (coalesce($chips, devices) * peak * seconds)
-        from wanted, roof, step where peak is not null and seconds > 0 order by place""",
-    facts=f"""
-        with {ROOF}, {_STEP}
-        select devices, (select arg_min(what, device) from counted) as what, $step_flops as asked,
+            union all
+            select 2, 'the trace', sum(flops) / any_value(steps) * any_value(coalesce($chips, devices))
+            from work, step_median, peaks where is_main and is_work and step is not null)
+        select who, flops, seconds, coalesce($chips, devices) as many, peak, flops / (many * peak * seconds)
+        from wanted, peaks, step_median where peak is not null and seconds > 0 order by place""",
+    facts="""
+        select devices, what, $step_flops as asked,
             case when $step_flops / (coalesce($chips, devices) * peak * seconds) > 1 then '' end as absurd,
             case when $step_flops is null then $missing end as missing,
             case when $chips is null then devices end as own, case when $chips < devices then $chips end as less,
@@ -172,15 +134,13 @@ _MFU = Analysis(
             case when seconds is null then
                 'the capture shows neither steps nor runs of modules, so the time of a step is unknown'
                 when seconds = 0 then 'the steps of the capture take no time'
-                when who = 'a CPU' then 'the peak of a CPU is unknown, so there is no MFU; a step takes ' ||
-                    in_words(seconds)
+                when is_cpu then 'the peak of a CPU is unknown, so there is no MFU; a step takes ' || in_words(seconds)
                 else 'the capture does not say one peak for its devices; a step takes ' || in_words(seconds) end as why
-        from whole, roof, step""",
+        from whole, peaks, step_median""",
     notes=(
         "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd}",
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
-        "FLOPs of "
-        "forward and backward pass.",
+        "FLOPs of forward and backward pass.",
         "The model's own MFU takes {missing} too: what the trace counts is mostly less.",
         "A step is the median of all {what}; the peak is the one the capture says for a device.",
         "Devices: those in the capture, {own}; where others shared the batch give --num-chips.",

@@ -17,7 +17,7 @@ from harness.workbench.hlo.interconnect import links
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred, torus_of
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import op_times
-from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.classes import COMMUNICATION, pair_name
 from harness.workbench.profiles.collectives import FLIGHTS, Moved, least_seconds, moved
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
@@ -82,8 +82,7 @@ _EXPOSED = Analysis(
     name="communication",
     title="Exposed communication",
     columns="device;flight_seconds=in flight;waited_seconds=waited;synchronous_seconds=synchronous;"
-    "exposed_seconds=exposed;"
-    "exposed_fraction=of busy time;hidden_fraction=hidden",
+    "exposed_seconds=exposed;exposed_fraction=of busy time;hidden_fraction=hidden",
     # Where only halves that start something are in the capture, it does not say how long they were waited for.
     query=f"""
         with {_BUSY},
@@ -99,12 +98,10 @@ _EXPOSED = Analysis(
             case when is_known and flight > 0 then greatest(0, 1 - exposed / flight) end
         from by_device left join by_busy using (device) where exists (from collectives) order by device""",
     facts="select case when bool_or(platform = 'tpu') then '' end as tpu, case when bool_or(platform = 'tpu') then "
-    "null else '' end as other"
-    " from devices where is_main",
+    "null else '' end as other from devices where is_main",
     notes=(
         "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
-        "(protocol, section "
-        "6).{tpu}",
+        "(protocol, section 6).{tpu}",
         "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other}",
         "{stalls}",
     ),
@@ -149,9 +146,8 @@ _COLLECTIVES = Analysis(
     notes=(
         "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight.",
         "Link bandwidth unknown: nothing published is known here about the links of {unpublished}.",
-        "An axis of {chip}: {both_ways} in both directions of a ring; half of it where the slice does not close one; "
-        "{axes} axes. "
-        "Source: {source}.",
+        "An axis of {chip}: {both_ways} in both directions of a ring; half of it where the slice does not close "
+        "one; {axes} axes. Source: {source}.",
         "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_}",
         "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound.{no_line}",
         "{unread}",
@@ -178,8 +174,7 @@ _AXES = Analysis(
         from collectives c, main m group by 1 order by exposed desc, min(c.rowid)""",
     notes=(
         "Per device, mean over devices. a device: what crosses its links, by the bus factor of each kind. of the "
-        "link: the time "
-        "that one axis of the torus needs over the time in flight.",
+        "link: the time that one axis of the torus needs over the time in flight.",
         "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh}",
         "The mesh is made up from the groups, {made_up}: --mesh names its axes.",
         "Along the torus, if its devices are in the order of their numbers: {torus}.",
@@ -227,8 +222,7 @@ _SPARSE = Analysis(
     name="sparse_cores",
     title="SparseCores",
     columns="core=SparseCore;busy_seconds=busy;collective_seconds=collectives;beside_seconds=beside work;"
-    "alone_seconds=alone;"
-    "hidden_fraction=hidden",
+    "alone_seconds=alone;hidden_fraction=hidden",
     query=f"""
         with cores as (
             select s.device, s.label, t.device as chip from devices s left join devices t
@@ -279,31 +273,13 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     """
     database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
     database.need("collectives")
-    words = _words(database)
-    shown = [
-        table
-        for each in (_EXPOSED, _COLLECTIVES, _AXES, _PARALLELISM, _SPARSE)
-        if (table := run(database, each, words))
-    ]
     large = list(_spared(database))
-    if not large:
-        return tuple(shown)
-    rows = [
-        (
-            at,
-            module,
-            collective.name,
-            pair_name(collective.name),
-            "+".join(collective.axes) or _UNKNOWN,
-            collective.array_bytes,
-            collective.used_by,
-        )
-        for at, (module, collective) in enumerate(large)
-    ]
-    database.add(_SPARED, rows)
-    table = run(database, _LARGE, words)
-    assert table is not None
-    return (*shown, table, constraint_table([collective for _, collective in large], op_times.origin(capture)))
+    database.add(_SPARED, [
+        (at, module, of.name, pair_name(of.name), "+".join(of.axes) or _UNKNOWN, of.array_bytes, of.used_by)
+        for at, (module, of) in enumerate(large)
+    ])  # fmt: skip
+    shown = tables(database, (_EXPOSED, _COLLECTIVES, _AXES, _PARALLELISM, _SPARSE, _LARGE), **_words(database))
+    return (*shown, *((constraint_table([of for _, of in large], op_times.origin(capture)),) if large else ()))
 
 
 def _words(database: Database) -> Facts:

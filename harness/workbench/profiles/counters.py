@@ -7,8 +7,8 @@ from harness import chips
 from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.workbench.profiles import datatables
-from harness.workbench.profiles.analysis import Analysis, run
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.database import Database, Row, TableOf
 from harness.workbench.profiles.datatables import Value, number
 from harness.workbench.profiles.reading import sources
 
@@ -74,8 +74,7 @@ _UNITS = Analysis(
     name="units",
     title="How busy the units were, by the hardware's counters",
     columns="device:;name=unit;achieved_fraction=busy;busiest_fraction=busiest sample;achieved:count;"
-    "peak=possible:count;"
-    "unit=in",
+    "peak=possible:count;unit=in",
     query=f"""
         select device, name, sum(achieved) / sum(peak), max(achieved / peak), sum(achieved) as did, sum(peak), unit
             from units
@@ -83,14 +82,12 @@ _UNITS = Analysis(
     facts=f"""
         select (select count(*) from (select sum(achieved) as did from units group by device, name, unit having did =
             0)) as idle,
-            case when {_MOVED} then $by_hand else $why end as why""",
+            case when {_MOVED} then $by_hand else $no_counters end as why""",
     notes=(
-        "Of the whole capture, idle time between kernels included: a short kernel in a long capture looks idle here, "
-        "whatever "
-        "it does while it runs. The busiest sample says more about it.",
-        f"Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows {_WITH_UNITS}). "
-        f"{{idle}} "
-        "units of which no counter moved are left out: idle, or not counted.",
+        "Of the whole capture, idle time between kernels included: a short kernel in a long capture looks idle "
+        "here, whatever it does while it runs. The busiest sample says more about it.",
+        "Achieved and possible are XProf's, from the chip's counters and its clock (xprof 2.24 knows "
+        f"{_WITH_UNITS}). {{idle}} units of which no counter moved are left out: idle, or not counted.",
     ),
     empty="{why}",
 )
@@ -100,12 +97,11 @@ _COUNTS = Analysis(
     columns="host;chip:;kernel;count;counter;meaning=what it counts;name=whole name",
     query="""
         select host, chip, kernel, sum(value) as counted, counter, meaning, name from counters where value > 0
-        group by host, chip, kernel, counter, meaning, name order by counted desc, name limit $top""",
+        group by host, chip, kernel, counter, meaning, name order by counted desc, name""",
+    rows="counters",
     facts="""
-        select case when count(*) > $top then count(*) end as known, (select case when count(*) > 0 then count(*)
-            || case count(*) when 1 then ' value' else ' values' end end from counters where value is null) as
-                unreadable
-        from (select distinct host, chip, kernel, name from counters where value > 0)""",
+        select case when count(*) > 0 then count(*) || case count(*) when 1 then ' value' else ' values' end end
+            as unreadable from counters where value is null""",
     notes=(
         "{top} of {known} counters are shown.",
         "Left out: {unreadable} that the chip could not read (64 ones).",
@@ -120,6 +116,4 @@ def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     Raises RatchetError where the capture cannot be converted.
     """
     by_hand = f"XProf works out units for {_WITH_UNITS} alone; the counters themselves follow"
-    words = {"top": top, "why": _WHY, "by_hand": by_hand}
-    tables = (run(opened(capture), each, words, is_about_devices=False) for each in (_UNITS, _COUNTS))
-    return tuple(table for table in tables if table is not None)
+    return tables(capture, (_UNITS, _COUNTS), is_about_devices=False, top=top, no_counters=_WHY, by_hand=by_hand)

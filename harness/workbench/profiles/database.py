@@ -184,22 +184,33 @@ create view work as
 create view peaks as
     -- Of one device; NULL where they differ or do not say it.
     select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
-        as peak,
-        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end as
-            bandwidth
+            as peak,
+        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end
+            as bandwidth,
+        count(*) as devices, bool_and(platform = 'cpu') as is_cpu,
+        case when bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) then 'peak FLOP/s and '
+            || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
+            || ' are unknown: the capture does not say them' end as unsaid
     from devices where is_main;
+create view step_median as
+    select median(seconds) as seconds, count(*) as steps, arg_min(what, device) as what
+    from steps join devices using (device) where is_main;
 create view times as
     with summed as (
         select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
             round(sum(self_seconds), 12) as self_seconds
         from executions e join operations o using (operation) join devices d using (device)
         where e.line = 'serial' and d.is_main group by o.module, o.name
-    ) select o.*, count, seconds, self_seconds,
+    ) select o.*, count, seconds, self_seconds, self_seconds / count as mean_seconds,
         -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it. Of a kernel
         -- whose FLOPs nobody counted, the bytes alone are no roofline.
         case when class not in ('communication', 'memory transfer', 'control flow')
             and not (flops is null and class in ('custom kernel', 'attention')) then
             nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
+        case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute' else 'memory' end
+            as bound,
+        -- What took no time that the profiler could tell has no ratio.
+        case when self_seconds > 0 then mean_seconds / least_seconds end as ratio,
         row_number() over (order by self_seconds desc, name) as rank,
         self_seconds / nullif(sum(self_seconds) over (), 0) as share
     from summed join operations o using (operation), peaks;
@@ -236,10 +247,11 @@ create view step_counts as
 # What the views of _VIEWS hold, for who asks.
 VIEWS = {
     "work": "executions of the operations' own line with all that is known of operation and device",
-    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, rank and share of "
-    "the time",
+    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "
+    "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
-    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says",
+    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says, and of how many devices",
+    "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
     "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
     "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
     "devices",

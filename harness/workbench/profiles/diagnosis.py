@@ -1,21 +1,18 @@
 """A capture diagnosed: what costs most seconds, by what rule, on what evidence, and one remedy each."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from harness.errors import RatchetError
-from harness.records import Capture, Column, Table
-from harness.units import decimal, percent
-from harness.workbench import tables
-from harness.workbench.profiles.analysis import Analysis, run
-from harness.workbench.profiles.ceilings import PREDICTED
-from harness.workbench.profiles.comparison import figures_of, report
+from harness.records import Capture, Table
+from harness.units import decimal
+from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.comparison import METRICS, add_figures, report
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT, UNFUSED
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
-from harness.workbench.profiles.op_times import comparable, origin
+from harness.workbench.profiles.op_times import comparable
 from harness.workbench.profiles.timeline import IMBALANCE, PARTS, STEP_TIMES
 
 # Below this a finding is left out: one part in a thousand of the time.
@@ -106,11 +103,12 @@ RULES = (
     ),
     Rule(
         name="far from the roofline",
-        query=f"""
-            with {PREDICTED}, far as (
-                select * from predicted where ratio > 2 and class != 'data formatting')
-            select sum(self_seconds - least * count), 'most in ' || arg_max(name, self_seconds - least * count) || ', '
-                || printf('%.1fx', arg_max(ratio, self_seconds - least * count)) from far""",
+        query="""
+            with far as (
+                select *, self_seconds - least_seconds * count as lost from times
+                where ratio > 2 and class != 'data formatting')
+            select sum(lost), 'most in ' || arg_max(name, lost) || ', ' || printf('%.1fx', arg_max(ratio, lost))
+            from far""",
         reason="beyond 2x: wrong sharding or layout; a kernel: look inside (section 5)",
         remedy="`hlo CAPTURE --op NAME` of the first; of a kernel `xprof gaps`",
     ),
@@ -161,51 +159,102 @@ RULES = (
     ),
 )
 _FINDINGS = TableOf("findings", "", """
+    place INTEGER    of its rule
     finding VARCHAR  what
     seconds DOUBLE   that it costs
     evidence VARCHAR on which
     rule VARCHAR     by which
     remedy VARCHAR   against it
+    unread VARCHAR   why it could not be looked at
     """)  # fmt: skip
-_RANKED = Analysis(
-    name="findings",
-    title="Findings, the costliest first",
-    columns="finding!;seconds=costs;share=of the time;evidence",
-    query=f"""
-        select finding, seconds, seconds / whole as share, evidence from findings, whole
-        where seconds > {_WORTH} * whole order by seconds desc""",
-    facts=f"""
-        select nullif(count(*) filter (seconds > 0 and seconds <= {_WORTH} * whole), 0) as small,
-            any_value(on_devices) as devices, case when max(seconds) > {_ALL_THAT_COUNTS} * any_value(whole)
-                then max(seconds) / any_value(whole) end as most, arg_max(finding, seconds) as first
-        from findings, whole, step_counts""",
-    notes=(
-        "{most:%} of the time is {first}: nothing else matters until these go.",
-        "Seconds are those of {devices} together, shares of the time that operations take; findings may share them.",
-        "Left out: {small} of less than 0.1 % of the time.",
+_FOUND = (
+    Analysis(
+        name="findings",
+        title="Findings, the costliest first",
+        columns="finding!;seconds=costs;share=of the time;evidence",
+        query=f"""
+            select finding, seconds, seconds / whole as share, evidence from findings, whole
+            where seconds > {_WORTH} * whole order by seconds desc""",
+        facts=f"""
+            select nullif(count(*) filter (seconds > 0 and seconds <= {_WORTH} * whole), 0) as small,
+                any_value(on_devices) as devices, case when max(seconds) > {_ALL_THAT_COUNTS} * any_value(whole)
+                    then max(seconds) / any_value(whole) end as most, arg_max(finding, seconds) as first
+            from findings, whole, step_counts""",
+        notes=(
+            "{most:%} of the time is {first}: nothing else matters until these go.",
+            "Seconds are those of {devices} together, shares of the time that operations take; findings may share "
+            "them.",
+            "Left out: {small} of less than 0.1 % of the time.",
+        ),
+        empty="no rule finds anything that costs a thousandth of the time",
     ),
-    empty="no rule finds anything that costs a thousandth of the time",
+    Analysis(
+        name="remedies",
+        title="By what rule, and what to try",
+        columns="finding!;fact=what;reading=says",
+        query=f"""
+            select finding, what, says from (
+                select finding, seconds, unnest(['rule', 'remedy']) as what, unnest([rule, remedy]) as says,
+                    unnest([1, 2]) as place from findings), whole
+            where seconds > {_WORTH} * whole order by seconds desc, place""",
+        is_optional=True,
+    ),
+    Analysis(
+        name="unread",
+        title="What could not be looked at",
+        columns="finding;why!",
+        query="select finding, unread from findings where unread is not null order by place",
+        is_optional=True,
+    ),
 )
-_REMEDIES = Analysis(
-    name="remedies",
-    title="By what rule, and what to try",
-    columns="finding!;fact=what;reading=says",
+# Five rows: operations, collectives, gaps, copies, memory. A limit of 0 is none.
+_CHECKLIST = Analysis(
+    name="checklist",
+    title="Checklist",
+    columns="check;found;limit;verdict",
     query=f"""
-        select finding, what, says from (
-            select finding, seconds, unnest(['rule', 'remedy']) as what, unnest([rule, remedy]) as says,
-                unnest([1, 2]) as place from findings), whole
-        where seconds > {_WORTH} * whole order by seconds desc, place""",
-    is_optional=True,
+        with {PARTS},
+        sums as (
+            select sum(self_seconds) filter (ratio is not null) as rated,
+                sum(self_seconds) filter (ratio > 1.1) as slow,
+                sum(self_seconds) filter (class = 'communication' and half != 'start') as sent,
+                sum(self_seconds) filter (class = 'data formatting' or (class = 'memory transfer' and half = 'done'))
+                    as moved
+            from times having count(*) > 0),
+        shares as (
+            select 1 as place, 'operations near roofline' as what, coalesce(slow, 0) / nullif(rated, 0) as value,
+                0 as most, 'of their time beyond 10 %' as words, 'none has a prediction' as unknown from sums
+            union all
+            select 2, 'collectives hidden', coalesce(sent, 0) / whole, {RED_FLAG}, 'of the time exposed', ''
+            from sums, whole
+            union all
+            select 3, 'gaps minimal', (select sum(idle) / nullif(sum(seconds), 0) from part_times
+                join devices using (device) where is_main and place = 0), {RED_FLAG}, 'of the runs idle', 'nothing ran'
+            from sums
+            union all
+            select 4, 'copies rare and small', coalesce(moved, 0) / whole, {FORMATTING_LIMIT},
+                'of the time in copies or waiting for them', '' from sums, whole)
+        select * exclude (place) from (
+            select place, what, coalesce(printf('%.1f%%', 100 * value) || ' ' || words, unknown),
+                case when most > 0 then printf('%.0f%%', 100 * most) else 'none' end,
+                case when value is null then 'unknown' when value <= most then 'fine' else 'look' end from shares
+            union all
+            select 5, 'memory near the estimate', $memory, '2x', $memory_verdict from sums) order by place""",
+    notes=("The five checks of the published analysis (protocol, section 5); gaps and copies by sections 3 and 6.",),
+    empty="nothing ran",
 )
-_CHECKLIST = (
-    Column(name="check", title="check"),
-    Column(name="found", title="found"),
-    Column(name="limit", title="limit"),
-    Column(name="verdict", title="verdict"),
+_COMPARED = Analysis(
+    name="compared",
+    title="Findings: A = {a_name}, B = {b_name}",
+    columns="finding!;a_seconds=A;b_seconds=B;change_seconds=change",
+    query="""
+        select finding, a.seconds / $a_parts as old, b.seconds / $b_parts as new,
+            coalesce(new, 0) - coalesce(old, 0) as change
+        from findings a full join other_findings b using (place, finding)
+        where coalesce(old, 0) != 0 or coalesce(new, 0) != 0 order by abs(change) desc, place""",
+    notes=("By step and device; without steps by device over the whole capture.",),
+    empty="no rule finds anything in either",
 )
-
-
-_UNREAD = (Column(name="finding", title="finding"), Column(name="why", title="why", is_whole=True))
 
 
 def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...]:
@@ -216,119 +265,41 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
     if other is not None and (why := comparable(capture, other)):
         raise RatchetError("not-comparable", why)
     database = opened(capture)
-    missing = _load(database)
-    ranked = [table for each in (_RANKED, _REMEDIES) if (table := run(database, each, {})) is not None]
-    shown = [_checklist(database), *ranked]
-    if missing:
-        shown.append(tables.table("unread", "What could not be looked at", origin(capture), _UNREAD, missing))
+    database.add(_FINDINGS, _found(database))
+    said, verdict = _memory_check(capture)
+    checklist = tables(database, (_CHECKLIST,), memory=said, memory_verdict=verdict)
     if other is None:
-        return (shown[0], _metrics(capture), *shown[1:])
-    return (shown[0], *report(capture, other), _compared(capture, other), *shown[1:])
+        add_figures(database, database)
+        return (*checklist, *tables(database, (METRICS, *_FOUND)))
+    second = Database(other)
+    database.add(replace(_FINDINGS, name="other_findings"), _found(second))
+    ((a_parts,), (b_parts,)) = (of.rows("select coalesce(steps, devices) from step_counts")[0]
+                                for of in (database, second))  # fmt: skip
+    words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts}
+    return (*checklist, *report(capture, other), *tables(database, (_COMPARED, *_FOUND), **words))
 
 
-def _load(database: Database) -> list[tuple[str, str]]:
-    """Fills the table of findings; what could not be looked at is returned with the reason."""
-    rows: list[Row] = []
-    missing = []
-    for rule in RULES:
+def _found(database: Database) -> Iterator[Row]:
+    """A row for each rule that finds something, or could not look."""
+    for place, rule in enumerate(RULES):
         try:
             ((seconds, evidence),) = database.rows(rule.query) or ((None, ""),)
         except RatchetError as error:
-            missing.append((rule.name, str(error)))
+            yield place, rule.name, None, "", "", "", str(error)
             continue
         if seconds is not None:
-            rows.append((rule.name, seconds, evidence or "", rule.reason, rule.remedy))
-    database.add(_FINDINGS, rows)
-    return missing
+            yield place, rule.name, seconds, evidence or "", rule.reason, rule.remedy, None
 
 
-_METRICS = (
-    Column(name="step_seconds", title="step", unit="s"),
-    Column(name="mxu_fraction", title="MXU", unit="fraction"),
-    Column(name="hottest_operation", title="hottest op"),
-    Column(name="hottest_seconds", title="its time", unit="s"),
-    Column(name="hottest_share", title="its share", unit="fraction"),
-    Column(name="peak_hbm_bytes", title="peak HBM", unit="B"),
-    Column(name="peak_from", title="peak is"),
-)
-
-
-def _metrics(capture: Capture) -> Table:
-    rows = figures_of(opened(capture))
-    note = "Times are of one step of one device; a second capture makes the comparison."
-    why = "" if rows else "nothing ran in the capture"
-    return tables.table("metrics", "The four metrics of a report", origin(capture), _METRICS, rows, (note,), why)
-
-
-def _checklist(database: Database) -> Table:
-    """Five rows: operations, collectives, gaps, copies, memory (protocol, section 5)."""
-    rows = list(_checks(database))
-    note = "The five checks of the published analysis (protocol, section 5); gaps and copies by sections 3 and 6."
-    return tables.table("checklist", "Checklist", origin(database.capture), _CHECKLIST, rows, (note,), "nothing ran")
-
-
-def _checks(database: Database) -> Iterator[tuple[str, str, str, str]]:
-    def judged(
-        check: str, value: float | None, limit: float, words: str, unknown: str = ""
-    ) -> tuple[str, str, str, str]:
-        found = unknown if value is None else f"{percent(value)} {words}"
-        verdict = "unknown" if value is None else "fine" if value <= limit else "look"
-        return check, found, percent(limit, 0) if limit else "none", verdict
-
-    if not database.rows("select count(*) from times")[0][0]:
-        return
-    facts: Mapping[str, Any] = database.facts(
-        f"""with {PREDICTED}, {PARTS}, waits as (select * from times where class = 'memory transfer' and half = 'done')
-        select (select coalesce(sum(self_seconds) filter (ratio > 1.1), 0) / nullif(sum(self_seconds), 0) from
-            predicted) as slow,
-            (select coalesce(sum(self_seconds), 0) from times where class = 'communication' and half != 'start') /
-                whole as sent,
-            (select sum(idle) / nullif(sum(seconds), 0) from part_times join devices using (device)
-                where is_main and place = 0) as idle,
-            ((select coalesce(sum(self_seconds), 0) from times where class = 'data formatting')
-                + (select coalesce(sum(self_seconds), 0) from waits)) / whole as moved from whole"""
-    )
-    yield judged("operations near roofline", facts["slow"], 0.0, "of their time beyond 10 %", "none has a prediction")
-    yield judged("collectives hidden", facts["sent"], RED_FLAG, "of the time exposed")
-    yield judged("gaps minimal", facts["idle"], RED_FLAG, "of the runs idle", "nothing ran")
-    yield judged("copies rare and small", facts["moved"], FORMATTING_LIMIT, "of the time in copies or waiting for them")
-    check, limit = "memory near the estimate", "2x"
+def _memory_check(capture: Capture) -> tuple[str, str]:
+    """What the planned peak is against the estimate from the parameters, and the verdict."""
     try:
-        peak, estimate = estimate_of(database.capture)
+        peak, estimate = estimate_of(capture)
     except RatchetError as error:
-        yield check, str(error), limit, "unknown"
-        return
+        return str(error), "unknown"
     if peak is None:
-        yield check, "no HLO module with a buffer assignment", limit, "unknown"
-    elif not estimate:
-        yield check, f"{decimal(peak, 'B')}, no argument is a parameter", limit, "unknown"
-    else:
-        found = f"{decimal(peak, 'B')} against {decimal(estimate, 'B')} (16 B a parameter)"
-        yield check, found, limit, "fine" if peak <= 2 * estimate else "look"
-
-
-_COMPARED = (
-    Column(name="finding", title="finding", is_whole=True),
-    Column(name="a_seconds", title="A", unit="s"),
-    Column(name="b_seconds", title="B", unit="s"),
-    Column(name="change_seconds", title="change", unit="s"),
-)
-
-
-def _compared(capture: Capture, other: Capture) -> Table:
-    """What each finding costs in both, by step and device."""
-    sides: list[dict[str, float]] = []
-    for database in (opened(capture), Database(other)):
-        _load(database)
-        ((steps, devices),) = database.rows("select steps, devices from step_counts")
-        rows = database.rows("select finding, seconds from findings")
-        sides.append({finding: seconds / (steps or devices) for finding, seconds in rows})
-    old, new = sides
-    names = [rule.name for rule in RULES if old.get(rule.name) or new.get(rule.name)]
-    rows = [(name, old.get(name), new.get(name), new.get(name, 0.0) - old.get(name, 0.0)) for name in names]
-    rows.sort(key=lambda row: -abs(row[3]))
-    note = "By step and device; without steps by device over the whole capture."
-    title = f"Findings: A = {capture.name}, B = {other.name}"
-    return tables.table(
-        "compared", title, origin(capture), _COMPARED, rows, (note,), "no rule finds anything in either"
-    )
+        return "no HLO module with a buffer assignment", "unknown"
+    if not estimate:
+        return f"{decimal(peak, 'B')}, no argument is a parameter", "unknown"
+    words = f"{decimal(peak, 'B')} against {decimal(estimate, 'B')} (16 B a parameter)"
+    return words, "fine" if peak <= 2 * estimate else "look"

@@ -14,12 +14,13 @@ from typing import BinaryIO
 
 from harness.dumps.xplane import Event, Plane, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
-from harness.records import Capture, Column, Table
+from harness.records import Capture, Table
 from harness.units import quantity
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import sources
+from harness.workbench.tables import columns
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
 _CUT_AT = 1_000_000
@@ -68,13 +69,7 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
             name="export",
             title=f"{capture.name} for Perfetto",
             origin=origin(capture),
-            columns=(
-                Column(name="file", title="file", is_whole=True),
-                Column(name="events", title="events", unit="count"),
-                Column(name="processes", title="planes", unit="count"),
-                Column(name="threads", title="lines", unit="count"),
-                Column(name="bytes", title="size", unit="B"),
-            ),
+            columns=columns("file!;events:count;processes=planes:count;threads=lines:count;bytes=size"),
             rows=((str(path), count.events, count.processes, count.threads, path.stat().st_size),),
             notes=tuple(notes),
         ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.errors import RatchetError, UsageError
 from harness.hlo import parse
 from harness.hlo.module import Instruction
-from harness.records import Capture, Column, Table
+from harness.records import Capture, Table
 from harness.units import quantity, seconds
 from harness.workbench import tables
 from harness.workbench.hlo import proto
@@ -17,19 +17,12 @@ from harness.workbench.hlo.graph import Graph
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import hlo_protos, sources
+from harness.workbench.tables import columns
 
 # What a person can look at; the nearest are kept.
 _MOST = 200
-_COLUMNS = (
-    Column(name="distance", title="away"),
-    Column(name="instruction", title="instruction"),
-    Column(name="opcode", title="opcode"),
-    Column(name="shape", title="shape"),
-    Column(name="takes", title="takes"),
-    Column(name="mean_seconds", title="self time", unit="s"),
-    Column(name="count", title="runs", unit="count"),
-    Column(name="framework_name", title="tf_op"),
-    Column(name="source", title="source"),
+_COLUMNS = columns(
+    "distance=away;instruction;opcode;shape;takes;mean_seconds=self time;count=runs;framework_name=tf_op;source"
 )
 
 

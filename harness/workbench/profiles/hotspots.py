@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from harness.errors import UsageError
 from harness.records import Capture, Table
+from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.classes import CLASSES, FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.database import Database, Row, TableOf
@@ -19,9 +20,20 @@ _TIME = "self_seconds=self time;share;count=runs"
 _SHARES = "self_seconds=self time;share;step_seconds=per step;count=runs"
 UNCOUNTED_NOTE = (
     "{uncounted:%} of the time is in custom calls that count 0 FLOPs, shown as unknown: a Pallas kernel is counted "
-    "only "
-    "with pl.CostEstimate."
+    "only with pl.CostEstimate."
 )
+EXECUTED_NOTE = (
+    "FLOP rates are of executed FLOPs, as XLA and pl.CostEstimate count them, masked and recomputed ones included."
+)
+
+
+def useful_note(database: Database, flops: float | None) -> str | None:
+    """The rate of the useful FLOPs, so many a run, in a sentence; None where they or the runs are not known."""
+    ((rate,),) = database.rows("select $flops * steps / nullif(whole, 0) from step_counts, whole", flops=flops)
+    if flops is None or rate is None:
+        return None
+    counted = f"{decimal(flops, 'FLOP')} a run, {decimal(rate, 'FLOP/s')}"
+    return f"Useful ones, as the contest of the attempt counts them: {counted}."
 
 
 OPS = Analysis(
@@ -33,13 +45,16 @@ OPS = Analysis(
         select name, case category when '' then class else category end, self_seconds, share, seconds, count,
             self_seconds / count, flops * count / nullif(self_seconds, 0), bytes_accessed * count /
                 nullif(self_seconds, 0)
-        from times order by rank limit $top""",
-    facts="""
-        select any_value(whole) as whole, any_value(on_devices) as devices, any_value(uncounted) as uncounted,
-            case when count(*) > $top then ' ' || $top || ' of ' || count(*) || ' operations are shown.' else '' end
-                as cut
-        from times, step_counts, whole""",
-    notes=("All operations together: {whole:s} of self time, summed over {devices}.{cut}", UNCOUNTED_NOTE),
+        from times order by rank""",
+    rows="operations",
+    facts="select whole, on_devices as devices, uncounted from step_counts, whole",
+    more=lambda database, words: {"useful": useful_note(database, words["useful_flops"])},
+    notes=(
+        "All operations together: {whole:s} of self time, summed over {devices}.{cut}",
+        EXECUTED_NOTE,
+        "{useful}",
+        UNCOUNTED_NOTE,
+    ),
 )
 
 _CATEGORIES = Analysis(
@@ -58,19 +73,15 @@ _FRAMEWORK_OPS = Analysis(
         select case framework_name when '' then '(no tf_op in the capture)' else framework_name end, framework_category,
             direction, sum(self_seconds) as took, took / nullif((select sum(self_seconds) from times), 0), sum(count)
         from times where $categories = '' or list_contains(string_split($categories, ','), framework_category)
-        group by 1, 2, 3 order by took desc, min(rank) limit $top""",
+        group by 1, 2, 3 order by took desc, min(rank)""",
+    rows="framework operations",
     facts="""
-        with chosen as (select distinct framework_name, framework_category, direction from times
-            where $categories = '' or list_contains(string_split($categories, ','), framework_category)),
-        found as (select framework_category as category, sum(self_seconds) as took, min(rank) as place from times
-            group by 1)
+        with found as (
+            select framework_category as category, sum(self_seconds) as took, min(rank) as place from times group by 1)
         select sum(self_seconds) as whole, any_value(on_devices) as devices,
             sum(self_seconds) filter (framework_name = '') / nullif(sum(self_seconds), 0) as unnamed,
-            (select case when count(*) > $top then ' ' || $top || ' of ' || count(*) ||
-                ' framework operations are shown.'
-                else '' end from chosen) as cut,
-            replace($categories, ',', ', ') as asked, (select string_agg(category, ', ' order by took desc, place)
-                from found) as there
+            replace($categories, ',', ', ') as asked,
+            (select string_agg(category, ', ' order by took desc, place) from found) as there
         from times, step_counts""",
     notes=(
         "All framework operations together: {whole:s} of self time, summed over {devices}.{cut}",
@@ -100,18 +111,16 @@ LINES = Analysis(
         select case source when '' then '(no source in the capture)' else source end, sum(self_seconds) as took,
             took / nullif((select sum(self_seconds) from times), 0), sum(count), arg_min(name, rank)
         from times where (select bool_or(source != '') from times)
-        group by 1 order by took desc, min(rank) limit $top""",
-    facts="""
-        select nullif(sum(self_seconds) filter (source = ''), 0) / sum(self_seconds) as unnamed,
-            case when count(distinct source) > $top then count(distinct source) end as known from times""",
+        group by 1 order by took desc, min(rank)""",
+    rows="lines",
+    facts="select nullif(sum(self_seconds) filter (source = ''), 0) / sum(self_seconds) as unnamed from times",
     notes=(
         "A fusion counts for the one line its metadata names, though it may hold work of several.",
         "{unnamed:%} of the time names no line.",
         "{top} of {known} lines are shown.",
     ),
-    empty="no operation of the capture names its source: simulated captures have none, others only where the compiler "
-    "kept "
-    "what the program said (for the simulator, `ratchet.sh lines` says more)",
+    empty="no operation of the capture names its source: simulated captures have none, others only where the "
+    "compiler kept what the program said (for the simulator, `ratchet.sh lines` says more)",
 )
 
 
@@ -154,9 +163,8 @@ SCOPES = Analysis(
         select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few from
             took""",
     notes=(
-        "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the roofline: "
-        "its "
-        "share if every operation with a prediction took no longer than that.",
+        "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the "
+        "roofline: its share if every operation with a prediction took no longer than that.",
         "{few} scopes below {at_least:%} of the time are left out.",
     ),
     empty="no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata",
@@ -210,12 +218,12 @@ CHAINS = Analysis(
     title="Unfused chains",
     columns="first=from;last=to;operations:count;bytes=moved now;fused_bytes=in one pass;saved_seconds=saves at most;"
     "source",
-    query=f"{UNFUSED} select first, last, many, now, fused, saved, source from unfused order by saved desc limit $top",
+    query=f"{UNFUSED} select first, last, many, now, fused, saved, source from unfused order by saved desc",
+    rows="chains",
     notes=(
-        "Elementwise operations and reductions, one after the other over a large array that is written and read again "
-        "between "
-        "them. In one pass: without that. Fuse them by hand, or see what keeps XLA from it (several users, a layout, "
-        "a loop).",
+        "Elementwise operations and reductions, one after the other over a large array that is written and read "
+        "again between them. In one pass: without that. Fuse them by hand, or see what keeps XLA from it (several "
+        "users, a layout, a loop).",
     ),
     is_optional=True,
 )
@@ -254,11 +262,9 @@ BREAKDOWN = (
         notes=(
             "Time is summed over {devices}{per}.",
             f"Exponentials take {{exponentials:%}}, over {_EXPONENTIAL_LIMIT:.0%}: the vector unit binds (protocol, "
-            f"section "
-            "3, item 5).",
+            "section 3, item 5).",
             f"Data formatting takes {{formatting:%}}, over {FORMATTING_LIMIT:.0%}: look at sharding and layouts "
-            f"(protocol, "
-            "section 6).",
+            "(protocol, section 6).",
         ),
     ),
     Analysis(

@@ -1,12 +1,11 @@
 """What a capture shows inside its kernels: where a simulated run's cycles went, or rows that the device recorded."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from harness.dumps.xplane import Event, Plane, Value
 from harness.records import Capture, Table
 from harness.workbench.profiles import reading
-from harness.workbench.profiles.analysis import Analysis, run
+from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, sources
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
@@ -128,14 +127,12 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
     is_simulated = database.rows("select bool_or(is_simulated) from insides")[0][0]
     amount = "cycles:count" if is_simulated else "seconds=time"
     note = (
-        "Cycles of the whole simulated run; bubbles are those in which nothing is issued. By source line: `ratchet.sh "
-        "lines N`, "
-        "in time: `ratchet.sh timeline N`."
+        "Cycles of the whole simulated run; bubbles are those in which nothing is issued. By source line: "
+        "`ratchet.sh lines N`, in time: `ratchet.sh timeline N`."
         if is_simulated
         else "Rows that the device recorded beside its operations, as far as they lie inside custom calls."
     )
-    shown = (BESIDE, replace(INSIDE, columns=INSIDE.columns.format(amount=amount)))
-    return tuple(table for each in shown if (table := run(database, each, {"note": note})) is not None)
+    return tables(database, (BESIDE, INSIDE), note=note, amount=amount)
 
 
 def _cycles(plane: Plane, kind: str) -> dict[str, int]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from harness.records import Column, Table
+from harness.records import Table
 from harness.workbench.profiles.places import CaptureFiles, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, root
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
 # The pages of xprof 2.24, the most useful first; the last nine show something only where a capture has what they read.
 TOOLS = (
@@ -30,11 +30,7 @@ TOOLS = (
     ("inference_profile", "inference profile"),
     ("smart_suggestion", "suggestions"),
 )
-_COLUMNS = (
-    Column(name="tool", title="page"),
-    Column(name="finds_by", title="found by"),
-    Column(name="url", title="address"),
-)
+_COLUMNS = columns("tool=page;finds_by=found by;url=address")
 
 
 def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.hlo.training_memory import CHUNKS
-from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, opened
 from harness.workbench.profiles.memory_rules import (
     LOGITS,
@@ -21,8 +21,7 @@ _MOMENTS = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_EVENTS = (
     "the capture has no allocator events (MemoryAllocation on the host's plane): a CPU writes none, and a TPU only "
-    "where "
-    "something was allocated while the capture was taken"
+    "where something was allocated while the capture was taken"
 )
 _NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
@@ -105,8 +104,8 @@ MEMORY = (
         columns="memory;operation=allocated for;category=what for!;region;shape;count;bytes=size",
         query="""
             select m.name, coalesce(nullif(op_name, ''), '(no name)'), category, region, shape, count, bytes
-            from allocations a join memories m using (memory) order by memory, bytes desc, a.rowid limit $top""",
-        facts="select case when count(*) > $top then count(*) - $top end as more from allocations",
+            from allocations a join memories m using (memory) order by memory, bytes desc, a.rowid""",
+        rows="allocations",
         notes=(
             "`stack` (the programs' workspace) and `unused preallocated` are what no single allocation explains.",
             "{more} smaller ones are left out (--top).",
@@ -132,8 +131,7 @@ MEMORY = (
         "from heaps order by heap",
         notes=(
             "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the "
-            "heap, - where "
-            "everything lives throughout. In a training step, before 50 % is its forward half.",
+            "heap, - where everything lives throughout. In a training step, before 50 % is its forward half.",
         ),
         empty=_NO_MODULES,
         origin="static",
@@ -265,9 +263,8 @@ _HALVES = """
             (select count(*) from ways w where w.half = r.half and rise > 0 and not was_up) as rises from risen r
                 group by 1, 2)"""
 _LOGITS_HINT = (
-    "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), embeddings "
-    "and their "
-    "optimizer state with sharding over it."
+    "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), "
+    "embeddings and their optimizer state with sharding over it."
 )
 # What is recomputed is alive again while it is used, one piece at a time.
 _REMEDIES = f"""
@@ -312,11 +309,9 @@ DIAGNOSE = (
             f"Growth counts from {_GROWTH:.0%} of the capacity on, a spike from {_SPIKE:g} times the median level, "
             f"fragmentation (XProf's, at the peak) from {_FRAGMENTATION:.0%} on: our thresholds.",
             "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
-            "start, what "
-            "was allocated and not given back.",
+            "start, what was allocated and not given back.",
             "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
-            "differs, and "
-            "room that is not there costs a run.",
+            "differs, and room that is not there costs a run.",
         ),
         empty=_NO_EVENTS,
     ),
@@ -337,8 +332,7 @@ DIAGNOSE = (
             from buffers where heap = $heap""",
         notes=(
             "{padded} of {whole} at the peak are padding: {verdict} (500 MiB is the published limit). Added up over "
-            "the "
-            "buffers: XProf's sum leaves arguments and results out.",
+            "the buffers: XProf's sum leaves arguments and results out.",
         ),
     ),
     _of_heap(
@@ -367,8 +361,7 @@ DIAGNOSE = (
         "'no temporary buffer of ' || module || ' lives for 30 % of its schedule'",
         notes=(
             "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
-            "layer at a "
-            "time; activations shrink with jax.checkpoint (rematerialisation).",
+            "layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
         ),
     ),
     _of_heap(
@@ -424,8 +417,7 @@ DIAGNOSE = (
         notes=(
             "They fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept for it.",
             "They only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
-            "jax.checkpoint trades "
-            "them for a second forward pass.",
+            "jax.checkpoint trades them for a second forward pass.",
             "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
         ),
     ),
@@ -441,8 +433,7 @@ DIAGNOSE = (
         "an activation'",
         notes=(
             "Upper bounds, read off the buffers alive at the peak: another moment may become the peak then, and the "
-            "compiler may "
-            "plan anew.",
+            "compiler may plan anew.",
         ),
     ),
 )
@@ -463,9 +454,7 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
 
 def _tables(capture: Capture, analyses: Sequence[Analysis], top: int, module: str | None) -> tuple[Table, ...]:
     database = opened(capture)
-    words: Facts = {"top": top, "heap": _chosen(database, module)}
-    tables = (run(database, each, words, is_about_devices=False) for each in analyses)
-    return tuple(table for table in tables if table is not None)
+    return tables(database, analyses, is_about_devices=False, top=top, heap=_chosen(database, module))
 
 
 def _chosen(database: Database, module: str | None) -> int | None:

@@ -1,19 +1,19 @@
 """A capture at a glance: devices and steps, the program against the roofline, what took longest, XProf's summary."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from harness.errors import RatchetError
-from harness.records import Capture, Cell, Column, Device, Table
+from harness.records import Capture, Cell, Device, Table
 from harness.workbench.profiles import datatables
-from harness.workbench.profiles.analysis import Analysis, Facts, run
+from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
+from harness.workbench.profiles.hotspots import EXECUTED_NOTE, useful_note
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
-from harness.workbench.profiles.remote import Source
 from harness.workbench.profiles.timeline import MARK_STEPS, host_transfers
-from harness.workbench.tables import table
+from harness.workbench.tables import columns, table
 
 _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
@@ -36,8 +36,7 @@ _DEVICES = Analysis(
     name="devices",
     title="{name}: {length} ms captured",
     columns="device;host;kind;steps:count;step_seconds=step;shortest_step_seconds=shortest;"
-    "longest_step_seconds=longest;"
-    "busy_seconds=busy;idle_fraction=idle;operations:count;executions:count",
+    "longest_step_seconds=longest;busy_seconds=busy;idle_fraction=idle;operations:count;executions:count",
     query="""
         with of_steps as (
             select device, count(*) as steps, median(seconds) as step, min(seconds) as least, max(seconds) as most
@@ -70,93 +69,84 @@ _LONGEST = Analysis(
     title="What took longest",
     columns="operation;class;self_seconds=self time;share;count=runs;framework_name=tf_op;source",
     query="""select name, class, self_seconds, share, count, nullif(framework_name, ''), nullif(source, '')
-        from times order by rank limit $top""",
-    facts="select case when count(*) > $top then count(*) - $top end as more from times",
+        from times order by rank""",
+    rows="operations",
     notes=("{more} more: `xprof ops`.",),
 )
 
 
-def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
-    """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
-    paths = sources(capture)
-    program, scale = _program(capture, paths)
+def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) -> tuple[Table, ...]:
+    """Devices, the program against the roofline, the `top` operations, and XProf's own summary.
+
+    `useful_flops` are those of one run, where they are known.
+    """
     words: Facts = {
         "name": capture.name, "hosts": len(capture.paths), "plural": "s" * (len(capture.paths) > 1), "top": top,
         "left_out": [f"{sentence}." for sentence in capture.left_out],
     }  # fmt: skip
-    shown, longest = (run(opened(capture), each, words) for each in (_DEVICES, _LONGEST))
-    assert shown is not None
-    assert longest is not None
+    shown, longest = tables(capture, (_DEVICES, _LONGEST), **words)
     if not shown.rows:
         # Also where nothing ran.
         shown = replace(shown, title=capture.name, notes=tuple(words["left_out"]))
-    return shown, program, longest, *host_transfers(capture), _summary(capture, paths, scale)
+    program, scale = _program(capture, useful_flops)
+    return shown, program, longest, *host_transfers(capture), _summary(capture, scale)
 
 
-def program_row(capture: Capture, paths: Sequence[Source]) -> tuple[Mapping[str, Value], DataTable] | None:
-    """XProf's roofline of the program as a whole, with the table it stands in; None without device planes.
-
-    Raises RatchetError where the capture cannot be converted.
-    """
-    if not any(device.platform != "cpu" for device in devices(capture)):
-        return None
-    table = datatables.ask(paths, "roofline_model")[0]
-    for row in table.rows:
-        if (row.get("step"), row.get("operation"), row.get("include_infeed_outfeed")) == ("Total", "Program", True):
-            return row, table
-    return None
-
-
+# Each column, what XProf's roofline_model calls it, its unit there, and whether time is in its numerator, its
+# denominator or neither.
 _PROGRAM = (
-    Column(name="seconds", title="time per core", unit="s"),
-    Column(name="flops_per_second", title="FLOP rate", unit="FLOP/s"),
-    Column(name="of_peak_flops", title="of peak", unit="fraction"),
-    Column(name="hbm_bytes_per_second", title="HBM", unit="B/s"),
-    Column(name="of_peak_bandwidth", title="of peak", unit="fraction"),
-    Column(name="flops_per_byte", title="intensity", unit="FLOP/B"),
-    Column(name="ridge_flops_per_byte", title="ridge", unit="FLOP/B"),
-    Column(name="of_roofline", title="of roofline", unit="fraction"),
-    Column(name="bound_by", title="bound by"),
+    ("seconds=time per core", "total_time_per_core", MICROSECOND, -1),
+    ("flops_per_second=FLOP rate", "measured_flop_rate", GIGAFLOPS, 1),
+    ("of_peak_flops=of peak:fraction", "compute_efficiency", 1.0, 1),
+    ("hbm_bytes_per_second=HBM", "hbm_bw", GIBIBYTES, 1),
+    ("of_peak_bandwidth=of peak:fraction", "max_mem_bw_utilization", 1.0, 1),
+    ("flops_per_byte=intensity", "operational_intensity", 1.0, 0),
+    ("ridge_flops_per_byte=ridge", "", 1.0, 0),
+    ("of_roofline=of roofline:fraction", "roofline_efficiency", 1.0, 1),
 )
+_PROGRAM_COLUMNS = columns(";".join((*(column for column, *_ in _PROGRAM), "bound_by=bound by")))
 
 
-def _program(capture: Capture, paths: Sequence[Source]) -> tuple[Table, float]:
-    """The table, and what XProf's times are to be divided by."""
+def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float]:
+    """XProf's roofline of the program as a whole, and what its times are to be divided by."""
+    answers, why = _asked(capture, "roofline_model")
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    why = _why_no_table(capture)
-    scale = 1.0
-    try:
-        stated = program_row(capture, paths)
-    except RatchetError as error:
-        stated, why = None, str(error)
-    if stated is not None:
-        row, answer = stated
-        scale = excess(capture, row)
-        flops = number(row, "measured_flop_rate", GIGAFLOPS * scale)
-        rows.append(
-            (
-                number(row, "total_time_per_core", MICROSECOND / scale),
-                flops or None,
-                (number(row, "compute_efficiency", scale) or None) if flops else None,
-                number(row, "hbm_bw", GIBIBYTES * scale) or None,
-                number(row, "max_mem_bw_utilization", scale) or None,
-                number(row, "operational_intensity") or None,
-                float(answer.properties["hbm_ridge_point"]) or None,
-                number(row, "roofline_efficiency", scale) or None,
-                str(row.get("bound_by") or "unknown"),
-            )
-        )
-        notes += [
+    scale, total = 1.0, ("Total", "Program", True)
+    for row in answers[0].rows if answers else ():
+        if (row.get("step"), row.get("operation"), row.get("include_infeed_outfeed")) == total:
+            scale = _excess(capture, row)
+            # XProf has 0 where it does not know.
+            values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
+            ridge = float(answers[0].properties["hbm_ridge_point"]) or None
+            is_counted = values[1] is not None
+            rows.append((*values[:2], values[2] if is_counted else None, *values[3:6], ridge, values[7],
+                         str(row.get("bound_by") or "unknown")))  # fmt: skip
+    if rows:
+        useful = useful_note(opened(capture), useful_flops)
+        notes = [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
             *_about(scale),
             "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
+            EXECUTED_NOTE,
+            *((useful,) if useful else ()),
         ]
     title = "The program against the roofline"
-    return table("program", title, origin(capture), _PROGRAM, rows, notes, why), scale
+    return table("program", title, origin(capture), _PROGRAM_COLUMNS, rows[:1], notes, why), scale
 
 
-def excess(capture: Capture, row: Mapping[str, Value]) -> float:
+def _asked(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:
+    """What XProf's tool says of a capture with device planes, or why it says nothing."""
+    if not any(device.platform != "cpu" for device in devices(capture)):
+        is_cpu = bool(capture.devices) and all(device.platform == "cpu" for device in capture.devices)
+        return (), _NO_DEVICE if is_cpu else why_nothing_ran(capture)
+    try:
+        return datatables.ask(sources(capture), tool), why_nothing_ran(capture)
+    except RatchetError as error:
+        return (), str(error)
+
+
+def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
     """By how much XProf's time of a core is longer than what the devices show, if it is: 1.0 if not.
 
     xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start without.
@@ -181,39 +171,20 @@ def _about(scale: float) -> Iterator[str]:
         )
 
 
-def _why_no_table(capture: Capture) -> str:
-    is_cpu = bool(capture.devices) and all(device.platform == "cpu" for device in capture.devices)
-    return _NO_DEVICE if is_cpu else why_nothing_ran(capture)
-
-
-def _summary(capture: Capture, paths: Sequence[Source], scale: float) -> Table:
+def _summary(capture: Capture, scale: float) -> Table:
+    """XProf's figures, the idle time by the devices' own time, and what it says in words."""
+    answers, why = _asked(capture, "overview_page")
     rows: list[tuple[Cell, ...]] = []
-    notes: list[str] = []
-    why = _why_no_table(capture)
-    if any(device.platform != "cpu" for device in devices(capture)):
-        try:
-            rows, notes = _figures(datatables.ask(paths, "overview_page"), scale)
-        except RatchetError as error:
-            why = str(error)
-    columns = (Column(name="figure", title="figure"), Column(name="fraction", title="value", unit="fraction"))
-    return table("summary", "XProf's own summary (overview_page)", origin(capture), columns, rows, notes, why)
-
-
-def _figures(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell, ...]], list[str]]:
-    """Its figures, the idle time by the devices' own time, and what it says in words."""
-    first = tables[0]
-    idle = first.fraction(_IDLE[0])
-    rows: list[tuple[Cell, ...]] = [
-        (_DUTY[1], first.fraction(_DUTY[0])),
-        (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
-    ]
-    rows += [(title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN]
+    for first in answers[:1]:
+        idle = first.fraction(_IDLE[0])
+        rows = [
+            (_DUTY[1], first.fraction(_DUTY[0])),
+            (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
+            *((title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN),
+        ]
     notes = ["- is a figure for which XProf has no counters and prints 0.0 %."]
-    return rows, [*notes, *_messages(tables)]
-
-
-def _messages(tables: Sequence[DataTable]) -> Iterator[str]:
-    for answer in tables:
+    for answer in answers:
         if answer.columns == ("severity", "message"):
-            for row in answer.rows:
-                yield f"XProf, {str(row['severity']).lower()}: {row['message']}"
+            notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]
+    title = "XProf's own summary (overview_page)"
+    return table("summary", title, origin(capture), columns("figure;fraction=value"), rows, notes, why)

@@ -6,7 +6,7 @@ from itertools import islice
 from harness.dumps.xplane import Space
 from harness.records import Capture, Table
 from harness.workbench.profiles import reading
-from harness.workbench.profiles.analysis import Analysis, run
+from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import sources
@@ -93,8 +93,8 @@ _LINES = Analysis(
     columns="plane;line!;events:count;start_seconds=from;has_own_time=own time;statistics",
     query="""
         select plane, line, events, start_seconds, has_own_time, nullif(statistics, '') from lines
-        order by plane not like '/device:%', events desc, rowid limit $top""",
-    facts="select case when count(*) > $top then count(*) end as known from lines",
+        order by plane not like '/device:%', events desc, rowid""",
+    rows="lines",
     notes=(
         "own time: the events bear the device's own time, beside the profiler's.",
         "{top} of {known} lines are shown, devices first.",
@@ -135,19 +135,17 @@ _NEEDS = (
 )  # fmt: skip
 
 
-def _missing() -> str:
-    rows = " union all ".join(
-        f"select {place} as place, $name{place} as name, {holds} as holds, $use{place} as used, $how{place} as how"
-        for place, (_, holds, _, _) in enumerate(_NEEDS)
-    )
-    return f"select name, holds, used, case when not holds then how end from ({rows}) order by place"
-
-
+_NEEDED = TableOf("needs", "", """
+    what VARCHAR           an analysis goes by
+    is_there BOOLEAN       whether the capture has it
+    used_by VARCHAR        which analyses
+    how VARCHAR            what brings it into a capture
+    """)  # fmt: skip
 _MISSING = Analysis(
     name="missing",
     title="What the analyses go by",
     columns="what;is_there=there;used_by=used by;how=if not",
-    query=_missing(),
+    query="select what, is_there, used_by, case when not is_there then how end from needs order by rowid",
 )
 
 
@@ -156,14 +154,8 @@ def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 
     Raises RatchetError where the files cannot be read.
     """
-    words = {
-        f"{kind}{place}": need[at]
-        for place, need in enumerate(_NEEDS)
-        for kind, at in (("name", 0), ("use", 2), ("how", 3))
-    }
     database = opened(capture)
+    (there,) = database.rows(f"select {', '.join(holds for _, holds, _, _ in _NEEDS)}")
+    database.add(_NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)])
     # Also of a capture in which nothing ran.
-    tables = [
-        run(database, each, {"top": top, **words}, is_about_devices=False) for each in (_PLANES, _LINES, _MISSING)
-    ]
-    return tuple(each for each in tables if each is not None)
+    return tables(database, (_PLANES, _LINES, _MISSING), is_about_devices=False, top=top)

@@ -4,7 +4,7 @@ from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.profiles import op_times
-from harness.workbench.profiles.analysis import Analysis, run, tables
+from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
@@ -72,9 +72,8 @@ PARTS = f"""
 _IDLE = Analysis(
     name="idle",
     title="Idle time between operations",
-    columns="device;part;seconds=time;idle_seconds=idle;idle_fraction=fraction;gaps:count;custom_fraction=inside "
-    "kernels;"
-    "verdict!",
+    columns="device;part;seconds=time;idle_seconds=idle;idle_fraction=fraction;gaps:count;"
+    "custom_fraction=inside kernels;verdict!",
     query=f"""
         with {PARTS}
         select label, part, seconds, idle, idle / nullif(seconds, 0) as fraction, gaps, kernels,
@@ -100,8 +99,7 @@ _IDLE = Analysis(
         f"Fill and drain are not told apart: that takes {_FEWEST_STEPS} steps, here {{few}} ({{which}}).",
         "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs}",
         "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
-        "attempt "
-        "`ratchet.sh show N` does.",
+        "attempt `ratchet.sh show N` does.",
         "{hint}",
     ),
 )
@@ -140,8 +138,7 @@ _ADVICE = {
     "idle at start and end": "fill and drain; the grid is small",
     "large collectives": "wrong sharding? with_sharding_constraint or shard_map",
     "idle while the host works": "input pipeline or host synchronisation; jax.profiler.annotate_function on the "
-    "suspects "
-    "names them",
+    "suspects names them",
 }
 _PATTERNS = Analysis(
     name="patterns",
@@ -220,9 +217,8 @@ _PATTERNS = Analysis(
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
             a(pattern, advice) using (pattern) order by at_""",
     notes=(
-        "Patterns: protocol, section 3. Where it names no number, much is what its item 4 calls a red flag; that one "
-        "block is "
-        "long from half of the time on is ours.",
+        "Patterns: protocol, section 3. Where it names no number, much is what its item 4 calls a red flag; that "
+        "one block is long from half of the time on is ours.",
     ),
 )
 GAPS = (_IDLE, _LARGEST, _PATTERNS)
@@ -251,9 +247,8 @@ def host_transfers(capture: Capture) -> tuple[Table, ...]:
     """The transfers from and to the host beside what the link's rate allows; nothing where there are none."""
     chip = op_times.chip_of(capture)
     rate = host_bytes_per_second(chip) if chip else None
-    words = {"link": rate, "link_words": f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known"}
-    shown = run(opened(capture), _HOST_TRANSFERS, words)
-    return (shown,) if shown else ()
+    words = f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known"
+    return tables(capture, (_HOST_TRANSFERS,), link=rate, link_words=words)
 
 
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -384,7 +379,7 @@ STEPS = (
 
 def steps_table(capture: Capture) -> tuple[Table, ...]:
     """Steps by device, their variation against the limits, and what the host did while the devices were idle."""
-    words = {"mark": MARK_STEPS, "no_steps": _NO_STEPS, "names": _NAME_FUNCTIONS}
+    words: Facts = {"mark": MARK_STEPS, "no_steps": _NO_STEPS, "names": _NAME_FUNCTIONS}
     return tables(capture, STEPS, is_simulated=capture.is_simulated, **words)
 
 

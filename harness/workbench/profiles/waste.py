@@ -17,7 +17,7 @@ from harness.workbench.hlo.waste import (
     waste_tables,
 )
 from harness.workbench.hlo.work import work
-from harness.workbench.profiles.analysis import run
+from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
@@ -82,8 +82,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     if options["has_prefetches"]:
         notes.append("Of copies between memories that run beside other work only the waiting for their end counts.")
     ((whole,),) = database.rows("select whole from whole")
-    chains = run(database, CHAINS, {"top": top})
-    return (*waste_tables(wasted, whole, origin(capture), notes, top), *((chains,) if chains else ()))
+    return (*waste_tables(wasted, whole, origin(capture), notes, top), *tables(database, (CHAINS,), top=top))
 
 
 def _waste_of(

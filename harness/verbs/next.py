@@ -20,7 +20,7 @@ class Next(Verb):
         "go on. Reads only; judges nothing."
     )
     is_watched = True
-    document = Document(5, SearchState)
+    document = Document(6, SearchState)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

@@ -14,17 +14,19 @@ from harness.workbench.tables import columns, table
 
 # Figures that an analysis works out beside its rows, by name.
 Facts: TypeAlias = dict[str, Any]
+_NOTHING = "there is nothing of the kind in the capture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """One table that a capture is asked for.
 
-    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. `facts` is a query of one row.
+    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. `facts` is a query of one
+    row, which may ask the rows themselves as the table `answer`.
     `title`, `columns`, `notes` and `empty` may hold its figures, as in `{took:s}` (seconds), `{part:%}`, `{size:B}`,
     `{number:n}`, `{ratio:c}` (as a change); a note of which a figure is NULL is left out. Of a query with a column more
-    the last one holds notes too. `empty` is said where something ran and there is no row. `is_optional`: without rows
-    there is no table.
+    the last one holds notes too. `empty` is said where something ran and there is no row, of several the first whose
+    figures are known. `is_optional`: without rows there is no table.
 
     `rows` is what the rows are called where only the first `$top` of them are shown. Figures of every analysis are
     `origin` (measured or simulated), and of one with `rows` that was cut `known` rows, of which `more` are left out.
@@ -36,7 +38,7 @@ class Analysis:
     query: str
     facts: str = ""
     notes: tuple[str, ...] = ()
-    empty: str = ""
+    empty: str | tuple[str, ...] = ""
     origin: Origin | None = None
     rows: str = ""
     is_optional: bool = False
@@ -60,7 +62,7 @@ def tables(
 
 
 def _table(database: Database, analysis: Analysis, parameters: Mapping[str, Any], why: str) -> Table | None:
-    rows = [] if why else database.rows(analysis.query, **parameters)
+    rows = [] if why else _rows(database, analysis, parameters)
     origin = op_times.origin(database.capture)
     facts: Facts = {**parameters, "origin": origin.partition(" ")[0]}
     if analysis.rows:
@@ -71,6 +73,7 @@ def _table(database: Database, analysis: Analysis, parameters: Mapping[str, Any]
         facts |= analysis.more(database, parameters)
     if analysis.is_optional and not rows:
         return None
+    empty = (analysis.empty,) if isinstance(analysis.empty, str) else analysis.empty
     named = columns(_filled(analysis.columns, facts))
     of_rows = [row[-1] for row in rows if len(row) > len(named) and row[-1]]
     return table(
@@ -80,8 +83,16 @@ def _table(database: Database, analysis: Analysis, parameters: Mapping[str, Any]
         named,
         [row[: len(named)] for row in rows],
         [*dict.fromkeys(of_rows), *(note for text in analysis.notes for note in _notes(text, facts))],
-        why or _filled(analysis.empty, facts) or "there is nothing of the kind in the capture",
+        why or next(filter(None, (_filled(text, facts) for text in (*empty, _NOTHING)))),
     )
+
+
+def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    if "answer" not in analysis.facts:
+        return database.rows(analysis.query, **parameters)
+    names = ", ".join(f'"{column.name}"' for column in columns(analysis.columns))
+    database.rows(f"create or replace temp table answer({names}) as {analysis.query}", **parameters)
+    return database.rows("from answer")
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:

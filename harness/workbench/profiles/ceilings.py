@@ -38,7 +38,7 @@ ROOFLINE = Analysis(
         select any_value(uncounted) as uncounted, case when bool_or(ratio < {_IMPOSSIBLE}) then '' end as fast,
             nullif(any_value(whole) - coalesce(sum(self_seconds) filter (ratio is not null), 0), 0)
                 / any_value(whole) as without,
-            coalesce(any_value(unsaid), 'no operation of the capture that took time says its FLOPs or its bytes') as why
+            any_value(unsaid) as unsaid
         from times, peaks, whole""",
     notes=(
         "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
@@ -49,7 +49,7 @@ ROOFLINE = Analysis(
         UNCOUNTED_NOTE,
     ),
     more=lambda database, _: {"peak": _peaks(database)},
-    empty="{why}",
+    empty=("{unsaid}", "no operation of the capture that took time says its FLOPs or its bytes"),
 )
 
 
@@ -99,9 +99,9 @@ UTILIZATION = Analysis(
             case when silent > 0 and now != best then 'open: TC up to ' || printf('%.0f%%', 100 * most) else now end
         from read join open using (device, module)
         where (select bool_or(tc is not null or hbm is not null) from use) order by device, seconds desc, module""",
-    facts=f"""
-        with {_USE} select case when (select bool_or(silent > 0) from use) then '' end as uncounted,
-            coalesce(unsaid, 'no operation of the capture says its FLOPs or its bytes') as why from peaks""",
+    facts="""
+        select case when bool_or(uncounted_fraction > 0) then '' end as uncounted, any_value(unsaid) as unsaid
+        from peaks left join answer on true""",
     notes=(
         "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of them "
         "where the capture does not part them by memory): from XLA's counts, not from hardware counters.",
@@ -109,7 +109,7 @@ UTILIZATION = Analysis(
         "8); the readings are those of section 3, item 6.",
         "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted}",
     ),
-    empty="{why}",
+    empty=("{unsaid}", "no operation of the capture says its FLOPs or its bytes"),
 )
 _MFU = Analysis(
     name="mfu",

@@ -1,12 +1,13 @@
 """Device memory: peak, composition, what is alive then, the heap over time; what is wrong with it, and what helps."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.hlo.training_memory import CHUNKS
-from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.database import Database, opened
 from harness.workbench.profiles.memory_rules import (
     LOGITS,
@@ -57,18 +58,21 @@ _OPCODE = """case group_name when 'Parameter' then 'parameter'
     else regexp_replace(name, '([.]?(clone|remat[0-9]*)|[.][0-9]+|[{][0-9,]*[}])+$', '') end"""
 
 
+# An analysis of the chosen module's memory.
+_planned = partial(Analysis, origin="static")
+
+
 def _rolled_up(name: str, title: str, column: str, key: str) -> Analysis:
     """What is alive at the planned peak, summed by `key`."""
-    return Analysis(
+    return _planned(
         name=name,
         title=title,
         columns=f"{column}!;bytes=size;share;buffers:count;longest=largest",
         query=f"""
             select coalesce(nullif({key}, ''), '(not said)') as key, sum(bytes) as size, size / nullif(sum(size) over
                 (), 0), count(*), arg_max(shape, bytes) from buffers where heap = $heap
-            group by 1 order by size desc, min(rowid) limit $top""",
-        empty=_NO_MODULES,
-        origin="static",
+            group by 1 order by size desc, min(rowid)""",
+        rows="kinds",
     )
 
 
@@ -78,7 +82,6 @@ _ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_byte
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
 _OVER_TIME = _moments(_USED, "memory").format("memory_levels")
 _OVER_SCHEDULE = _moments("bytes", "heap", "heap = $heap").format("heap_levels")
-_HEAP = "select module, peak_bytes as peak from heaps where heap = $heap"
 MEMORY = (
     Analysis(
         name="memory",
@@ -116,8 +119,9 @@ MEMORY = (
         name="memory_over_time",
         title="Memory in use over time",
         columns="memory;at_seconds=at;used_bytes=used",
-        query=f"with {_OVER_TIME} select name, at_seconds, level from moments join memories using (memory) order by "
-        f"memory, place",
+        query=f"""
+            with {_OVER_TIME} select name, at_seconds, level from moments join memories using (memory)
+            order by memory, place""",
         more=lambda database, _: {"lines": _lines_over_time(database)},
         notes=("{lines}",),
         empty=_NO_EVENTS,
@@ -136,40 +140,34 @@ MEMORY = (
         empty=_NO_MODULES,
         origin="static",
     ),
-    Analysis(
+)
+# Of the chosen module, as the compiler planned it.
+MEMORY_PLANNED = (
+    _planned(
         name="composition",
-        title="{title}",
+        title="{composition}",
         columns="category=what for!;bytes=size;share;buffers:count",
         query="""
             select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers where
                 heap = $heap
             group by 1 order by size desc, min(rowid)""",
-        facts="""
-            select coalesce(
-                (select 'Composition of ' || module || ' at its planned peak' from heaps where heap = $heap),
-                'Composition at the planned peak') as title""",
         notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",),
-        empty=_NO_MODULES,
-        origin="static",
     ),
-    Analysis(
+    _planned(
         name="buffers",
         title="Alive at the planned peak",
         columns="buffer;shape;category=what for!;group;bytes=stored;needed_bytes=without padding;operation=from;source",
         query="""
             select name, shape, category, group_name, bytes, needed_bytes, op_name, source from buffers where heap =
                 $heap
-            order by rowid limit $top""",
-        facts="""
-            select nullif(count(*) filter (nth > $top), 0) as more, in_bytes(sum(bytes) filter (nth > $top)) as together
-            from (select bytes, row_number() over (order by rowid) as nth from buffers where heap = $heap)""",
+            order by rowid""",
+        rows="buffers",
+        facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
         notes=("{more} smaller ones, {together} together, are left out (--top).",),
-        empty=_NO_MODULES,
-        origin="static",
     ),
     _rolled_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
     _rolled_up("by_op_name", "Alive at the planned peak, by where it comes from", "operation", "op_name"),
-    Analysis(
+    _planned(
         name="heap_over_schedule",
         title="The planned heap over the schedule",
         columns="place=at:fraction;bytes=heap;instruction",
@@ -177,12 +175,9 @@ MEMORY = (
             with {_OVER_SCHEDULE} select place / greatest(1, many - 1), bytes, coalesce(nullif(instruction, ''),
                 '(start)')
             from moments order by place""",
-        facts=f"select case when $heap is null then '{_NO_MODULES.replace(chr(39), chr(39) * 2)}'"
-        " else 'every buffer lives from start to end, so the heap does not change' end as why",
         more=lambda database, words: {"line": _line_over_schedule(database, words)},
         notes=("empty to peak: {line}; the highest moment of each stretch is shown.",),
-        empty="{why}",
-        origin="static",
+        empty="every buffer of {module} lives from start to end, so the heap does not change",
     ),
 )
 
@@ -213,18 +208,6 @@ def sparkline(levels: Sequence[float], full: float) -> str:
         return ""
     last = len(_BARS) - 1
     return "".join(_BARS[min(last, round(level / full * last))] for level in levels)
-
-
-def _of_heap(name: str, title: str, columns: str, query: str, why: str, **more: Any) -> Analysis:
-    """An analysis of the chosen module's memory; `why` it may be empty though there is one."""
-    no_modules = _NO_MODULES.replace("'", "''")
-    facts = more.pop("facts", "select 1")
-    said = f"""
-        select *, case when $heap is null then '{no_modules}' else {why} end as why
-        from ({_HEAP}) right join ({facts}) on true"""
-    return Analysis(
-        name=name, title=title, columns=columns, query=query, facts=said, empty="{why}", **{"origin": "static", **more}
-    )
 
 
 _WASTED = "coalesce(bytes - needed_bytes, 0)"
@@ -315,126 +298,125 @@ DIAGNOSE = (
         ),
         empty=_NO_EVENTS,
     ),
-    _of_heap(
-        "padding",
-        "Padding",
-        "buffer;shape=shape and layout;bytes=stored;needed_bytes=needed;padding_bytes=padding;"
+)
+DIAGNOSE_PLANNED = (
+    _planned(
+        name="padding",
+        title="Padding",
+        columns="buffer;shape=shape and layout;bytes=stored;needed_bytes=needed;padding_bytes=padding;"
         "stored_to_needed=ratio:ratio",
-        f"""
+        query=f"""
             select name, shape, bytes, needed_bytes, {_WASTED} as padding, bytes / nullif(needed_bytes, 0) from buffers
-            where heap = $heap and padding > 0 order by padding desc, rowid limit $top""",
-        "'no buffer alive at the peak of ' || module || ' is padded'",
+            where heap = $heap and padding > 0 order by padding desc, rowid""",
+        rows="buffers",
         facts=f"""
-            select in_bytes(sum({_WASTED})) as padded, in_bytes((select peak_bytes from heaps where heap = $heap)) as
-                whole,
-                case when sum({_WASTED}) > {_PADDING_BYTES} then 'much: the shapes do not fit the tiles' else
-                    'little' end as verdict
-            from buffers where heap = $heap""",
+            select in_bytes(sum(padding_bytes)) as padded, in_bytes($peak) as whole, case when sum(padding_bytes) >
+                {_PADDING_BYTES} then 'much: the shapes do not fit the tiles' else 'little' end as verdict
+            from answer""",
         notes=(
             "{padded} of {whole} at the peak are padding: {verdict} (500 MiB is the published limit). Added up over "
             "the buffers: XProf's sum leaves arguments and results out.",
         ),
+        empty="no buffer alive at the peak of {module} is padded",
     ),
-    _of_heap(
-        "vocabulary",
-        "Vocabulary-sized buffers",
-        "buffer;shape;category=what for;bytes=stored;operation=from",
-        f"""
+    _planned(
+        name="vocabulary",
+        title="Vocabulary-sized buffers",
+        columns="buffer;shape;category=what for;bytes=stored;operation=from",
+        query=f"""
             select name, shape, category, bytes, op_name from buffers
             where heap = $heap and longest >= {VOCABULARY_ELEMENTS}
             order by rowid""",
-        f"'no buffer alive at the peak of ' || module || ' has a dimension of {VOCABULARY_ELEMENTS:,} or more'",
-        facts=f"select in_bytes(sum(bytes)) as together from buffers where heap = $heap and longest >= "
-        f"{VOCABULARY_ELEMENTS}",
+        facts="select in_bytes(sum(bytes)) as together from answer",
         notes=(f"{{together}} together. {_LOGITS_HINT}",),
+        empty=f"no buffer alive at the peak of {{module}} has a dimension of {VOCABULARY_ELEMENTS:,} or more",
     ),
-    _of_heap(
-        "retained",
-        "Temporary buffers that are kept long",
-        "buffer;shape;bytes=stored;lives=lives for:fraction;level;operation=from",
-        f"""
+    _planned(
+        name="retained",
+        title="Temporary buffers that are kept long",
+        columns="buffer;shape;bytes=stored;lives=lives for:fraction;level;operation=from",
+        query=f"""
             select l.name, shape, bytes, (last - first) / changes as part, case
                 when part >= {_VERY_LONG} and bytes >= {_LARGE_BYTES} then 'critical' when part >= 0.5 then 'warning'
                 else 'notice' end, op_name
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
                 limit $top""",
-        "'no temporary buffer of ' || module || ' lives for 30 % of its schedule'",
         notes=(
             "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
             "layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
         ),
+        empty="no temporary buffer of {module} lives for 30 % of its schedule",
     ),
-    _of_heap(
-        "alike",
-        "Buffers of one shape alive together",
-        "shape;count;bytes=together",
-        """select shape, count(*), sum(bytes) as size from buffers where heap = $heap and shape != '' group by 1
-            having count(*) > 1 order by size desc, min(rowid) limit $top""",
-        "'no two buffers alive at the peak of ' || module || ' have the same shape'",
+    _planned(
+        name="alike",
+        title="Buffers of one shape alive together",
+        columns="shape;count;bytes=together",
+        query="""
+            select shape, count(*), sum(bytes) as size from buffers where heap = $heap and shape != ''
+            group by 1 having count(*) > 1 order by size desc, min(rowid)""",
+        rows="shapes",
+        empty="no two buffers alive at the peak of {module} have the same shape",
     ),
-    _of_heap(
-        "spikes",
-        "Largest jumps of the planned heap",
-        "instruction;place=at:fraction;grows_bytes=grows by;bytes=to;is_peak=peak",
-        f"""
+    _planned(
+        name="spikes",
+        title="Largest jumps of the planned heap",
+        columns="instruction;place=at:fraction;grows_bytes=grows by;bytes=to;is_peak=peak",
+        query=f"""
             select instruction, place / changes, grows, bytes, place is not distinct from peak_place from (
                 select *, bytes - lag(bytes) over (order by place) as grows from heap_levels where heap = $heap)
             join heaps using (heap) where grows > 0 order by grows desc, place limit {_SPIKES}""",
-        "'the heap of ' || module || ' does not grow within its schedule'",
+        empty="the heap of {module} does not grow within its schedule",
     ),
-    _of_heap(
-        "estimate",
-        "The peak against the estimate from the parameters",
-        "parameters:count;estimate_bytes=estimate (predicted);static_peak_bytes=planned peak (static);"
+    _planned(
+        name="estimate",
+        title="The peak against the estimate from the parameters",
+        columns="parameters:count;estimate_bytes=estimate (predicted);static_peak_bytes=planned peak (static);"
         "parameter_bytes=parameters take;optimizer_bytes=optimizer takes",
-        f"""
+        query=f"""
             select sum(elements)::BIGINT as parameters, parameters * {TRAINING_BYTES_PER_PARAMETER},
                 any_value(peak_bytes), sum(bytes),
                 (select coalesce(sum(bytes), 0) from buffers where heap = $heap and category = '{OPTIMIZER}')
             from buffers join heaps using (heap) where heap = $heap and category = '{PARAMETERS}' having count(*) >
                 0""",
-        "'no argument of ' || module || ' is called a parameter'",
-        facts=f"select case when count(*) = 0 then '' end as none from buffers where heap = $heap and category = "
-        f"'{OPTIMIZER}'",
+        facts="select case when optimizer_bytes = 0 then '' end as none from answer",
         notes=(
             "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",
             "No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.{none}",
         ),
         origin="mixed",
+        empty="no argument of {module} is called a parameter",
     ),
-    _of_heap(
-        "activations",
-        "Activations over the schedule",
-        "half;first_bytes=begins with;most_bytes=most;last_bytes=ends with;made_bytes=made;rises:count",
-        f"with {_HALVES} select half, first, most, last, made, rises from halves order by nth",
-        "module || ' keeps no temporary from a forward for a backward pass: it is no training step, or a loop holds "
-        "both passes'",
+    _planned(
+        name="activations",
+        title="Activations over the schedule",
+        columns="half;first_bytes=begins with;most_bytes=most;last_bytes=ends with;made_bytes=made;rises:count",
+        query=f"with {_HALVES} select half, first, most, last, made, rises from halves order by nth",
         facts=f"""
-            with {_HALVES} select
-                case when b.made > {_RISE} * f.most then in_bytes(b.made) end as again, in_bytes(b.first) as kept,
-                case when b.made <= {_RISE} * f.most then in_bytes(f.most) end as all_kept
-            from (select 1) left join halves f on f.nth = 1 left join halves b on b.nth = 2""",
+            select case when b.made_bytes > {_RISE} * f.most_bytes then in_bytes(b.made_bytes) end as again,
+                in_bytes(b.first_bytes) as kept, case when again is null then in_bytes(f.most_bytes) end as all_kept
+            from answer f join answer b on f.half = 'forward' and b.half = 'backward'""",
         notes=(
             "They fall and rise in the backward half: {again} are recomputed (jax.checkpoint), {kept} are kept for it.",
             "They only fall in the backward half: all {all_kept} are kept for it, nothing is recomputed. "
             "jax.checkpoint trades them for a second forward pass.",
             "Activations: temporaries of the forward pass, and what is computed again, by their names in JAX.",
         ),
+        empty="{module} keeps no temporary from a forward for a backward pass: it is no training step, or a loop holds "
+        "both passes",
     ),
-    _of_heap(
-        "remedies",
-        "What would make the peak smaller",
-        "remedy!;saved_bytes=saves at most;saved_fraction=of the peak;of;how",
-        f"""
-            with {_REMEDIES} select remedy, saved, saved / (select peak_bytes from heaps where heap = $heap), of_,
-                how from remedies
+    _planned(
+        name="remedies",
+        title="What would make the peak smaller",
+        columns="remedy!;saved_bytes=saves at most;saved_fraction=of the peak;of;how",
+        query=f"""
+            with {_REMEDIES} select remedy, saved, saved / $peak, of_, how from remedies
             where saved > 0 order by saved desc, place""",
-        "'nothing alive at the peak of ' || module || ' is by its name a parameter, an optimizer''s state, logits or "
-        "an activation'",
         notes=(
             "Upper bounds, read off the buffers alive at the peak: another moment may become the peak then, and the "
             "compiler may plan anew.",
         ),
+        empty="nothing alive at the peak of {module} is by its name a parameter, an optimizer's state, logits or "
+        "an activation",
     ),
 )
 
@@ -444,17 +426,25 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
 
     Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
     """
-    return _tables(capture, MEMORY, top, module)
+    return _tables(capture, MEMORY, MEMORY_PLANNED, top, module)
 
 
 def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
     """Findings on the largest module's memory, or that of `module`, and on what the allocator saw; raises likewise."""
-    return _tables(capture, DIAGNOSE, top, module)
+    return _tables(capture, DIAGNOSE, DIAGNOSE_PLANNED, top, module)
 
 
-def _tables(capture: Capture, analyses: Sequence[Analysis], top: int, module: str | None) -> tuple[Table, ...]:
+def _tables(
+    capture: Capture, seen: Sequence[Analysis], planned: Sequence[Analysis], top: int, module: str | None
+) -> tuple[Table, ...]:
     database = opened(capture)
-    return tables(database, analyses, is_about_devices=False, top=top, heap=_chosen(database, module))
+    heap = _chosen(database, module)
+    words: Facts = {"top": top, "heap": heap, "composition": "Composition at the planned peak"}
+    for name, peak in database.rows("select module, peak_bytes from heaps where heap = $heap", heap=heap):
+        words |= {"module": name, "peak": peak, "composition": f"Composition of {name} at its planned peak"}
+    why = _NO_MODULES if heap is None else ""
+    shown = tables(database, seen, is_about_devices=False, **words)
+    return (*shown, *tables(database, planned, why, is_about_devices=False, **words))
 
 
 def _chosen(database: Database, module: str | None) -> int | None:

@@ -7,7 +7,7 @@ from harness.dumps import memory_report
 from harness.dumps.memory_report import Held, OutOfMemory, ProgramAllocation
 from harness.records import Table
 from harness.units import decimal, percent
-from harness.workbench.profiles import memory_rules, module_files
+from harness.workbench.profiles import memory_rules, modules
 from harness.workbench.tables import Field, Fields, table_of
 
 # From so much on padding is named: a tile of 8 x 128 elements holds at least this share of others.
@@ -37,7 +37,7 @@ _HELD: Fields[Held] = (
 
 def read(path: Path) -> tuple[Table, ...] | None:
     """The tables of a file that is a message or a snapshot, None where it is neither; raises RatchetError."""
-    if not path.is_file() or module_files.is_module(path):
+    if not path.is_file() or modules.is_module(path):
         return None
     data = limits.read(path)
     if memory_report.is_snapshot(data):

@@ -34,7 +34,7 @@ from memory_examples import memory_run
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.shell.main import main
-from harness.workbench.profiles import datatables, diagnosis, memory, reading
+from harness.workbench.profiles import conversion, diagnosis, memory, reading
 from harness.workbench.profiles.asking import ask, schema
 from harness.workbench.profiles.database import ON_DEMAND, RECORDED, Database, on_demand
 from harness.workbench.profiles.memory import estimate_of
@@ -121,7 +121,7 @@ def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
 def test_operations_are_xprofs_own_on_every_capture_of_a_tpu(run: str, runs: dict[str, Path]) -> None:
     if run not in runs:
         pytest.skip(f"{REAL.name} is not there")
-    theirs = {row["hlo_op_name"]: row for row in datatables.ask([runs[run]], "hlo_stats")[0].rows}
+    theirs = {row["hlo_op_name"]: row for row in conversion.ask([runs[run]], "hlo_stats")[0].rows}
     ours = asked(runs[run], "select name, count, seconds, self_seconds, category from times", None)
     assert {row["name"] for row in ours} == theirs.keys()
     for row in ours:

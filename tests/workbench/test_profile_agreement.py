@@ -16,7 +16,7 @@ from harness.errors import RatchetError
 from harness.records import Capture
 from harness.sandbox import environment
 from harness.shell.main import main
-from harness.workbench.profiles import datatables
+from harness.workbench.profiles import conversion
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.reading import read
 
@@ -106,7 +106,7 @@ def test_every_self_time_of_a_real_capture_is_that_of_xprofs_hlo_stats(
     whole = Ran(MODULE, 0.0, max(run.end for run in device.executions) / US, {"run_id": 1, "program_id": PROGRAM})
     laid = serialized(space(plane(1, "/device:TPU:0", {"XLA Modules": [whole], "XLA Ops": ops}, V6E)))
     theirs = {
-        row["hlo_op_name"]: row for row in datatables.ask([run_folder(tmp_path, "laid", laid)], "hlo_stats")[0].rows
+        row["hlo_op_name"]: row for row in conversion.ask([run_folder(tmp_path, "laid", laid)], "hlo_stats")[0].rows
     }
     ours = by_name(capture)
     assert theirs.keys() == ours.keys()

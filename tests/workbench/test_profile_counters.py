@@ -11,7 +11,7 @@ from capture_examples import counters_run, cpu_run, one_device_run
 
 from harness.records import Table
 from harness.sandbox import environment
-from harness.workbench.profiles import datatables
+from harness.workbench.profiles import conversion
 from harness.workbench.profiles.counters import counters
 from harness.workbench.profiles.reading import read
 
@@ -41,7 +41,7 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
 
 def test_the_numbers_are_those_of_xprofs_own_page(tmp_path: Path) -> None:
     path = counters_run(tmp_path)
-    theirs = datatables.ask([path], "perf_counters")[0].rows
+    theirs = conversion.ask([path], "perf_counters")[0].rows
     assert len(theirs) == 7
     readable = sum(float(str(row["Value"])) for row in theirs if float(str(row["Value"])) < 2**63)
     assert sum(float(str(row["count"])) for row in rows(counters(read([path]))[1])) == readable

@@ -39,7 +39,7 @@ from harness.dumps.xplane import Described, Event
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.shell.main import main
-from harness.workbench.profiles import datatables, exporting, graph, links, places
+from harness.workbench.profiles import conversion, exporting, graph, links, places
 from harness.workbench.profiles.reading import read
 
 
@@ -76,7 +76,7 @@ def test_a_capture_ends_with_the_last_operation_that_ends(tmp_path: Path) -> Non
 
 def test_overview_takes_the_roofline_from_roofline_model(runs: dict[str, Path]) -> None:
     program = cells(named(overview(read([runs["one"]])))["program"])
-    summary_page = datatables.ask([runs["one"]], "overview_page")[0]
+    summary_page = conversion.ask([runs["one"]], "overview_page")[0]
     assert summary_page.fraction("flop_rate_utilization_relative_to_roofline") == 0.0, "xprof knows it now"
     # The devices show 300 us; XProf adds the 1 ms at which the lines begin.
     assert program["seconds"] == pytest.approx(300e-6)
@@ -121,7 +121,7 @@ def test_a_cpu_has_steps_and_no_device_tables(runs: dict[str, Path]) -> None:
         assert "device plane" in found[name].why_empty
     assert found["longest"].rows
     # What xprof itself says: nothing, which must not be read as zero.
-    assert datatables.ask([runs["cpu"]], "hlo_stats")[0].rows == ()
+    assert conversion.ask([runs["cpu"]], "hlo_stats")[0].rows == ()
 
 
 def test_no_operation_is_said_to_be_none(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_graph_of_a_cpus_operation_has_its_times(runs: dict[str, Path]) -> None:
     capture = read([runs["cpu"]])
     hottest = capture.devices[0].operations[capture.devices[0].executions[0].operation].name
     around = graph.neighbourhood(capture, hottest, depth=1)
-    assert around.took[hottest].count == 3
+    assert around.took[hottest]["count"] == 3
     assert len(around.nodes) > 1
 
 

@@ -13,7 +13,7 @@ from capture_examples import OFFLOAD_RUNS, OFFLOADED_BYTES, host_offload_run
 
 from harness.records import Capture, Table
 from harness.shell.main import main
-from harness.workbench.profiles import datatables, reading
+from harness.workbench.profiles import conversion, reading
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "captures" / "v6e_host_offload.xplane.pb"
 MS, US, NS = 1e-3, 1e-6, 1e-9
@@ -49,7 +49,7 @@ def by(table: Table, key: str) -> dict[Any, dict[str, Any]]:
 
 
 def test_every_operation_is_xprofs_to_its_digits_and_in_its_order(real: Capture) -> None:
-    theirs = datatables.ask([REAL], "hlo_stats")[0].rows
+    theirs = conversion.ask([REAL], "hlo_stats")[0].rows
     ours = rows(ops(real)[0])
     assert len(ours) == len(theirs) == 17
     assert [row["operation"] for row in ours] == [row["hlo_op_name"] for row in theirs]
@@ -168,7 +168,7 @@ def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> No
 
 
 def test_ops_of_a_clock_that_jumps_are_xprofs(made: Capture, offload: Path) -> None:
-    theirs = {row["hlo_op_name"]: row for row in datatables.ask([offload], "hlo_stats")[0].rows}
+    theirs = {row["hlo_op_name"]: row for row in conversion.ask([offload], "hlo_stats")[0].rows}
     ours = rows(ops(made)[0])
     assert len(ours) == len(theirs) == 5
     for row in ours:

@@ -10,7 +10,7 @@ from harness.records import Capture, Period
 from harness.records.doctor import Dispatched, ProgramRun
 from harness.workbench.capture.messages import SECOND_CALL
 from harness.workbench.profiles import reading
-from harness.workbench.profiles.op_times import devices, running
+from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.spans import length, spans, within
 
 # How JAX's dispatch calls itself in a profile (0.10 and 0.12): one for each call of a jitted function, those around
@@ -43,6 +43,9 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
 
 def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) -> float:
     """The time of the call in which nothing of XLA ran and JAX handed nothing over."""
-    ran = [run for device in devices(capture) for run in running(device)]
-    at_work = [(run.start, run.end) for run in ran] + [(call.start, call.end) for call in handed_over]
+    query = (
+        "select start_seconds, end_seconds from busy join devices using (device) where is_main and of = 'everything'"
+    )
+    at_work = [(call.start, call.end) for call in handed_over]
+    at_work += [(start, end) for start, end in Database(capture).rows(query)]
     return window.seconds - within(spans(at_work), window.start, window.end)

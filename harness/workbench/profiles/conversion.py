@@ -1,4 +1,4 @@
-"""XProf's own conversion of captures, asked in a child on copies of the files: it may log, crash or hang there."""
+"""XProf's own converters, asked in a child on copies of the files (they may log, crash or hang), and their tables."""
 
 import json
 import os
@@ -8,12 +8,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
 
 import harness
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
-from harness.workbench.profiles import module_files, remote
+from harness.workbench.profiles import modules, remote
 from harness.workbench.profiles.remote import Remote, Source
 
 # A capture of some GB takes minutes.
@@ -53,8 +57,8 @@ def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str,
         with refusals_in_words(f"copying {paths[0]}"):
             copies[0].parent.mkdir()
             for path, copy in zip(paths, copies, strict=True):
-                if module_files.is_module(path):
-                    copy.write_bytes(module_files.xspace(path))
+                if modules.is_module(path):
+                    copy.write_bytes(modules.xspace(path))
                 else:
                     shutil.copyfile(path, copy)
         words = [json.dumps([str(copy) for copy in copies]), name, json.dumps([dict(options) for options in asked])]
@@ -77,10 +81,59 @@ def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str,
 
 
 def _profile_name(path: Path) -> str:
-    return f"{path.name}.xplane.pb" if module_files.is_module(path) else path.name
+    return f"{path.name}.xplane.pb" if modules.is_module(path) else path.name
 
 
 def _last_error(printed: bytes) -> str:
     """The last line of a log that says something."""
     lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines() if line.strip()]
     return _LOG_HEAD.sub("", lines[-1])[:_LOG_CHARACTERS] if lines else "it says nothing about why"
+
+
+# --- the tables of XProf's tools (Google's DataTable JSON) ------------------------------------------
+
+Value: TypeAlias = str | float | int | bool | None
+# XProf's units in SI: its times are us, its rates GFLOP/s, its bandwidths GiB/s (facts of xprof 2.24).
+MICROSECOND, GIGAFLOPS, GIBIBYTES = 1e-6, 1e9, float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataTable:
+    """One table: `rows` by the columns' ids, in XProf's units, and `properties`, which are words."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Value], ...]
+    properties: Mapping[str, str]
+
+    def fraction(self, name: str) -> float | None:
+        """A property that is a percentage (`54.7%`), None where it is not there."""
+        word = self.properties.get(name, "").removesuffix("%")
+        return float(word) / 100 if word else None
+
+
+def ask(paths: Sequence[Source], name: str) -> tuple[DataTable, ...]:
+    """The tables that XProf's tool `name` answers with. Raises RatchetError `no-answer`, also for what is no table."""
+    answer = msgspec.json.decode(tool(paths, name))
+    found = answer if isinstance(answer, list) else [answer]
+    if not all(isinstance(one, dict) and (not one or "cols" in one) for one in found):
+        raise RatchetError("no-answer", f"xprof's {name} answered with something else than tables for {paths[0]}")
+    return tuple(_table(one) for one in found)
+
+
+def number(row: Mapping[str, Value], column: str, scale: float = 1.0) -> float | None:
+    """A cell times `scale`; None where it is not there, or no number."""
+    value = row.get(column)
+    return value * scale if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _table(said: Mapping[str, Any]) -> DataTable:
+    columns = tuple(column["id"] for column in said.get("cols", ()))
+    return DataTable(
+        columns=columns,
+        # Cells that say nothing come as null or are left out at the end.
+        rows=tuple(
+            {name: (cell or {}).get("v") for name, cell in zip(columns, row["c"], strict=False)}
+            for row in said.get("rows", ())
+        ),
+        properties=said.get("p", {}),
+    )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from harness import chips
 from harness.errors import RatchetError
 from harness.records import Capture, Table
-from harness.workbench.profiles import datatables
+from harness.workbench.profiles import conversion
 from harness.workbench.profiles.analysis import Analysis, tables
+from harness.workbench.profiles.conversion import Value, number
 from harness.workbench.profiles.database import Database, Row, TableOf
-from harness.workbench.profiles.datatables import Value, number
 from harness.workbench.profiles.reading import sources
 
 # A counter that could not be read comes as 64 ones, which is no number of events.
@@ -30,7 +30,7 @@ def _asked(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
     """The rows of a tool that has nothing to say of most captures."""
     for path in sources(database.capture):
         try:
-            yield from datatables.ask((path,), tool)[0].rows
+            yield from conversion.ask((path,), tool)[0].rows
         except RatchetError as error:
             if error.kind != "no-answer":
                 raise

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -11,7 +10,7 @@ from google.protobuf import message  # type: ignore[import-untyped]
 
 from harness.dumps.schema import message_class
 from harness.dumps.xplane import Value
-from harness.records import Execution, Operation
+from harness.records import Execution
 
 _PICOSECONDS = 1e12
 # Opcodes whose cost XLA does not know: it says 0 there and means nothing by it.
@@ -23,22 +22,6 @@ _ACCESSES = {
     "MemoryAccess": (("operation_type", 1, "int64"), ("memory_space", 2, "uint64"), ("bytes_accessed", 3, "uint64")),
 }
 _HBM = 1
-
-
-@dataclass(slots=True)
-class Operations:
-    """The operations seen so far; equal ones have one number."""
-
-    numbers: dict[Operation, int] = field(default_factory=dict)
-
-    def number(self, operation: Operation) -> int:
-        """Where `operation` stands among them."""
-        return self.numbers.setdefault(operation, len(self.numbers))
-
-    @property
-    def all(self) -> tuple[Operation, ...]:
-        """In the order in which they were first seen."""
-        return tuple(self.numbers)
 
 
 class Serial:

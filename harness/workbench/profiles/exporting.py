@@ -16,10 +16,8 @@ from harness.dumps.xplane import Event, Plane, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Table
 from harness.units import quantity
-from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
-from harness.workbench.profiles.places import host_name
-from harness.workbench.profiles.reading import sources
+from harness.workbench.profiles.reading import spaces
 from harness.workbench.tables import columns
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
@@ -97,9 +95,7 @@ def _bytes(value: object) -> bytes:
 
 
 def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]]:
-    for file in sources(capture):
-        space = reading.space(file)
-        host = space.hostnames[0] if space.hostnames else host_name(file)
+    for host, space in spaces(capture):
         zero = space.start_ps or 0
         for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
             if any(line.events for line in plane.lines):

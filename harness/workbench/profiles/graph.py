@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import RatchetError, UsageError
 from harness.hlo import parse
@@ -43,32 +44,18 @@ class Node:
         return tuple(operand.name for operand in self.instruction.operands) if self.instruction else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
-    """What an operation took in all its runs, and where it comes from."""
-
-    count: int
-    self_seconds: float
-    framework_name: str
-    source: str
-
-    @property
-    def mean_seconds(self) -> float:
-        """Self time of one run."""
-        return self.self_seconds / self.count
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
     """The operation `name` of `module` with what is around it, by distance; `left_out` nodes were too many.
 
-    `is_whole` says that the module's proto was in the capture; without it there are only the operations that ran.
+    `took` are the rows of the view `times` by the names of operations. `is_whole` says that the module's proto was in
+    the capture; without it there are only the operations that ran.
     """
 
     module: str
     name: str
     nodes: tuple[Node, ...]
-    took: dict[str, Took]
+    took: dict[str, dict[str, Any]]
     left_out: int
     other_modules: tuple[str, ...]
     is_whole: bool
@@ -91,12 +78,11 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
         graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    rows = opened(capture).rows("select module, name, count, self_seconds, framework_name, source from times")
-    took = {(known, named): Took(*figures) for known, named, *figures in rows}
+    took = {(row["module"], row["name"]): row for row in opened(capture).named("select * from times")}
     found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
     if not found:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")
-    meant = max(found, key=lambda known: took[known, name].self_seconds if (known, name) in took else -1.0)
+    meant = max(found, key=lambda known: took.get((known, name), {}).get("self_seconds", -1.0))
     nodes = _around(graphs[meant], found[meant], name, depth)
     return Neighbourhood(
         module=meant,
@@ -140,7 +126,8 @@ def _dot_lines(around: Neighbourhood) -> Iterator[str]:
         if node.instruction is not None:
             words.append(f"{node.instruction.opcode} {node.instruction.shape.plain}")
         if node.name in around.took:
-            words.append(f"{seconds(around.took[node.name].mean_seconds)} x {around.took[node.name].count}")
+            took = around.took[node.name]
+            words.append(f"{seconds(took['mean_seconds'])} x {took['count']}")
         style = ", style=bold" if node.distance == 0 else ""
         yield f"  {json.dumps(node.name)} [label={json.dumps(chr(10).join(words))}{style}];"
     for node in around.nodes:
@@ -151,17 +138,17 @@ def _dot_lines(around: Neighbourhood) -> Iterator[str]:
 
 
 def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, ...]:
-    instruction, took = node.instruction, around.took.get(node.name)
+    instruction, took = node.instruction, around.took.get(node.name, {})
     return (
         f"{node.distance:+d}" if node.distance else "0",
         f"%{node.name}",
         instruction.opcode if instruction else None,
         str(instruction.shape) if instruction else None,
         " ".join(f"%{name}" for name in node.takes) or None,
-        took.mean_seconds if took else None,
-        took.count if took else None,
-        (instruction.op_name if instruction else "") or (took.framework_name if took else "") or None,
-        (instruction.source if instruction else "") or (took.source if took else "") or None,
+        took.get("mean_seconds"),
+        took.get("count"),
+        (instruction.op_name if instruction else "") or took.get("framework_name") or None,
+        (instruction.source if instruction else "") or took.get("source") or None,
     )
 
 

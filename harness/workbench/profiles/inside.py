@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from harness.dumps.xplane import Event, Plane, Value
+from harness.dumps.xplane import Event, Plane
 from harness.records import Capture, Table
-from harness.workbench.profiles import reading
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
-from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, sources
+from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, spaces
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
 
 # Protocol, section 3, item 4: idle under 5 % is excellent, over 10 % a red flag.
@@ -16,28 +15,30 @@ EXCELLENT, RED_FLAG = 0.05, 0.10
 _CYCLES, _TRANSFERS, _DRAWN = "simulated cycles: ", "simulated transfers: ", " (simulated)"
 _ISSUING, _KERNELS = "issuing", "all kernels"
 _CUSTOM_CALL = "custom-call"
-_DIGITS = 21
 _PICOSECONDS = 1e12
+
+
+def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
+    for _, space in spaces(database.capture):
+        for plane in space.planes:
+            if match := TPU_PLANE.fullmatch(plane.name):
+                yield match[1], plane
 
 
 def _parts(database: Database) -> Iterator[Row]:
     """Of each device with kernels the parts of its simulated cycles, else the rows recorded beside its operations."""
-    for source in sources(database.capture):
-        for plane in reading.space(source).planes:
-            if match := TPU_PLANE.fullmatch(plane.name):
-                parts = _cycles(plane, _CYCLES)
-                amounts = parts.items() if parts else _recorded(plane)
-                yield from ((match[1], part, amount, bool(parts)) for part, amount in amounts)
+    for name, plane in _cores(database):
+        parts = _cycles(plane, _CYCLES)
+        amounts = parts.items() if parts else _recorded(plane)
+        yield from ((name, part, amount, bool(parts)) for part, amount in amounts)
 
 
 def _moved(database: Database) -> Iterator[Row]:
     """Of each simulated core the cycles with a transfer under way, those of them in which it waits, and all."""
-    for source in sources(database.capture):
-        for plane in reading.space(source).planes:
-            if match := TPU_PLANE.fullmatch(plane.name):
-                moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
-                if moved.keys() >= {"in flight", "waited for"}:
-                    yield match[1], moved["in flight"], moved["waited for"], sum(parts.values())
+    for name, plane in _cores(database):
+        moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
+        if moved.keys() >= {"in flight", "waited for"}:
+            yield name, moved["in flight"], moved["waited for"], sum(parts.values())
 
 
 MOVED_TABLE = TableOf("kernel_transfers", "the transfers of one simulated core", """
@@ -50,15 +51,18 @@ MOVED_TABLE = TableOf("kernel_transfers", "the transfers of one simulated core",
 
 def _lanes(database: Database) -> Iterator[Row]:
     """What the simulator drew beside the operations of each device."""
-    for source in sources(database.capture):
-        for plane in reading.space(source).planes:
-            match = TPU_PLANE.fullmatch(plane.name)
-            for line in plane.lines if match else ():
-                if match and line.name.endswith(_DRAWN):
-                    for event in line.events:
-                        start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
-                        moved = _integer(event.stats.get("hbm_bytes", 0))
-                        yield match[1], line.name.removesuffix(_DRAWN), event.of.name, start, seconds, moved
+    for name, plane in _cores(database):
+        for line in plane.lines:
+            for event in line.events if line.name.endswith(_DRAWN) else ():
+                start, seconds = (ps / _PICOSECONDS for ps in (event.start_ps, event.duration_ps))
+                yield (
+                    name,
+                    line.name.removesuffix(_DRAWN),
+                    event.of.name,
+                    start,
+                    seconds,
+                    event.stats.get("hbm_bytes", 0),
+                )
 
 
 LANE_TABLE = TableOf("lanes", "something on a lane of a simulated core: a unit, transfers, waits, grid steps", """
@@ -137,22 +141,9 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
 
 def _cycles(plane: Plane, kind: str) -> dict[str, int]:
     """Where the cycles of a simulated core went; nothing of one that was measured, or written by an older version."""
-    said = {
-        name.removeprefix(kind): _integer(value)
-        for line in plane.lines
-        if line.name == MODULES_LINE
-        for event in line.events
-        for name, value in event.stats.items()
-        if name.startswith(kind)
-    }
-    return {name: cycles for name, cycles in said.items() if cycles is not None}
-
-
-def _integer(value: Value) -> int | None:
-    # A server's trace viewer has all statistics as text.
-    if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) < _DIGITS else None
-    return value if isinstance(value, int) else None
+    runs = (event for line in plane.lines if line.name == MODULES_LINE for event in line.events)
+    stats = (stat for event in runs for stat in event.stats.items())
+    return {name.removeprefix(kind): value for name, value in stats if name.startswith(kind) and isinstance(value, int)}
 
 
 def _recorded(plane: Plane) -> Iterator[tuple[str, float]]:

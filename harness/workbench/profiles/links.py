@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from harness.records import Table
 from harness.workbench.profiles.places import CaptureFiles, host_name
-from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, root
+from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, query, root
 from harness.workbench.tables import columns, table
 
 # The pages of xprof 2.24, the most useful first; the last nine show something only where a capture has what they read.
@@ -51,7 +51,7 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
         above, _, name = folder.rpartition("/")
         rows.append(("trace viewer", "session_path", page(base, "trace_viewer@", name, host, at)))
         rows.append(("overview", "session_path", page(base, "overview_page", name, host, at)))
-        rows.append(("all runs", "run_path", f"{base}/?{_query({'run_path': above})}"))
+        rows.append(("all runs", "run_path", f"{base}/?{query({'run_path': above})}"))
     notes = [
         "Pages from `input pipeline` on need what not every capture has: steps, hardware counters, several hosts.",
         f"by run: the server must have the log directory {place.log_directory} "
@@ -67,7 +67,7 @@ def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
 def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] | None = None) -> str:
     """The address of one page of one run."""
     named = {"run": run, "tag": tool, **({"host": host} if host else {}), **(more or {})}
-    return f"{base}{ROUTE}/{quote(tool, safe='@')}?{_query(named)}"
+    return f"{base}{ROUTE}/{quote(tool, safe='@')}?{query(named)}"
 
 
 def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
@@ -86,7 +86,3 @@ def plain(tables: Sequence[Table]) -> str:
         lines += [one.title, *(f"  {f'{tool}, by {by}':<{width}}  {url}" for tool, by, url in one.rows)]
         lines += [f"  {note}" for note in one.notes]
     return "\n".join(lines)
-
-
-def _query(named: dict[str, str]) -> str:
-    return urlencode(named, safe="@/", quote_via=quote)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip_of_device
-from harness.records import Capture, Device, Execution, Operation, Period
+from harness.records import Capture, Device, Operation, Period
 from harness.records.table import Origin
 from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
 
@@ -72,12 +72,6 @@ def is_container(operation: Operation) -> bool:
     return op_class(operation) == CONTROL_FLOW
 
 
-def running(device: Device) -> tuple[Execution, ...]:
-    """The executions that are work: a loop, condition or call counts only through the operations nested in it."""
-    holds = [is_container(operation) for operation in device.operations]
-    return tuple(run for run in device.executions if not holds[run.operation] or run.self_seconds == run.seconds)
-
-
 def steps(device: Device) -> tuple[tuple[Period, ...], str]:
     """The device's steps in order, and what they are; where it shows none, the runs of its longest module."""
     if device.steps:
@@ -90,8 +84,3 @@ def steps(device: Device) -> tuple[tuple[Period, ...], str]:
     longest = max(totals, key=lambda name: totals[name])
     runs = sorted((run for run in device.modules if run.name == longest), key=lambda run: run.start)
     return tuple(runs), f"runs of {longest}"
-
-
-def share(part: float, whole: float) -> float | None:
-    """`part` of `whole`; None where the whole is nothing."""
-    return part / whole if whole > 0 else None

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from harness.errors import RatchetError
-from harness.records import Capture, Cell, Device, Table
-from harness.workbench.profiles import datatables
+from harness.records import Capture, Cell, Table
+from harness.workbench.profiles import conversion
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
+from harness.workbench.profiles.conversion import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
 from harness.workbench.profiles.database import opened
-from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
 from harness.workbench.profiles.hotspots import EXECUTED_NOTE, useful_note
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
@@ -141,7 +141,7 @@ def _asked(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:
         is_cpu = bool(capture.devices) and all(device.platform == "cpu" for device in capture.devices)
         return (), _NO_DEVICE if is_cpu else why_nothing_ran(capture)
     try:
-        return datatables.ask(sources(capture), tool), why_nothing_ran(capture)
+        return conversion.ask(sources(capture), tool), why_nothing_ran(capture)
     except RatchetError as error:
         return (), str(error)
 
@@ -151,16 +151,19 @@ def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
 
     xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start without.
     """
-    own = sum(map(_span_seconds, devices(capture))) / len(devices(capture))
+    ((own,),) = opened(capture).rows(_SPAN)
     answer = number(row, "total_time_per_core", MICROSECOND)
     return answer / own if answer is not None and own > 0 and answer > own * _SAME_TIME else 1.0
 
 
-def _span_seconds(device: Device) -> float:
-    """From the first thing that a device shows to the last."""
-    shown = [(run.start, run.end) for run in device.executions]
-    shown += [(period.start, period.end) for period in (*device.modules, *device.steps)]
-    return max(end for _, end in shown) - min(start for start, _ in shown)
+# From the first thing that a device shows to the last, the mean of all devices.
+_SPAN = """
+    select avg(span) from (
+        select max(end_seconds) - min(start_seconds) as span from (
+            select device, start_seconds, end_seconds from executions where line = 'serial'
+            union all select device, start_seconds, end_seconds from runs
+            union all select device, start_seconds, end_seconds from steps)
+        join devices using (device) where is_main group by device)"""
 
 
 def _about(scale: float) -> Iterator[str]:

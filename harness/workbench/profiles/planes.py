@@ -3,62 +3,37 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from harness.dumps.xplane import Space
 from harness.records import Capture, Table
-from harness.workbench.profiles import reading
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
-from harness.workbench.profiles.places import host_name
-from harness.workbench.profiles.reading import sources
-from harness.workbench.profiles.remote import Source
+from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
 # So many events of a line are looked at for the names of their statistics.
 _LOOKED_AT = 200
 
 
-def _spaces(database: Database) -> Iterator[tuple[str, Space]]:
-    for source in sources(database.capture):
-        space = reading.space(source)
-        yield _host(source, space), space
-
-
-def _host(source: Source, space: Space) -> str:
-    return space.hostnames[0] if space.hostnames else host_name(source)
-
-
 def _planes(database: Database) -> Iterator[Row]:
-    for host, space in _spaces(database):
+    for host, space in spaces(database.capture):
         for plane in space.planes:
             described = sorted({name for each in plane.described for name in each.stats})
             modules = sum(any(isinstance(value, bytes) for value in each.stats.values()) for each in plane.described)
-            events = sum(len(line.events) for line in plane.lines)
-            is_metadata = plane.name == "/host:metadata"
-            yield (
-                host, plane.name, len(plane.lines), events, len(plane.described), modules if is_metadata else 0,
-                ", ".join(sorted(plane.stats)), ", ".join(described),
-            )  # fmt: skip
+            modules *= plane.name == "/host:metadata"
+            counts = len(plane.lines), sum(len(line.events) for line in plane.lines), len(plane.described), modules
+            yield host, plane.name, *counts, ", ".join(sorted(plane.stats)), ", ".join(described)
 
 
 def _lines(database: Database) -> Iterator[Row]:
-    zero = min((space.start_ps for _, space in _spaces(database) if space.start_ps is not None), default=0)
-    for host, space in _spaces(database):
+    zero = min((space.start_ps for _, space in spaces(database.capture) if space.start_ps is not None), default=0)
+    for host, space in spaces(database.capture):
         for plane in space.planes:
             for line in plane.lines:
                 looked_at = list(islice(line.events, _LOOKED_AT))
                 names = sorted({name for event in looked_at for name in event.stats})
                 has_own = any("device_offset_ps" in event.stats for event in looked_at)
                 start = None if line.start_ps is None else (line.start_ps - zero) / _PICOSECONDS
-                yield (
-                    host,
-                    plane.name,
-                    line.name,
-                    len(line.events),
-                    line.unnamed_events,
-                    start,
-                    has_own,
-                    ", ".join(names),
-                )
+                counts = len(line.events), line.unnamed_events
+                yield host, plane.name, line.name, *counts, start, has_own, ", ".join(names)
 
 
 PLANE_TABLE = TableOf("planes", "a plane of a file: a device, a host, or what is said about the capture", """

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeAlias
 
 from harness import limits
 from harness.dumps import xplane
@@ -15,9 +16,9 @@ from harness.hardware import Chip, chip_of_device
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
 from harness.units import quantity, seconds
-from harness.workbench.profiles import executions, module_files, remote_timeline
+from harness.workbench.profiles import executions, modules, remote_timeline
 from harness.workbench.profiles.device_clock import DeviceClock
-from harness.workbench.profiles.executions import Operations, Serial
+from harness.workbench.profiles.executions import Serial
 from harness.workbench.profiles.modules import Modules, protos
 from harness.workbench.profiles.places import RUNS, SUFFIX, host_name
 from harness.workbench.profiles.remote import Remote, Source, source
@@ -45,6 +46,8 @@ _CALL = re.compile(r"kernel_step_(\d+)")
 # How workbench/traces/xspace.py marks what the simulator wrote.
 _SIMULATED = "simulated"
 _OF_THE_SIMULATOR = " (simulated)"
+# The operations seen so far, each with its place among them: equal ones have one.
+Numbered: TypeAlias = dict[Operation, int]
 
 
 def read(paths: Sequence[Source]) -> Capture:
@@ -88,6 +91,17 @@ def sources(capture: Capture) -> tuple[Source, ...]:
     return tuple(map(source, capture.paths))
 
 
+def spaces(capture: Capture) -> Iterator[tuple[str, Space]]:
+    """The contents of each of its files, with its host's name. Raises RatchetError like `read`."""
+    for path in sources(capture):
+        found = space(path)
+        yield _host(path, found), found
+
+
+def _host(path: Source, space: Space) -> str:
+    return space.hostnames[0] if space.hostnames else host_name(path)
+
+
 def _protos(path: Source) -> Iterable[tuple[str, bytes]]:
     return remote_timeline.protos(path).items() if isinstance(path, Remote) else protos(space(path))
 
@@ -97,7 +111,7 @@ def _run_name(paths: Sequence[Source]) -> str:
     first = paths[0]
     if isinstance(first, Remote):
         return first.run.rpartition("/")[2]
-    if module_files.is_module(first):
+    if modules.is_module(first):
         return first.name
     folder = first.resolve().parent
     beside = {path.name for path in folder.glob(f"*{SUFFIX}")} - {path.name for path in paths}
@@ -152,8 +166,8 @@ def space(path: Source) -> Space:
     """The contents of a capture's file, or of what a server has instead. Raises RatchetError like `read`."""
     if isinstance(path, Remote):
         return remote_timeline.space(path)
-    if module_files.is_module(path):
-        return xplane.read(module_files.xspace(path), str(path))
+    if modules.is_module(path):
+        return xplane.read(modules.xspace(path), str(path))
     with refusals_in_words(f"reading {path}"):
         data = limits.read(path)
     limits.note_objects(len(data))
@@ -167,7 +181,7 @@ class _Host:
         self._space = space
         self._path = path
         self._zero_ps = zero_ps
-        self._host = space.hostnames[0] if space.hostnames else host_name(path)
+        self._host = _host(path, space)
         self._modules = Modules(dict(protos(space)))
         self._unread_lines: Counter[str] = Counter()
         self._unread_planes: Counter[str] = Counter()
@@ -232,12 +246,12 @@ class _Host:
             self._modules.learn(_name(event))
             if isinstance(program, int):
                 self._modules.names.setdefault(program, _name(event))
-        operations = Operations()
+        operations: Numbered = {}
         known: dict[int, int] = {}
 
         def number(of: Described) -> int:
             if id(of) not in known:
-                known[id(of)] = operations.number(self._instruction(of))
+                known[id(of)] = _number(operations, self._instruction(of))
             return known[id(of)]
 
         serial, clock = Serial(), DeviceClock()
@@ -261,7 +275,7 @@ class _Host:
             modules=periods(MODULES_LINE),
             steps=periods(_STEPS),
             # Numbered while the executions are read.
-            operations=operations.all,
+            operations=tuple(operations),
         )
 
     def _instruction(self, of: Described) -> Operation:
@@ -283,7 +297,7 @@ class _Host:
 
     def _gpu(self, plane: Plane, name: str) -> Device:
         """A GPU: the kernels and copies of its streams; one that names its HLO operation is an execution of that."""
-        operations = Operations()
+        operations: Numbered = {}
         found: list[Execution] = []
         for line in plane.lines:
             if not line.name.startswith(_STREAM):
@@ -291,11 +305,11 @@ class _Host:
                 continue
             serial = Serial()
             for event in self._timed(line):
-                number = operations.number(self._thunk(event, event.of.name))
+                number = _number(operations, self._thunk(event, event.of.name))
                 serial.add(event.start_ps, event.duration_ps, number)
             found += serial.executions(self._zero_ps)
         serial_line = executions.sorted_by_start(found)
-        return replace(self._device(plane, name, "gpu"), operations=operations.all, executions=serial_line)
+        return replace(self._device(plane, name, "gpu"), operations=tuple(operations), executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
         """The host's CPU devices: what says its HLO operation, on whichever thread; everything else is a period.
@@ -303,7 +317,7 @@ class _Host:
         Where XLA runs is different from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
         `tf_XLAPjRtCpuClient`, the caller's own thread).
         """
-        operations: dict[int, Operations] = {}
+        operations: dict[int, Numbered] = {}
         found: dict[int, list[Execution]] = {}
         runs: dict[int, dict[tuple[str, Value | None], tuple[int, int]]] = {}
         for line in plane.lines:
@@ -316,7 +330,7 @@ class _Host:
                 ordinal = event.stats.get("device_ordinal")
                 device = ordinal if isinstance(ordinal, int) else 0
                 thunk = self._thunk(event, "")
-                number = operations.setdefault(device, Operations()).number(thunk)
+                number = _number(operations.setdefault(device, {}), thunk)
                 start, end = event.start_ps, event.start_ps + event.duration_ps
                 by_device.setdefault(device, Serial()).add(start, event.duration_ps, number)
                 run = thunk.module, event.stats.get("run_id")
@@ -331,7 +345,7 @@ class _Host:
             modules = (self._around(name, *times) for (name, _), times in runs[device].items())
             yield replace(
                 self._device(plane, f"CPU:{device}", "cpu"),
-                operations=operations[device].all,
+                operations=tuple(operations[device]),
                 executions=executions.sorted_by_start(found[device]),
                 modules=tuple(sorted(modules, key=lambda period: period.start)),
                 steps=tuple(steps),
@@ -390,6 +404,10 @@ class _Host:
         return Period(
             name=name, start=(start_ps - self._zero_ps) / _PICOSECONDS, seconds=(end_ps - start_ps) / _PICOSECONDS
         )
+
+
+def _number(operations: Numbered, operation: Operation) -> int:
+    return operations.setdefault(operation, len(operations))
 
 
 def _name(event: Event) -> str:

@@ -48,7 +48,7 @@ class Remote:
         return f"{self.host}.xplane.pb"
 
     def __str__(self) -> str:
-        return f"{self.server}{ROUTE}/data?{_query(self._named | {'host': self.host})}"
+        return f"{self.server}{ROUTE}/data?{query(self._named | {'host': self.host})}"
 
     @property
     def _named(self) -> dict[str, str]:
@@ -132,7 +132,7 @@ _OPENER = urllib.request.build_opener(_NotElsewhere)
 
 def _fetch(server: str, what: str, named: Mapping[str, str]) -> bytes:
     """The bytes of one answer. Raises RatchetError `no-server` (none there), `no-answer` (it has none)."""
-    where = f"{server}{ROUTE}/{what}?{_query(named)}"
+    where = f"{server}{ROUTE}/{what}?{query(named)}"
     try:
         with _OPENER.open(where, timeout=_SECONDS) as answer:
             data = limits.read_stream(answer, where)
@@ -141,14 +141,14 @@ def _fetch(server: str, what: str, named: Mapping[str, str]) -> bytes:
         said = _unpacked(limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
         raise RatchetError(
             "no-answer",
-            f"XProf at {server} has no answer to {what}?{_query(named)}: {error.code} {error.reason}: "
+            f"XProf at {server} has no answer to {what}?{query(named)}: {error.code} {error.reason}: "
             f"{said[:_SAID_CHARACTERS]}",
         ) from error
     except (OSError, http.client.HTTPException) as error:
         if isinstance(getattr(error, "reason", error), http.client.BadStatusLine):
             raise RatchetError(
                 "no-answer",
-                f"XProf at {server} broke off at {what}?{_query(named)}; its own log says why. For gs:// it needs the "
+                f"XProf at {server} broke off at {what}?{query(named)}; its own log says why. For gs:// it needs the "
                 "network and a login (gcloud auth application-default login)",
             ) from error
         raise RatchetError(
@@ -176,5 +176,6 @@ def decoded(data: bytes, server: str, kind: type[T]) -> T:
         raise RatchetError("no-answer", f"expected XProf's JSON from {server}, got {data[:80]!r}: {error}") from error
 
 
-def _query(named: Mapping[str, str]) -> str:
+def query(named: Mapping[str, str]) -> str:
+    """The part of an address behind the `?`."""
     return urllib.parse.urlencode(named, safe="@/", quote_via=urllib.parse.quote)

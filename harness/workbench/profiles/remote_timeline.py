@@ -9,8 +9,8 @@ import msgspec
 from harness import limits
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
-from harness.workbench.profiles import datatables
-from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, number
+from harness.workbench.profiles import conversion
+from harness.workbench.profiles.conversion import GIBIBYTES, GIGAFLOPS, MICROSECOND, number
 from harness.workbench.profiles.remote import Remote, decoded
 
 # The trace viewer stops here (xprof 2.24).
@@ -24,8 +24,10 @@ _DIGITS = 21
 # Statistics that files store as numbers; the trace viewer writes each as text.
 _NUMBERS = frozenset(
     {"bytes_accessed", "device_duration_ps", "device_offset_ps", "device_ordinal", "flops", "model_flops", "program_id",
-     "run_id", "step_num"}
+     "hbm_bytes", "run_id", "step_num"}
 )  # fmt: skip
+# So begin those of a simulated run that are numbers.
+_SIMULATED = "simulated "
 
 
 class _Traced(msgspec.Struct):
@@ -135,19 +137,15 @@ def _program(module: str) -> int | None:
 
 
 def _value(name: str, text: str) -> Value:
-    if name not in _NUMBERS:
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    number = _integer(text) if name in _NUMBERS or name.startswith(_SIMULATED) else None
+    return text if number is None else number
 
 
 def _flops(found: Remote) -> dict[tuple[int | None, str], float]:
     """FLOPs of one execution by program and operation: XProf has rates and times."""
     return {
         (_integer(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
-        for row in datatables.ask((found,), "hlo_stats")[0].rows
+        for row in conversion.ask((found,), "hlo_stats")[0].rows
         if (rate := number(row, "model_flop_rate", GIGAFLOPS)) and (took := number(row, "avg_time", MICROSECOND))
     }
 
@@ -158,7 +156,7 @@ def _integer(value: object) -> int | None:
 
 def _peaks(found: Remote) -> dict[str, Value]:
     """The statistics of a device's plane, of the kind that the run's devices are of."""
-    said = datatables.ask((found,), "roofline_model")[0].properties
+    said = conversion.ask((found,), "roofline_model")[0].properties
     if not said.get("device_type"):
         return {}
     try:

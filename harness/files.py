@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.errors import RatchetError
 
@@ -15,7 +16,15 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Makes `path` hold `data`, through a synced temporary file and a rename: a reader sees the old bytes or the new.
+    """Makes `path` hold `data`, as `written_atomically` does."""
+    with written_atomically(path, mode) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def written_atomically(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A stream whose bytes `path` holds afterwards, through a synced temporary file and a rename: a reader sees the old
+    bytes or the new.
 
     Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
     Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.
@@ -25,7 +34,7 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
         make_directory(path.parent)
         try:
             with open(temporary, "wb") as stream:
-                stream.write(data)
+                yield stream
                 stream.flush()
                 if path.exists():
                     os.fchmod(stream.fileno(), path.stat().st_mode & 0o7777)
@@ -33,10 +42,9 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
                     os.fchmod(stream.fileno(), mode)
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
-        except OSError:
+        finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            raise
         sync_directory(path.parent)
 
 

@@ -83,18 +83,21 @@ def table(
     name: str,
     title: str,
     origin: Origin,
-    columns: Sequence[Column],
+    of: Sequence[Column] | str,
     rows: Iterable[Sequence[Cell]],
     notes: Iterable[str] = (),
     why_empty: str = "",
 ) -> Table:
-    """A table of these rows. `notes` are kept only where there are rows, `why_empty` only where there are none."""
+    """A table of these rows; `of` are its columns, or the text that `columns` reads.
+
+    `notes` are kept only where there are rows, `why_empty` only where there are none.
+    """
     kept = tuple(map(tuple, rows))
     return Table(
         name=name,
         title=title,
         origin=origin,
-        columns=tuple(columns),
+        columns=columns(of) if isinstance(of, str) else tuple(of),
         rows=kept,
         notes=tuple(notes) if kept else (),
         why_empty="" if kept else why_empty,

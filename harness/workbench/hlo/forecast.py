@@ -19,7 +19,7 @@ from harness.workbench.hlo.interconnect import (
 )
 from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
 from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline, whole_shape
-from harness.workbench.tables import Field, Fields, columns, table, table_of
+from harness.workbench.tables import Field, Fields, table, table_of
 
 
 def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
@@ -117,7 +117,7 @@ def collective_tables(
         notes.insert(0, remark)
     if len(axes) > 1:
         notes.append(f"{len(axes)} axes carry their share at the same time: {decimal(bandwidth, 'B/s')}.")
-    named = columns("seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count")
+    named = "seconds=time;array_bytes=V;bandwidth_bytes_per_second=W;devices:count"
     row = (took, int(array_bytes), bandwidth, size if axes else None)
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
     if not axes:
@@ -149,7 +149,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     chip = f" On {target.name} an axis is a ring from {network.ring_size}." if network else ""
     if network and network.rings_are_multiples:
         chip = f" On {target.name} an axis is a ring where its length is a multiple of {network.ring_size}."
-    named = columns("case;seconds=time;hop_seconds=hops alone;which")
+    named = "case;seconds=time;hop_seconds=hops alone;which"
     note = (
         f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
         "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."

@@ -19,7 +19,7 @@ from harness.workbench.hlo.resharding import constraint_table, spared
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import InstructionWork, matmuls, work
-from harness.workbench.tables import Field, Fields, columns, table, table_of
+from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
 _NOTABLE_OVERHEAD = 1.1
@@ -54,7 +54,7 @@ def not_understood(graph: Graph) -> Table:
     rows += [("attribute", count, name) for name, count in passed.most_common()]
     loops = [name for (_, name), trips in graph.trips.items() if trips is None]
     rows += [("trip count", 1, name) for name in loops]
-    named = columns("kind=what;count=how often;what=which")
+    named = "kind=what;count=how often;what=which"
     title, why = "not understood, or passed over", "everything in the text was understood"
     return table("not_understood", title, "static", named, rows, (), why)
 

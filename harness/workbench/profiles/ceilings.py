@@ -10,8 +10,7 @@ from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 
 # Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The other way round
-# the
-# same 10 %: nothing can be faster than its roofline.
+# the same 10 %: nothing can be faster than its roofline.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 _LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
@@ -77,11 +76,11 @@ _USE = f"""
     ran as (
         select e.device, e.module, sum(w.flops) as flops, sum(w.hbm_bytes) as moved,
             sum(w.self_seconds) filter (w.flops is null and w.is_kernel) as silent
-        from every e join work w on w.device = e.device and w.run is not distinct from e.run and w.is_work group by
-            1, 2),
+        from every e join work w on w.device = e.device and w.run is not distinct from e.run and w.is_work
+        group by 1, 2),
     use as (
-        select device, module, count(*) as count, sum(seconds) as seconds, any_value(flops / peak_flops_per_second) /
-            nullif(sum(seconds), 0) as tc,
+        select device, module, count(*) as count, sum(seconds) as seconds,
+            any_value(flops / peak_flops_per_second) / nullif(sum(seconds), 0) as tc,
             any_value(moved / hbm_bytes_per_second) / nullif(sum(seconds), 0) as hbm,
             coalesce(any_value(silent), 0) / nullif(sum(seconds), 0) as silent, any_value(label) as label
         from every left join ran using (device, module) join devices using (device) where is_main group by 1, 2),

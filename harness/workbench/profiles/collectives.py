@@ -57,8 +57,8 @@ FLIGHTS = f"""
         where d.is_main and o.class = '{COMMUNICATION}'),
     serial as (from sent where line = 'serial'),
     counted as (
-        select *, count(*) filter (half = 'start') over earlier as starts, count(*) filter (half = 'done') over earlier
-            as dones
+        select *, count(*) filter (half = 'start') over earlier as starts,
+            count(*) filter (half = 'done') over earlier as dones
         from serial where half in ('start', 'done')
         window earlier as (partition by device, module, pair order by execution)),
     -- A done half of which nothing is under way belongs to a start before the capture.
@@ -67,8 +67,8 @@ FLIGHTS = f"""
         from counted),
     halves as (
         select *, case half when 'start' then starts else dones - lost end as nth,
-            half = 'start' or lost = coalesce(lag(lost) over (partition by device, module, pair order by execution), 0)
-                as is_matched
+            half = 'start' or lost = coalesce(lag(lost) over (partition by device, module, pair
+            order by execution), 0) as is_matched
         from unmatched),
     flown as (
         select device, module, pair, seconds from sent where line = 'asynchronous' and is_tpu

@@ -120,8 +120,8 @@ _STALLS = f"""
             || ', not both (protocol, section 7).' as note
         from kinds where kind in {_WITH_FLAGS} and flight > 0 and waited > {_STALL} * flight
         union all
-        select '~', 'Nothing overlaps: {_FUSE} is the base flag (protocol, section 7).' from kinds having
-            bool_and(waited >= flight))
+        select '~', 'Nothing overlaps: {_FUSE} is the base flag (protocol, section 7).' from kinds
+        having bool_and(waited >= flight))
     select note from said order by kind"""
 _COLLECTIVES = Analysis(
     name="collectives",
@@ -130,15 +130,15 @@ _COLLECTIVES = Analysis(
     "bus_bytes_per_second=bus;link_fraction=of an axis;reading!",
     query=f"""
         with means as (
-            select name, module, any_value(kind) as kind, any_value(devices) as devices, any_value(array_bytes) as
-                array_bytes,
+            select name, module, any_value(kind) as kind, any_value(devices) as devices,
+                any_value(array_bytes) as array_bytes,
                 any_value(bus_bytes) as bus_bytes, any_value(least_seconds) as least, sum(count) as count,
-                sum(flight_seconds) / nullif(sum(flights), 0) as took, sum(waited_seconds) / nullif(sum(count), 0) as
-                    waited,
+                sum(flight_seconds) / nullif(sum(flights), 0) as took,
+                    sum(waited_seconds) / nullif(sum(count), 0) as waited,
                 min(device) as device, min(rowid) as place
             from collectives group by 1, 2)
-        select name, coalesce(kind, 'unknown'), devices, array_bytes, count, took, waited, bus_bytes / nullif(took, 0),
-            least / nullif(took, 0) as of_axis,
+        select name, coalesce(kind, 'unknown'), devices, array_bytes, count, took, waited,
+            bus_bytes / nullif(took, 0), least / nullif(took, 0) as of_axis,
             case when of_axis is null then 'unknown' when of_axis > $axes then 'too fast: check the array'
                 when of_axis > 1 then 'uses several axes' when of_axis >= {_NEAR} then 'near the link'
                 when of_axis >= {_HALF} then 'look' else 'far below' end
@@ -161,11 +161,10 @@ _AXES = Analysis(
     "exposed_seconds=exposed;exposed_fraction=of busy;link_fraction=of the link",
     # Of the link: time-weighted, over those collectives of which everything is known.
     query=f"""
-        with {_BUSY}, main as (select count(*) as devices, sum(busy) as busy from devices left join by_busy using
-            (device) where is_main)
-        select axes, case when count(c.devices) = count(*) and count(distinct c.devices) = 1 then
-            any_value(c.devices) end,
-            count(distinct module || '/' || name), sum(count),
+        with {_BUSY}, main as (select count(*) as devices, sum(busy) as busy from devices
+        left join by_busy using (device) where is_main)
+        select axes, case when count(c.devices) = count(*) and count(distinct c.devices) = 1
+            then any_value(c.devices) end, count(distinct module || '/' || name), sum(count),
             case when count(bus_bytes) = count(*) then sum(bus_bytes * count) / any_value(m.devices) end,
             sum(flight_seconds) / any_value(m.devices), sum(waited_seconds) / any_value(m.devices) as exposed,
             sum(waited_seconds) / nullif(any_value(busy), 0),
@@ -230,14 +229,14 @@ _SPARSE = Analysis(
         at_work as (select * from busy where of = 'everything'),
         took as (
             select c.*, (select sum(end_seconds - start_seconds) from at_work w where w.device = c.device) as busy,
-                (select coalesce(sum(self_seconds), 0) from work w where w.device = c.device and w.class =
-                    'communication') as sent,
-                case when chip is not null then (select coalesce(sum({overlap_of("a", "b")}), 0) from at_work a join
-                    busy b
+                (select coalesce(sum(self_seconds), 0) from work w
+                where w.device = c.device and w.class = 'communication') as sent,
+                case when chip is not null then (select coalesce(sum({overlap_of("a", "b")}), 0) from at_work a
+                join busy b
                     on a.device = c.device and b.device = c.chip and b.of = 'own' and {meets("a", "b")}) end as beside
             from cores c)
         select label, busy, sent, beside, busy - beside, beside / nullif(busy, 0) from took where busy is not null
-            order by device""",
+        order by device""",
     notes=(
         "Beside work: while an operation of the same chip's TensorCore ran that is no collective. What is alone is "
         "waited for.",
@@ -249,8 +248,8 @@ _LARGE = Analysis(
     title="Large collectives, by what uses them",
     columns="collective;axes;array_bytes=array;exposed_seconds=exposed;used_by=used by",
     query="""
-        select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c where c.module =
-            s.module and c.name = s.pair)
+        select s.name, s.axes, s.array_bytes, (select sum(waited_seconds) from collectives c
+        where c.module = s.module and c.name = s.pair)
             / (select devices from step_counts), used_by from spared s order by place""",
     notes=("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",),
     is_optional=True,

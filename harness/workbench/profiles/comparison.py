@@ -11,8 +11,8 @@ _ON_MXU = "class in ('matmul', 'attention', 'custom kernel')"
 # Operations by name. Two modules with one name in common: together, as module numbers change from run to run.
 _SIDE = """
     select $side, name, arg_min(kind, rank), arg_min(framework_name, rank), arg_min(source, rank),
-        sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end, (select devices
-            from step_counts)),
+        sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end,
+            (select devices from step_counts)),
         min(rank) from times group by name"""
 _SIDES = TableOf("sides", "", """
     side VARCHAR           a or b

@@ -77,11 +77,11 @@ _UNITS = Analysis(
     "peak=possible:count;unit=in",
     query=f"""
         select device, name, sum(achieved) / sum(peak), max(achieved / peak), sum(achieved) as did, sum(peak), unit
-            from units
+        from units
         where {_MOVED} group by device, name, unit having did > 0 order by min(rowid)""",
     facts=f"""
-        select (select count(*) from (select sum(achieved) as did from units group by device, name, unit having did =
-            0)) as idle,
+        select (select count(*) from (select sum(achieved) as did from units group by device, name, unit
+        having did = 0)) as idle,
             case when {_MOVED} then $by_hand else $no_counters end as why""",
     notes=(
         "Of the whole capture, idle time between kernels included: a short kernel in a long capture looks idle "

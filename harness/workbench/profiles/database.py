@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import duckdb
@@ -174,10 +173,10 @@ _VIEWS = """
 create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
     when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
     when round(abs(v) * 1e6, 6) >= 1 then printf('%.3f us', v * 1e6) else printf('%.3f ns', v * 1e9) end;
-create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12) when v >= 1e9 then printf('%.1f GB',
-    v / 1e9)
-    when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3) else printf('%.0f B',
-        v) end;
+create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12) when v >= 1e9
+    then printf('%.1f GB', v / 1e9)
+    when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3)
+        else printf('%.0f B', v) end;
 create view work as
     select e.*, o.* exclude (operation), d.label, d.is_main
     from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
@@ -185,8 +184,8 @@ create view peaks as
     -- Of one device; NULL where they differ or do not say it.
     select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
             as peak,
-        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1 then any_value(hbm_bytes_per_second) end
-            as bandwidth,
+        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1
+            then any_value(hbm_bytes_per_second) end as bandwidth,
         count(*) as devices, bool_and(platform = 'cpu') as is_cpu,
         case when bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) then 'peak FLOP/s and '
             || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
@@ -207,8 +206,8 @@ create view times as
         case when class not in ('communication', 'memory transfer', 'control flow')
             and not (flops is null and class in ('custom kernel', 'attention')) then
             nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
-        case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute' else 'memory' end
-            as bound,
+        case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute'
+            else 'memory' end as bound,
         -- What took no time that the profiler could tell has no ratio.
         case when self_seconds > 0 then mean_seconds / least_seconds end as ratio,
         row_number() over (order by self_seconds desc, name) as rank,
@@ -232,14 +231,14 @@ create view transfers as
     where s.half = 'start' and d.half = 'done';
 create view whole as
     -- `uncounted` is what kernels take whose FLOPs nobody counted.
-    select sum(self_seconds) as whole, sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as
-        uncounted
+    select sum(self_seconds) as whole,
+        sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
     from times;
 create view step_counts as
     select case when min(steps) > 0 then sum(steps) end as steps, min(what) as what, count(*) as devices,
         case count(*) when 1 then 'one device' else count(*) || ' devices' end as on_devices
-    from (select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what from devices d left join steps s
-        using (device)
+    from (select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what from devices d
+    left join steps s using (device)
           where d.is_main group by d.device);
 """
 
@@ -349,8 +348,7 @@ class _Loaded:
             self._device(number, device)
         self.rows_of["operations"] = [_operation(number, operation) for operation, number in self.numbers.items()]
         self.rows_of["host"] = [
-            (host.name, host.line or None, host.start, host.seconds, host.end, host.step)
-            for host in capture.host_periods
+            (host.name, host.line or None, *_times(host), host.step) for host in capture.host_periods
         ]
 
     def columns(self, table: str) -> list[Values]:
@@ -360,87 +358,80 @@ class _Loaded:
             return [np.arange(len(kept[0])), *kept] if table == "executions" and kept else kept
         return [_objects(column) for column in zip(*self.rows_of[table], strict=True)]
 
+    def _piece(self, table: str, device: int, columns: Sequence[Values]) -> None:
+        self.pieces[table].append([np.full(len(columns[0]), device), *columns])
+
     def _device(self, number: int, device: Device) -> None:
         numbers = np.array(
             [self.numbers.setdefault(operation, len(self.numbers)) for operation in device.operations], int
         )
         steps, what = op_times.steps(device)
-        first_run, first_step = len(self.rows_of["runs"]), len(self.rows_of["steps"])
-        for at, run in enumerate(device.modules, first_run):
-            self.rows_of["runs"].append((at, number, run.name, run.start, run.seconds, run.end))
-        for at, step in enumerate(steps):
-            row = (first_step + at, number, at, step.name, step.start, step.seconds, step.end, what)
-            self.rows_of["steps"].append(row)
-        serial = _Ran(device.executions)
-        holds = np.array([op_times.is_container(operation) for operation in device.operations], bool)
-        is_work = ~holds[serial.numbers] | (serial.own == serial.seconds) if len(serial) else np.zeros(0, bool)
-        runs, in_steps = _within(serial.starts, device.modules, first_run), _within(serial.starts, steps, first_step)
-        for line, ran, work in (("serial", serial, is_work), ("asynchronous", _Ran(device.asynchronous), None)):
-            if len(ran):
-                none = _MASKED.masked_all(len(ran), int)
-                is_serial = line == "serial"
-                self.pieces["executions"].append(
-                    [np.full(len(ran), number), numbers[ran.numbers], np.full(len(ran), line, object), ran.starts,
-                     ran.seconds, ran.ends, ran.own, work if work is not None else np.ones(len(ran), bool),
-                     runs if is_serial else none, in_steps if is_serial else none]
-                )  # fmt: skip
-        sends = np.array([classes.op_class(operation) == COMMUNICATION for operation in device.operations], bool)
-        kernels = np.array(
-            [classes.is_custom_call(operation) or operation.category == _UNKNOWN for operation in device.operations],
-            bool,
-        )
-        every = np.ones(len(serial), bool)
-        for of, chosen in (
-            ("everything", is_work),
-            ("own", is_work & ~sends[serial.numbers] if len(serial) else every),
-            ("kernels", kernels[serial.numbers] if len(serial) else every),
-        ):
+        runs, own_steps = self.rows_of["runs"], self.rows_of["steps"]
+        serial, beside = _Ran(device.executions), _Ran(device.asynchronous)
+        in_runs = _within(serial.starts, device.modules, len(runs))
+        in_steps = _within(serial.starts, steps, len(own_steps))
+        runs += [(at, number, run.name, *_times(run)) for at, run in enumerate(device.modules, len(runs))]
+        own_steps += [
+            (at, number, nth, step.name, *_times(step), what)
+            for nth, (at, step) in enumerate(enumerate(steps, len(own_steps)))
+        ]
+        is_work = ~serial.of(device, op_times.is_container) | (serial.own == serial.seconds)
+        none = _MASKED.masked_all(len(beside), int)
+        lines = (("serial", serial, is_work, in_runs, in_steps),
+                 ("asynchronous", beside, np.ones(len(beside), bool), none, none))  # fmt: skip
+        for line, ran, work, run_numbers, step_numbers in lines:
+            called = np.full(len(ran), line, object)
+            times = ran.starts, ran.seconds, ran.ends, ran.own
+            self._piece("executions", number, (numbers[ran.numbers], called, *times, work, run_numbers, step_numbers))
+        busy = {
+            "everything": is_work,
+            "own": is_work & serial.of(device, lambda operation: classes.op_class(operation) != COMMUNICATION),
+            "kernels": serial.of(device, _is_kernel),
+        }
+        for of, chosen in busy.items():
             starts, ends = merged(serial.starts[chosen], serial.ends[chosen])
-            if len(starts):
-                self.pieces["busy"].append(
-                    [np.full(len(starts), number), np.full(len(starts), of, object), starts, ends]
-                )
-        self._idle(number, device, serial, is_work)
+            self._piece("busy", number, (np.full(len(starts), of, object), starts, ends))
+        if is_work.any():
+            self._idle(number, device, serial, np.flatnonzero(is_work))
 
-    def _idle(self, number: int, device: Device, serial: "_Ran", is_work: Values) -> None:
-        at = np.flatnonzero(is_work)
-        starts, ends, names = (
-            serial.starts[at],
-            serial.ends[at],
-            _objects([operation.name for operation in device.operations]),
-        )
+    def _idle(self, number: int, device: Device, serial: "_Ran", at: Values) -> None:
+        """The gaps and spans of a device; `at` are the executions that are work."""
+        starts, ends = serial.starts[at], serial.ends[at]
+        names = _objects([operation.name for operation in device.operations])[serial.numbers[at]]
         shown = [*device.modules, *device.steps]
-        if not len(at):
-            return
         first, last = float(starts[0]), float(ends.max())
         begin, end = min([first, *(period.start for period in shown)]), max([last, *(period.end for period in shown)])
         so_far = np.maximum.accumulate(ends)
         # The operation that ends last so far: it counts from where it is the first to end so late.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
-        spans = merged(
-            np.array([run.start for run in device.modules]), np.array([run.end for run in device.modules]),
-            _QUEUED_SECONDS,
-        ) if device.modules else (np.array([first]), np.array([last]))  # fmt: skip
+        runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
+        spans = merged(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
         self.rows_of["spans"] += [
             (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
         ]
-        # Before the first, after the last, and between where one begins later than all before it ended.
+        # Between where one begins later than all before it ended; before the first, after the last.
         holes = np.flatnonzero(starts[1:] > so_far[:-1] + LEAST) + 1
         edges: list[tuple[str, float, float, Any, Any]] = []
-        edges += [("before", begin, first, None, 0)] if begin < first else []
-        edges += [("after", last, end, latest[-1], None)] if end > last else []
-        position = np.r_[np.full(len(holes), "between", object), _objects([edge[0] for edge in edges])]
-        gap_starts = np.r_[so_far[holes - 1], [edge[1] for edge in edges]]
-        gap_ends = np.r_[starts[holes], [edge[2] for edge in edges]]
-        called = names[serial.numbers[at]]
-        before = np.r_[
-            called[latest[holes - 1]], _objects([None if edge[3] is None else called[edge[3]] for edge in edges])
-        ]
-        after = np.r_[called[holes], _objects([None if edge[4] is None else called[edge[4]] for edge in edges])]
-        self.pieces["gaps"].append(
-            [np.full(len(position), number), position, gap_starts, gap_ends - gap_starts, gap_ends, before, after,
-             _places(device, (gap_starts + gap_ends) / 2)]
-        )  # fmt: skip
+        edges += [("before", begin, first, None, names[0])] if begin < first else []
+        edges += [("after", last, end, names[latest[-1]], None)] if end > last else []
+        position, edge_starts, edge_ends, edge_before, edge_after = (
+            _objects([edge[place] for edge in edges]) for place in range(5)
+        )
+        gap_starts = np.r_[so_far[holes - 1], edge_starts.astype(float)]
+        gap_ends = np.r_[starts[holes], edge_ends.astype(float)]
+        self._piece("gaps", number, (
+            np.r_[np.full(len(holes), "between", object), position], gap_starts, gap_ends - gap_starts, gap_ends,
+            np.r_[names[latest[holes - 1]], edge_before], np.r_[names[holes], edge_after],
+            _places(device, (gap_starts + gap_ends) / 2),
+        ))  # fmt: skip
+
+
+def _times(period: Period) -> tuple[float, float, float]:
+    return period.start, period.seconds, period.end
+
+
+def _is_kernel(operation: Operation) -> bool:
+    return classes.is_custom_call(operation) or operation.category == _UNKNOWN
 
 
 class _Ran:
@@ -452,15 +443,15 @@ class _Ran:
         self.starts = np.fromiter((run.start for run in executions), float, count)
         self.seconds = np.fromiter((run.seconds for run in executions), float, count)
         self.own = np.fromiter((run.self_seconds for run in executions), float, count)
+        self.ends = self.starts + self.seconds
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @cached_property
-    def ends(self) -> Values:
-        """When each ended."""
-        ends: Values = self.starts + self.seconds
-        return ends
+    def of(self, device: Device, is_meant: Callable[[Operation], bool]) -> Values:
+        """Which executions are of an operation that is meant."""
+        chosen: Values = np.array([is_meant(operation) for operation in device.operations], bool)[self.numbers]
+        return chosen
 
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:

@@ -79,8 +79,8 @@ RULES = (
     Rule(
         name="idle between runs",
         query=f"""
-            with {PARTS} select sum(idle), 'largest gap ' || (select in_words(max(seconds)) from gaps join devices
-                using (device)
+            with {PARTS} select sum(idle), 'largest gap ' || (select in_words(max(seconds)) from gaps
+            join devices using (device)
                 where is_main and position = 'between') || ' of ' || sum(gaps) || ' between runs'
             from part_times join devices using (device) where is_main and place = 4""",
         reason="waiting for the next program is waiting for the host (section 6)",
@@ -120,7 +120,7 @@ RULES = (
                     arg_max(part, amount) filter (part != 'issuing') as largest from insides where is_simulated
                     group by 1),
             took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
-                group by 1)
+            group by 1)
             select sum(bubbles * seconds), printf('%.1f%%', 100 * avg(bubbles)) || ' of the cycles, most in '
                 || any_value(largest) from by_device join took using (device) where bubbles > {RED_FLAG}""",
         reason=f"nothing issued in over {RED_FLAG:.0%} is a red flag (protocol, section 3)",
@@ -142,10 +142,10 @@ RULES = (
         name="uneven steps",
         query=f"""
             with {STEP_TIMES}
-            select sum(greatest(0, s.seconds - b.median_seconds)), 'spread ' || printf('%.1f%%', 100 * max(spread))
-                || ' on '
-                || arg_max(b.label, spread) from step_times s join by_device b using (device) where spread >
-                    {IMBALANCE}""",
+            select sum(greatest(0, s.seconds - b.median_seconds)),
+                'spread ' || printf('%.1f%%', 100 * max(spread)) || ' on '
+                || arg_max(b.label, spread) from step_times s join by_device b using (device)
+                where spread > {IMBALANCE}""",
         reason=f"steps differing by over {IMBALANCE:.0%}: ours, the limit between devices",
         remedy="`xprof steps`: recompilation, input, garbage collection",
     ),

@@ -1,24 +1,22 @@
 """A whole capture in the JSON trace-event format, for ui.perfetto.dev: every plane a process, every line a thread."""
 
-import contextlib
 import gzip
 import json
 import math
-import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from harness.dumps.xplane import Event, Plane, Value
-from harness.files import make_directory, refusals_in_words, temporary_of
+from harness.files import written_atomically
 from harness.records import Capture, Table
 from harness.units import quantity
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import spaces
-from harness.workbench.tables import columns
+from harness.workbench.tables import table
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
 _CUT_AT = 1_000_000
@@ -43,18 +41,8 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then as it was.
     """
     count = _ExportCount()
-    temporary = temporary_of(path)
-    with refusals_in_words(f"writing {path}"):
-        make_directory(path.parent)
-        try:
-            with open(temporary, "wb") as stream:
-                _write(stream, capture, count)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+    with written_atomically(path) as stream:
+        _write(stream, capture, count)
     notes = ["Open it at https://ui.perfetto.dev (`Open trace file`): the file stays on your machine."]
     if count.events > _CUT_AT:
         notes.append(f"All events are in it; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
@@ -62,25 +50,14 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
         notes.append(f"Left out: {quantity(count.timeless, 'event')} without a place in time (sums).")
     if len(capture.paths) > 1:
         notes.append("Each host has its own clock: what lies side by side need not have happened at once.")
-    return (
-        Table(
-            name="export",
-            title=f"{capture.name} for Perfetto",
-            origin=origin(capture),
-            columns=columns("file!;events:count;processes=planes:count;threads=lines:count;bytes=size"),
-            rows=((str(path), count.events, count.processes, count.threads, path.stat().st_size),),
-            notes=tuple(notes),
-        ),
-    )
+    columns = "file!;events:count;processes=planes:count;threads=lines:count;bytes=size"
+    row = (str(path), count.events, count.processes, count.threads, path.stat().st_size)
+    return (table("export", f"{capture.name} for Perfetto", origin(capture), columns, [row], notes),)
 
 
 def _write(stream: BinaryIO, capture: Capture, count: _ExportCount) -> None:
     """The document, piece by piece: a capture of millions of events does not have to fit as text."""
-    about = {
-        "source": origin(capture),
-        "run": capture.name,
-        "hosts": len(capture.paths),
-    }
+    about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}
     with gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed:
         packed.write(b'{"displayTimeUnit":"ns","otherData":' + _bytes(about) + b',"traceEvents":[\n')
         between = b""
@@ -154,7 +131,7 @@ def lanes(events: Sequence[Event]) -> list[list[int]]:
 def _slice(event: Event, where: Mapping[str, int], zero: int) -> dict[str, object]:
     """A complete event. Its ends are rounded to nanoseconds, not its length: neighbours stay neighbours."""
     start = _nanoseconds(event.start_ps) - _nanoseconds(zero)
-    arguments = {"duration_ps": event.duration_ps, **_plain(event.of.stats), **_plain(event.stats)}
+    arguments = {"duration_ps": event.duration_ps, **dict(_plain(event.of.stats)), **dict(_plain(event.stats))}
     name = event.of.display_name or event.of.name
     if name != event.of.name:
         arguments["long_name"] = event.of.name
@@ -172,18 +149,13 @@ def _named(kind: str, where: Mapping[str, int], name: str) -> dict[str, object]:
     return {"ph": "M", "name": kind, **where, "args": {"name": name}}
 
 
-def _plain(stats: Mapping[str, Value]) -> dict[str, str | int | float]:
+def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]]:
     """Without what is bytes; numbers that JSON has no word for as words."""
-    return dict(_spoken(stats.items()))
-
-
-def _spoken(stats: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, str | int | float]]:
-    for name, value in stats:
-        if isinstance(value, bytes):
-            continue
-        # NaN, infinity, and integers that a viewer in a browser would round.
-        is_number = math.isfinite(value) and abs(value) < 1 << 53 if isinstance(value, (int, float)) else False
-        yield name, value if is_number or isinstance(value, str) else str(value)
+    for name, value in stats.items():
+        if not isinstance(value, bytes):
+            # NaN, infinity, and integers that a viewer in a browser would round.
+            is_number = math.isfinite(value) and abs(value) < 1 << 53 if isinstance(value, (int, float)) else False
+            yield name, value if is_number or isinstance(value, str) else str(value)
 
 
 def _nanoseconds(picoseconds: int) -> int:

@@ -43,8 +43,8 @@ OPS = Analysis(
     "flops_per_second=FLOP rate;bytes_per_second=bandwidth",
     query="""
         select name, case category when '' then class else category end, self_seconds, share, seconds, count,
-            self_seconds / count, flops * count / nullif(self_seconds, 0), bytes_accessed * count /
-                nullif(self_seconds, 0)
+            self_seconds / count, flops * count / nullif(self_seconds, 0),
+                bytes_accessed * count / nullif(self_seconds, 0)
         from times order by rank""",
     rows="operations",
     facts="select whole, on_devices as devices, uncounted from step_counts, whole",
@@ -155,13 +155,13 @@ SCOPES = Analysis(
         select repeat('  ', depth - 1) || scope, depth, took, took / nullif(whole, 0),
             least / nullif((select sum(count * least_seconds) from times), 0), runs
         from took join ordered using (path), whole
-        where (whole = 0 or took >= $at_least * whole) and (select bool_or(framework_name != '') from times) order by
-            place""",
+        where (whole = 0 or took >= $at_least * whole) and (select bool_or(framework_name != '') from times)
+        order by place""",
     facts="""
         with took as (select path, sum(t.self_seconds) as took from scopes s join times t using (operation)
-            where depth <= $depth group by 1)
-        select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few from
-            took""",
+        where depth <= $depth group by 1)
+        select nullif(count(*) filter (took < $at_least * (select sum(self_seconds) from times)), 0) as few
+        from took""",
     notes=(
         "Each scope's time holds that of the scopes in it; the last segment is the operation itself. At the "
         "roofline: its share if every operation with a prediction took no longer than that.",
@@ -180,8 +180,8 @@ LAYERS = Analysis(
     "roofline_share=at the roofline;longest=longest operation",
     query=f"""
         with numbered as (
-            select *, try_cast(nullif(regexp_extract(framework_name, '{_LAYER}', 1), '') as integer) as layer from
-                times)
+            select *, try_cast(nullif(regexp_extract(framework_name, '{_LAYER}', 1), '') as integer) as layer
+            from times)
         select layer, sum(self_seconds) as took, took / nullif((select whole from whole), 0),
             sum(self_seconds) filter (direction = 'forward'), sum(self_seconds) filter (direction = 'backward'),
             sum(count * least_seconds) / nullif((select sum(count * least_seconds) from times), 0), arg_min(name, rank)
@@ -196,8 +196,8 @@ UNFUSED = """
             and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
     links as (
         select a.operation as one, min(b.operation) as next from work_on a join work_on b on a.module = b.module
-            and a.operation != b.operation and regexp_matches(b.text, '%' || regexp_escape(a.name) || '[,) ]') group
-                by 1),
+            and a.operation != b.operation and regexp_matches(b.text, '%' || regexp_escape(a.name) || '[,) ]')
+            group by 1),
     chains as (
         select one as start, one as at_, [one] as members from links where one not in (select next from links)
         union all
@@ -205,12 +205,11 @@ UNFUSED = """
         where not list_contains(members, next) and len(members) < 64),
     longest as (select start, arg_max(members, len(members)) as members from chains where len(members) > 1 group by 1),
     listed as (
-        select start, unnest(members) as operation, generate_subscripts(members, 1) as nth, len(members) as many from
-            longest),
+        select start, unnest(members) as operation, generate_subscripts(members, 1) as nth, len(members) as many
+        from longest),
     unfused as (
-        select arg_min(w.name, nth) as first, arg_max(w.name, nth) as last, any_value(many) as many, sum(hbm_bytes *
-            count) as now,
-            now - 2 * sum(result_bytes * count) filter (nth < many) as fused,
+        select arg_min(w.name, nth) as first, arg_max(w.name, nth) as last, any_value(many) as many,
+            sum(hbm_bytes * count) as now, now - 2 * sum(result_bytes * count) filter (nth < many) as fused,
             sum(self_seconds) * (1 - greatest(0, fused) / now) as saved, nullif(arg_min(w.source, nth), '') as source
         from listed join work_on w using (operation) group by start having now > 0 and fused < now)"""
 CHAINS = Analysis(
@@ -287,8 +286,8 @@ BREAKDOWN = (
                 each / case experts when 'GMM' then {_GMMS} else {_TGMMS} end, sum(self_seconds)
             from times, step_counts where experts is not null group by 1 order by 1""",
         facts=f"""
-            select sum(count) filter (experts = 'GMM') / {_GMMS} as gmm, sum(count) filter (experts = 'TGMM') /
-                {_TGMMS} as tgmm,
+            select sum(count) filter (experts = 'GMM') / {_GMMS} as gmm,
+                sum(count) filter (experts = 'TGMM') / {_TGMMS} as tgmm,
                 case when gmm != tgmm and any_value(steps) > 0 then '' end as differ,
                 case when any_value(steps) is null then '' end as unknown
             from times, step_counts""",

@@ -101,11 +101,11 @@ INSIDE = Analysis(
     title="Inside the kernels",
     columns="device;part=inside;{amount};share;reading!",
     query=f"""
-        with wholes as (select device, sum(amount) filter (is_simulated or part = '{_KERNELS}') as whole from insides
-            group by 1),
+        with wholes as (select device, sum(amount) filter (is_simulated or part = '{_KERNELS}') as whole
+        from insides group by 1),
         bubbles as (
-            select min(i.rowid) - 0.5 as place, device, 'bubbles' as part, sum(amount) filter (part != '{_ISSUING}')
-                as amount
+            select min(i.rowid) - 0.5 as place, device, 'bubbles' as part,
+                sum(amount) filter (part != '{_ISSUING}') as amount
             from insides i where is_simulated group by device),
         every as (
             select place, device, part, amount, true as is_rated from bubbles

@@ -43,13 +43,13 @@ _RISE = 0.05
 def _moments(value: str, table: str, where: str = "true") -> str:
     """The highest moment of each of so many equal parts of a heap over time."""
     return f"""
-        numbered as (select *, count(*) over (partition by grouped) as many from (select *, {value} as level, {table}
-            as grouped
+        numbered as (select *, count(*) over (partition by grouped) as many
+        from (select *, {value} as level, {table} as grouped
             from {{}}) where {where}),
         parted as (select *, case when many <= {_MOMENTS} then place
             else ((place + 1) * {_MOMENTS} + many - 1) // many - 1 end as part from numbered),
-        ranked as (select *, row_number() over (partition by grouped, part order by level desc, place) as at_ from
-            parted),
+        ranked as (select *, row_number() over (partition by grouped, part order by level desc, place) as at_
+        from parted),
         moments as (select * from ranked where at_ = 1)"""
 
 
@@ -148,8 +148,8 @@ MEMORY_PLANNED = (
         title="{composition}",
         columns="category=what for!;bytes=size;share;buffers:count",
         query="""
-            select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers where
-                heap = $heap
+            select category, sum(bytes) as size, size / nullif(sum(size) over (), 0), count(*) from buffers
+            where heap = $heap
             group by 1 order by size desc, min(rowid)""",
         notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",),
     ),
@@ -158,8 +158,8 @@ MEMORY_PLANNED = (
         title="Alive at the planned peak",
         columns="buffer;shape;category=what for!;group;bytes=stored;needed_bytes=without padding;operation=from;source",
         query="""
-            select name, shape, category, group_name, bytes, needed_bytes, op_name, source from buffers where heap =
-                $heap
+            select name, shape, category, group_name, bytes, needed_bytes, op_name, source from buffers
+            where heap = $heap
             order by rowid""",
         rows="buffers",
         facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
@@ -172,8 +172,8 @@ MEMORY_PLANNED = (
         title="The planned heap over the schedule",
         columns="place=at:fraction;bytes=heap;instruction",
         query=f"""
-            with {_OVER_SCHEDULE} select place / greatest(1, many - 1), bytes, coalesce(nullif(instruction, ''),
-                '(start)')
+            with {_OVER_SCHEDULE} select place / greatest(1, many - 1), bytes,
+                coalesce(nullif(instruction, ''), '(start)')
             from moments order by place""",
         more=lambda database, words: {"line": _line_over_schedule(database, words)},
         notes=("empty to peak: {line}; the highest moment of each stretch is shown.",),
@@ -239,12 +239,12 @@ _HALVES = """
         union all select 2, 'backward', * from summed where place >= (select at_ from begins) - 1),
     risen as (select *, level - lag(level) over (partition by half order by place) as rise from sides),
     ways as (select *, coalesce(lag(rise > 0) over (partition by half order by place), false) as was_up from risen
-        where rise != 0),
+    where rise != 0),
     halves as (
         select nth, half, arg_min(level, place) as first, max(level) as most, arg_max(level, place) as last,
             coalesce(sum(greatest(0, rise)), 0) as made,
             (select count(*) from ways w where w.half = r.half and rise > 0 and not was_up) as rises from risen r
-                group by 1, 2)"""
+            group by 1, 2)"""
 _LOGITS_HINT = (
     "Logits and their gradients shrink with a chunked cross entropy (the loss in pieces of the sequence), "
     "embeddings and their optimizer state with sharding over it."
@@ -340,7 +340,7 @@ DIAGNOSE_PLANNED = (
                 when part >= {_VERY_LONG} and bytes >= {_LARGE_BYTES} then 'critical' when part >= 0.5 then 'warning'
                 else 'notice' end, op_name
             from lives l join heaps using (heap) where heap = $heap and part >= {_LONG} order by bytes desc, l.rowid
-                limit $top""",
+            limit $top""",
         notes=(
             "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
             "layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
@@ -376,8 +376,8 @@ DIAGNOSE_PLANNED = (
             select sum(elements)::BIGINT as parameters, parameters * {TRAINING_BYTES_PER_PARAMETER},
                 any_value(peak_bytes), sum(bytes),
                 (select coalesce(sum(bytes), 0) from buffers where heap = $heap and category = '{OPTIMIZER}')
-            from buffers join heaps using (heap) where heap = $heap and category = '{PARAMETERS}' having count(*) >
-                0""",
+            from buffers join heaps using (heap) where heap = $heap and category = '{PARAMETERS}'
+            having count(*) > 0""",
         facts="select case when optimizer_bytes = 0 then '' end as none from answer",
         notes=(
             "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",

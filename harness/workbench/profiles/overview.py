@@ -40,22 +40,22 @@ _DEVICES = Analysis(
     query="""
         with of_steps as (
             select device, count(*) as steps, median(seconds) as step, min(seconds) as least, max(seconds) as most
-                from steps group by 1),
+            from steps group by 1),
         of_busy as (
             select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
             from busy where of = 'everything' group by 1),
         of_work as (select device, count(distinct operation) as operations, count(*) as executions from work group by 1)
         select name, host, coalesce(nullif(kind, ''), platform), steps, step, least, most, coalesce(busy, 0),
             1 - busy / nullif(span, 0), operations, executions
-        from devices d left join of_steps using (device) left join of_busy using (device) left join of_work using
-            (device)
+        from devices d left join of_steps using (device) left join of_busy using (device)
+        left join of_work using (device)
         where is_main order by device""",
     facts="""
         select printf('%.3f', 1e3 * max(end_seconds)) as length, count(distinct device) as count,
             case when count(distinct device) > 1 then 's' else '' end as many,
             case when arg_min(what, device) is null then '' end as unmarked, arg_min(what, device) as what
-        from work left join (select device, any_value(what) as what from steps group by 1) using (device) where
-            is_main""",
+        from work left join (select device, any_value(what) as what from steps group by 1) using (device)
+        where is_main""",
     notes=(
         "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
         "`xprof gaps`.",
@@ -190,4 +190,4 @@ def _summary(capture: Capture, scale: float) -> Table:
         if answer.columns == ("severity", "message"):
             notes += [f"XProf, {str(row['severity']).lower()}: {row['message']}" for row in answer.rows]
     title = "XProf's own summary (overview_page)"
-    return table("summary", title, origin(capture), columns("figure;fraction=value"), rows, notes, why)
+    return table("summary", title, origin(capture), "figure;fraction=value", rows, notes, why)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -115,15 +115,7 @@ def answers(found: Sequence[Remote], tool: str, asked: Sequence[Mapping[str, obj
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
     """Follows no redirection: nobody is asked but the server that was named."""
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> None:
+    def redirect_request(self, *_: Any) -> None:
         """None, which makes it an error."""
 
 

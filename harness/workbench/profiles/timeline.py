@@ -45,8 +45,8 @@ PARTS = f"""
         select s.device, p.place, p.part || ': ' || p.number || case p.number when 1 then ' step' else ' steps' end,
             greatest(s.start_seconds, w.start_seconds), least(s.end_seconds, w.end_seconds)
         from (select s.device, s.start_seconds, s.end_seconds,
-                case when number < {_EDGE_STEPS} then 'fill' when number >= total - {_EDGE_STEPS} then 'drain' else
-                    'steady' end as part
+                case when number < {_EDGE_STEPS} then 'fill' when number >= total - {_EDGE_STEPS} then 'drain'
+                    else 'steady' end as part
             from steps s join (select device, count(*) as total from steps group by 1) t using (device)
             where total >= {_FEWEST_STEPS}) s
         join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
@@ -90,8 +90,8 @@ _IDLE = Analysis(
             arg_min(what, device) as which, case when sum(runs) = 0 then '' end as no_runs
         from (select d.device, count(distinct s.step) as steps, count(distinct r.run) as runs,
                 coalesce(any_value(s.what), 'neither steps nor module runs') as what
-            from devices d left join steps s using (device) left join runs r using (device) where is_main group by
-                1)""",
+            from devices d left join steps s using (device) left join runs r using (device) where is_main
+            group by 1)""",
     notes=(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
@@ -115,8 +115,8 @@ _LARGEST = Analysis(
     # Of what the host did the longest part of a gap the shortest says most; a step's annotation says nothing.
     query=f"""
         with shown as (
-            select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps join devices
-                using (device)
+            select row_number() over (order by seconds desc, device, start_seconds) as at_, * from gaps
+            join devices using (device)
             where is_main and position = 'between' order by at_ limit $top)
         select label, s.start_seconds, any_value(s.seconds), any_value(place), any_value(before), any_value(after),
             arg_max(h.name, {{'shared': {overlap_of("s", "h")}, 'short': -h.seconds}}) filter (h.name is not null)
@@ -172,11 +172,11 @@ _PATTERNS = Analysis(
             from spans s join devices using (device) left join (
                 select s.device, s.start_seconds, min(greatest(b.start_seconds, s.start_seconds)) as first,
                     max(least(b.end_seconds, s.end_seconds)) as last
-                from spans s join busy b on b.device = s.device and b.of = 'everything' and {meets("b", "s")} group
-                    by 1, 2
+                from spans s join busy b on b.device = s.device and b.of = 'everything' and {meets("b", "s")}
+                group by 1, 2
             ) b using (device, start_seconds) where is_main),
-        sent as (select sum(self_seconds) as took, arg_min(name, rank) as longest from times where class =
-            'communication'),
+        sent as (select sum(self_seconds) as took, arg_min(name, rank) as longest from times
+        where class = 'communication'),
         laid as (
             select sum(self_seconds) as took, string_agg(name, ', ' order by rank) filter (nth <= 2) as names
             from (select *, row_number() over (order by rank) as nth from times where class = 'data formatting')),
@@ -184,14 +184,14 @@ _PATTERNS = Analysis(
         seen as (
             select 1 as at_, 'gaps between blocks' as pattern, value, {RED_FLAG} as threshold,
                 'idle time inside the ' || case when is_steady then 'steady steps' else 'runs' end as observation
-                    from bubbles
+                from bubbles
             union all
             select 2 + place, pattern, took / nullif(whole, 0), {RED_FLAG}, case when took is null
-                    then 'no asynchronous transfer ' || where_ else 'waiting for transfers ' || where_ ||
-                        ', longest ' || longest end
+                    then 'no asynchronous transfer ' || where_
+                        else 'waiting for transfers ' || where_ || ', longest ' || longest end
             from (values (0, false, 'transfers not overlapped', 'between the device''s memories'),
-                         (1, true, 'host transfers not overlapped', 'from or to the host''s memory')) v(place, host,
-                             pattern, where_)
+                         (1, true, 'host transfers not overlapped',
+                             'from or to the host''s memory')) v(place, host, pattern, where_)
             left join waited on is_host_transfer = host, all_of
             union all
             select 4, 'many very short blocks', gap / nullif(block, 0), {RED_FLAG},
@@ -204,14 +204,14 @@ _PATTERNS = Analysis(
                 coalesce('copies and other formatting, ' || names, 'no copy, no data formatting') from laid, all_of
             union all
             select 7, 'idle at start and end', value, {RED_FLAG}, 'idle before first, after last operation of a run'
-                from edges
+            from edges
             union all
             select 8, 'large collectives', case when took is null then 0 else took / nullif(whole, 0) end, {RED_FLAG},
                 coalesce('collectives, longest ' || longest, 'no collective') from sent, all_of
             union all
             select 9, 'idle while the host works', value, {RED_FLAG},
                 case when value is null then 'each device shows one run only' else 'idle time between the runs' end
-                    from between_runs)
+                from between_runs)
         select pattern, value > threshold, value, threshold, observation,
             case when value > threshold then upper(pattern[1]) || pattern[2:] || ': ' || advice || '.' end
         from seen join (values {", ".join(f"('{pattern}', '{advice}')" for pattern, advice in _ADVICE.items())})
@@ -275,10 +275,10 @@ STEP_TIMES = f"""
         from steps s join devices using (device) where is_main),
     by_device as (
         select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
-            max(seconds) as most, case when count(*) > 1 then (max(seconds) - min(seconds)) / nullif(median(seconds),
-                0) end as spread,
-            median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction, sum(seconds) as
-                seconds
+            max(seconds) as most, case when count(*) > 1
+                then (max(seconds) - min(seconds)) / nullif(median(seconds), 0) end as spread,
+            median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction,
+                sum(seconds) as seconds
         from step_times group by 1, 2 having sum(seconds) > 0)"""
 # When all devices are idle together in the steps of each: where as many idle times overlap as there are devices.
 _TOGETHER = f"""
@@ -288,11 +288,11 @@ _TOGETHER = f"""
         union all
         select least(s.end_seconds, g.end_seconds), -1
         from steps s join by_device using (device) join gaps g on g.device = s.device and {meets("s", "g")}),
-    levels as (select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until from
-        edges group by at_),
+    levels as (select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until
+    from edges group by at_),
     together as (
-        select at_ as start_seconds, until as end_seconds from levels where level >= (select count(*) from by_device)
-            and until > at_)"""
+        select at_ as start_seconds, until as end_seconds from levels
+        where level >= (select count(*) from by_device) and until > at_)"""
 _NO_STEPS = f"the capture shows neither steps nor runs of modules. {MARK_STEPS.removesuffix('.')}"
 STEPS = (
     Analysis(
@@ -363,9 +363,8 @@ STEPS = (
             where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
         facts=f"""
             with {STEP_TIMES}, {_TOGETHER}
-            select coalesce(sum(end_seconds - start_seconds), 0) / (select arg_min(seconds, device) from by_device)
-                as idle,
-                case when (select count(*) from by_device) = 0 then $no_steps
+            select coalesce(sum(end_seconds - start_seconds), 0) / (select arg_min(seconds, device)
+                from by_device) as idle, case when (select count(*) from by_device) = 0 then $no_steps
                     when coalesce(sum(end_seconds - start_seconds), 0) <= 0
                     then 'there is no time in the steps in which all devices are idle'
                     when $is_simulated then 'a simulated capture has no host'

@@ -15,16 +15,21 @@ from analyses import (
     mfu,
     ops,
     overlap,
+    overview,
+    report,
     roofline,
     scopes,
     steps_table,
     utilization,
+    waste,
 )
 from capture_examples import four_devices_run, one_device_run
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Table
-from harness.workbench.profiles import conversion, reading
+from harness.units import decimal
+from harness.workbench.profiles import conversion, diagnosis, hotspots, memory, reading
+from harness.workbench.profiles.analysis import tables
 
 US = 1e-6
 # Of fusion.3 and fusion.9, of fusion.5; per step with both matmuls.
@@ -177,6 +182,35 @@ def test_mfu_from_the_model_and_from_the_trace(one: Capture, four: Capture) -> N
     for given, name in (((0, 1, 1), "--gbs"), ((1, -1, 1), "--seq"), ((1, 1, 0), "--flops-per-token")):
         with pytest.raises(UsageError, match=f"expected {name} above 0"):
             mfu(one, *given)
+
+
+def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one: Capture) -> None:
+    """Words of every table but those that name both kinds, or the simulator's own tables."""
+    made = replace(one, is_simulated=True)
+    for capture, other in ((one, "simulated"), (made, "measured")):
+        found = [
+            *ops(capture), *framework_ops(capture), *breakdown(capture), *mfu(capture), *overlap(capture),
+            *roofline(capture), *utilization(capture), *gaps(capture), *steps_table(capture), *lines(capture),
+            *scopes(capture), *compare(capture, capture), *report(capture, capture), *waste(capture),
+            *overview(capture), *memory.memory(capture), *memory.diagnose(capture), *diagnosis.diagnose(capture),
+        ]  # fmt: skip
+        for table in found:
+            named = [f"{column.title} {column.name}" for column in table.columns]
+            assert other not in " ".join((table.title, *named, *table.notes)), table.name
+    assert roofline(one)[0].columns[3].title == "measured"
+    assert (roofline(made)[0].columns[3].title, roofline(made)[0].columns[3].name) == ("simulated", "mean_seconds")
+
+
+def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_beside(one: Capture) -> None:
+    (alone,) = ops(one)
+    assert any("of executed FLOPs" in note for note in alone.notes)
+    assert not any("Useful" in note for note in alone.notes)
+    (known,) = tables(one, (hotspots.OPS,), top=None, useful_flops=1e9)
+    whole = sum(number(cell) for cell in known.column("self_seconds"))
+    rate = decimal(1e9 * 3 / whole, "FLOP/s")
+    note = f"Useful ones, as the contest of the attempt counts them: 1.0 GFLOP a run, {rate}."
+    assert note in known.notes
+    assert note in overview(one, 1e9)[1].notes
 
 
 def test_roofline_ratios_and_verdicts(one: Capture) -> None:

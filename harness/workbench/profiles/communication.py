@@ -74,9 +74,6 @@ COLLECTIVE_TABLE = TableOf("collectives", "a collective of one device: all its r
     start_seconds DOUBLE*  what starting took
     least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
     """, _collectives)  # fmt: skip
-_BUSY = (
-    "by_busy as (select device, sum(end_seconds - start_seconds) as busy from busy where of = 'everything' group by 1)"
-)
 _NONE = "no operation of the capture is a collective: nothing was communicated between devices"
 _EXPOSED = Analysis(
     name="communication",
@@ -84,9 +81,8 @@ _EXPOSED = Analysis(
     columns="device;flight_seconds=in flight;waited_seconds=waited;synchronous_seconds=synchronous;"
     "exposed_seconds=exposed;exposed_fraction=of busy time;hidden_fraction=hidden",
     # Where only halves that start something are in the capture, it does not say how long they were waited for.
-    query=f"""
-        with {_BUSY},
-        by_device as (
+    query="""
+        with by_device as (
             select d.device, label, bool_or(count > 0) or count(c.device) = 0 as is_known,
                 coalesce(sum(flight_seconds), 0) as flight,
                 coalesce(sum(waited_seconds) filter (not is_asynchronous), 0) as synchronous,
@@ -96,7 +92,7 @@ _EXPOSED = Analysis(
             case when is_known then synchronous end, case when is_known then exposed end,
             case when is_known then exposed / nullif(busy, 0) end,
             case when is_known and flight > 0 then greatest(0, 1 - exposed / flight) end
-        from by_device left join by_busy using (device) where exists (from collectives) order by device""",
+        from by_device left join busy_times using (device) where exists (from collectives) order by device""",
     facts="select case when bool_or(platform = 'tpu') then '' end as tpu, case when bool_or(platform = 'tpu') then "
     "null else '' end as other from devices where is_main",
     notes=(
@@ -160,9 +156,10 @@ _AXES = Analysis(
     columns="axes;devices=n:count;collectives:count;count=runs;device_bytes=a device;flight_seconds=in flight;"
     "exposed_seconds=exposed;exposed_fraction=of busy;link_fraction=of the link",
     # Of the link: time-weighted, over those collectives of which everything is known.
-    query=f"""
-        with {_BUSY}, main as (select count(*) as devices, sum(busy) as busy from devices
-        left join by_busy using (device) where is_main)
+    query="""
+        with main as (
+            select count(*) as devices, sum(busy) as busy
+            from devices left join busy_times using (device) where is_main)
         select axes, case when count(c.devices) = count(*) and count(distinct c.devices) = 1
             then any_value(c.devices) end, count(distinct module || '/' || name), sum(count),
             case when count(bus_bytes) = count(*) then sum(bus_bytes * count) / any_value(m.devices) end,

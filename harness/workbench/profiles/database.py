@@ -191,6 +191,9 @@ create view peaks as
             || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
             || ' are unknown: the capture does not say them' end as unsaid
     from devices where is_main;
+create view busy_times as
+    select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
+    from busy where of = 'everything' group by 1;
 create view step_median as
     select median(seconds) as seconds, count(*) as steps, arg_min(what, device) as what
     from steps join devices using (device) where is_main;
@@ -250,6 +253,7 @@ VIEWS = {
     "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
     "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
     "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says, and of how many devices",
+    "busy_times": "busy seconds of each device, and the span from its first operation to its last",
     "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
     "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
     "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "

@@ -103,7 +103,7 @@ MEMORY = (
     ),
     Analysis(
         name="allocations",
-        title="Alive at the measured peak",
+        title="Alive at the {origin} peak",
         columns="memory;operation=allocated for;category=what for!;region;shape;count;bytes=size",
         query="""
             select m.name, coalesce(nullif(op_name, ''), '(no name)'), category, region, shape, count, bytes

@@ -41,13 +41,10 @@ _DEVICES = Analysis(
         with of_steps as (
             select device, count(*) as steps, median(seconds) as step, min(seconds) as least, max(seconds) as most
             from steps group by 1),
-        of_busy as (
-            select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
-            from busy where of = 'everything' group by 1),
         of_work as (select device, count(distinct operation) as operations, count(*) as executions from work group by 1)
         select name, host, coalesce(nullif(kind, ''), platform), steps, step, least, most, coalesce(busy, 0),
             1 - busy / nullif(span, 0), operations, executions
-        from devices d left join of_steps using (device) left join of_busy using (device)
+        from devices d left join of_steps using (device) left join busy_times using (device)
         left join of_work using (device)
         where is_main order by device""",
     facts="""

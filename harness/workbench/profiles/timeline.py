@@ -4,7 +4,7 @@ from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.profiles import op_times
-from harness.workbench.profiles.analysis import Analysis, Facts, tables
+from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
@@ -303,9 +303,9 @@ STEPS = (
         query=f"""
             with {STEP_TIMES} select label, count, median_seconds, least, most, spread, own_seconds, idle_fraction
             from by_device order by device""",
-        facts="""
-            select arg_min(s.what, device) as what, case when bool_or(s.what not like 'steps marked%') then ' ' || $mark
-                else '' end as marks from steps s join devices using (device) where is_main""",
+        facts=f"""
+            select what, case when what not like 'steps marked%' then ' {MARK_STEPS}' else '' end as marks
+            from step_median""",
         notes=(
             "Steps: {what}.{marks} Own work is the median without collectives: devices that wait for each other take "
             "equally long, whatever their share of the work.",
@@ -363,30 +363,28 @@ STEPS = (
             where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
         facts=f"""
             with {STEP_TIMES}, {_TOGETHER}
-            select coalesce(sum(end_seconds - start_seconds), 0) / (select arg_min(seconds, device)
-                from by_device) as idle, case when (select count(*) from by_device) = 0 then $no_steps
-                    when coalesce(sum(end_seconds - start_seconds), 0) <= 0
-                    then 'there is no time in the steps in which all devices are idle'
-                    when $is_simulated then 'a simulated capture has no host'
-                    else 'the capture shows nothing of the host in the idle time: trace the host as well '
-                        || '(host_tracer_level 1 or 2). ' || $names end as why from together""",
+            select idle, case when idle is null then '' end as stepless, case when idle <= 0 then '' end as never,
+                case when $is_simulated then '' end as hostless
+            from (select coalesce(sum(end_seconds - start_seconds), 0)
+                / (select arg_min(seconds, device) from by_device) as idle from together)""",
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
-        empty="{why}",
+        empty=(
+            f"{_NO_STEPS}{{stepless}}",
+            "there is no time in the steps in which all devices are idle{never}",
+            "a simulated capture has no host{hostless}",
+            "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
+            f". {_NAME_FUNCTIONS}",
+        ),
     ),
 )
 
 
 def steps_table(capture: Capture) -> tuple[Table, ...]:
     """Steps by device, their variation against the limits, and what the host did while the devices were idle."""
-    words: Facts = {"mark": MARK_STEPS, "no_steps": _NO_STEPS, "names": _NAME_FUNCTIONS}
-    return tables(capture, STEPS, is_simulated=capture.is_simulated, **words)
+    return tables(capture, STEPS, is_simulated=capture.is_simulated)
 
 
 def idle_in_steps(capture: Capture) -> float | None:
     """The share of the steps in which all devices are idle together; None where the capture shows no steps."""
-    query = f"""
-        with {STEP_TIMES}, {_TOGETHER}
-        select (select coalesce(sum(end_seconds - start_seconds), 0) from together)
-        / (select arg_min(seconds, device) from by_device)"""
-    value: float | None = opened(capture).rows(query)[0][0]
+    value: float | None = opened(capture).facts(STEPS[-1].facts, is_simulated=capture.is_simulated)["idle"]
     return value

@@ -251,15 +251,7 @@ _LARGE = Analysis(
     notes=("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",),
     is_optional=True,
 )
-_SPARED = TableOf("spared", "", """
-    place INTEGER          in order
-    module VARCHAR         of
-    name VARCHAR           of the collective
-    pair VARCHAR           of both halves
-    axes VARCHAR           of the mesh
-    array_bytes DOUBLE     of the whole
-    used_by VARCHAR        what
-    """)  # fmt: skip
+_SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCHAR, array_bytes DOUBLE, used_by VARCHAR"
 
 
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
@@ -270,7 +262,7 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
     database.need("collectives")
     large = list(_spared(database))
-    database.add(_SPARED, [
+    database.add("spared", _SPARED, [
         (at, module, of.name, pair_name(of.name), "+".join(of.axes) or _UNKNOWN, of.array_bytes, of.used_by)
         for at, (module, of) in enumerate(large)
     ])  # fmt: skip

@@ -2,7 +2,7 @@
 
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, opened
 from harness.workbench.profiles.memory import peak_of
 from harness.workbench.profiles.op_times import comparable
 
@@ -14,15 +14,9 @@ _SIDE = """
         sum(self_seconds) / coalesce(case when $per_step then (select steps from step_counts) end,
             (select devices from step_counts)),
         min(rank) from times group by name"""
-_SIDES = TableOf("sides", "", """
-    side VARCHAR           a or b
-    name VARCHAR           of the operation
-    kind VARCHAR           its category
-    framework_name VARCHAR its tf_op
-    source VARCHAR         its line
-    seconds DOUBLE         self time by step and device
-    rank INTEGER           by time
-    """)  # fmt: skip
+_SIDES = (
+    "side VARCHAR, name VARCHAR, kind VARCHAR, framework_name VARCHAR, source VARCHAR, seconds DOUBLE, rank INTEGER"
+)
 # Operations of one name; of the rest those that alone on each side have a category, tf_op and source in common: the
 # compiler numbers fusions anew each time, and what is called `fusion.7` in one may be `fusion.9` in the other.
 _PAIRS = """
@@ -107,7 +101,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     old, new = first.facts(query), other.facts(query)
     per_step = bool(old["steps"] and new["steps"])
     rows = [row for side, of in (("a", first), ("b", other)) for row in of.rows(_SIDE, side=side, per_step=per_step)]
-    first.add(_SIDES, [] if why else rows)
+    first.add("sides", _SIDES, [] if why else rows)
     words: Facts = {
         "a_step": old["step"], "b_step": new["step"], "top": top, "a_name": a.name, "b_name": b.name,
         "per_step": "" if per_step else None, "no_step": None if per_step else "",
@@ -127,16 +121,10 @@ _FIGURES = f"""
         (select sum(flops) from work where is_main and is_work and step is not null and {_ON_MXU})
             / (select nullif(sum(peak * seconds), 0) from by_device having count(peak * seconds) = count(*)),
         name, self_seconds / coalesce(steps, devices), share from times, step_counts where rank = 1"""
-_FIGURE_TABLE = TableOf("figures", "", """
-    place INTEGER          baseline first
-    step DOUBLE            seconds
-    mxu DOUBLE             fraction
-    hottest VARCHAR        operation
-    hottest_seconds DOUBLE its time
-    share DOUBLE           its share
-    peak DOUBLE            bytes of HBM
-    peak_from VARCHAR      which figure it is
-    """)  # fmt: skip
+_FIGURE_TABLE = (
+    "place INTEGER, step DOUBLE, mxu DOUBLE, hottest VARCHAR, hottest_seconds DOUBLE, share DOUBLE, peak DOUBLE, "
+    "peak_from VARCHAR"
+)
 _METRIC_COLUMNS = (
     "mxu_fraction=MXU;hottest_operation=hottest op;hottest_seconds=its time;hottest_share=its share;"
     "peak_hbm_bytes=peak HBM;peak_from=peak is"
@@ -189,4 +177,4 @@ def add_figures(database: Database, *of: Database) -> None:
     rows: list[Row] = []
     for place, each in enumerate(of):
         rows += [(place, *row, *peak_of(each.capture)) for row in each.rows(_FIGURES)]
-    database.add(_FIGURE_TABLE, rows)
+    database.add("figures", _FIGURE_TABLE, rows)

@@ -47,6 +47,11 @@ class TableOf:
         """Name, type, whether it is derived, meaning."""
         return tuple((name, kind, bool(star), meaning) for name, kind, star, meaning in _COLUMN.findall(self.text))
 
+    @property
+    def kinds(self) -> str:
+        """The columns as SQL declares them."""
+        return ", ".join(f'"{name}" {kind}' for name, kind, _, _ in self.columns)
+
 
 _SPAN = """
     start_seconds DOUBLE   when it began, from the capture's first event
@@ -276,7 +281,7 @@ class Database:
         self.connection = duckdb.connect(":memory:", config={**config, "autoinstall_known_extensions": "false"})
         loaded = _Loaded(self.capture)
         for table in RECORDED:
-            self._fill(table, loaded.columns(table.name))
+            self._fill(table.name, table.kinds, loaded.columns(table.name))
         self.connection.execute(_VIEWS)
 
     def need(self, query: str) -> None:
@@ -286,13 +291,11 @@ class Database:
                 self._made.add(name)
                 table = on_demand(name)
                 assert table.rows is not None
-                self.add(table, table.rows(self))
+                self.add(table.name, table.kinds, table.rows(self))
 
-    def add(self, table: TableOf, rows: Iterable[Row]) -> None:
-        """One more table; in place of that of its name."""
-        self.connection.execute(f'drop table if exists "{table.name}"')
-        kept = list(rows)
-        self._fill(table, [_objects(column) for column in zip(*kept, strict=True)] if kept else [])
+    def add(self, name: str, kinds: str, rows: Iterable[Row]) -> None:
+        """One more table of columns `name TYPE, name TYPE`; in place of that of its name."""
+        self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
         """What a query finds; of `parameters` it takes those that it names."""
@@ -313,12 +316,11 @@ class Database:
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, map(_plain, row), strict=True)) for row in answer.fetchall()]
 
-    def _fill(self, table: TableOf, columns: Sequence[Values]) -> None:
-        kinds = ", ".join(f'"{name}" {kind}' for name, kind, _, _ in table.columns)
-        self.connection.execute(f'create table "{table.name}" ({kinds})')
+    def _fill(self, name: str, kinds: str, columns: Sequence[Values]) -> None:
+        self.connection.execute(f'create or replace table "{name}" ({kinds})')
         if columns and len(columns[0]):
-            loaded = {name: values for (name, *_), values in zip(table.columns, columns, strict=True)}  # noqa: F841
-            self.connection.execute(f'insert into "{table.name}" select * from loaded')
+            loaded = {str(at): values for at, values in enumerate(columns)}  # noqa: F841
+            self.connection.execute(f'insert into "{name}" select * from loaded')
 
 
 def opened(capture: Capture) -> Database:

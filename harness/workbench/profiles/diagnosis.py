@@ -1,14 +1,14 @@
 """A capture diagnosed: what costs most seconds, by what rule, on what evidence, and one remedy each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.comparison import METRICS, add_figures, report
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT, UNFUSED
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
@@ -158,15 +158,9 @@ RULES = (
         remedy="exp2 with the factor folded in, bfloat16, or fewer of them",
     ),
 )
-_FINDINGS = TableOf("findings", "", """
-    place INTEGER    of its rule
-    finding VARCHAR  what
-    seconds DOUBLE   that it costs
-    evidence VARCHAR on which
-    rule VARCHAR     by which
-    remedy VARCHAR   against it
-    unread VARCHAR   why it could not be looked at
-    """)  # fmt: skip
+_FINDINGS = (
+    "place INTEGER, finding VARCHAR, seconds DOUBLE, evidence VARCHAR, rule VARCHAR, remedy VARCHAR, unread VARCHAR"
+)
 _FOUND = (
     Analysis(
         name="findings",
@@ -265,14 +259,14 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
     if other is not None and (why := comparable(capture, other)):
         raise RatchetError("not-comparable", why)
     database = opened(capture)
-    database.add(_FINDINGS, _found(database))
+    database.add("findings", _FINDINGS, _found(database))
     said, verdict = _memory_check(capture)
     checklist = tables(database, (_CHECKLIST,), memory=said, memory_verdict=verdict)
     if other is None:
         add_figures(database, database)
         return (*checklist, *tables(database, (METRICS, *_FOUND)))
     second = Database(other)
-    database.add(replace(_FINDINGS, name="other_findings"), _found(second))
+    database.add("other_findings", _FINDINGS, _found(second))
     ((a_parts,), (b_parts,)) = (of.rows("select coalesce(steps, devices) from step_counts")[0]
                                 for of in (database, second))  # fmt: skip
     words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts}

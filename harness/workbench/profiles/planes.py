@@ -110,12 +110,7 @@ _NEEDS = (
 )  # fmt: skip
 
 
-_NEEDED = TableOf("needs", "", """
-    what VARCHAR           an analysis goes by
-    is_there BOOLEAN       whether the capture has it
-    used_by VARCHAR        which analyses
-    how VARCHAR            what brings it into a capture
-    """)  # fmt: skip
+_NEEDED = "what VARCHAR, is_there BOOLEAN, used_by VARCHAR, how VARCHAR"
 _MISSING = Analysis(
     name="missing",
     title="What the analyses go by",
@@ -131,6 +126,8 @@ def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """
     database = opened(capture)
     (there,) = database.rows(f"select {', '.join(holds for _, holds, _, _ in _NEEDS)}")
-    database.add(_NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)])
+    database.add(
+        "needs", _NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)]
+    )
     # Also of a capture in which nothing ran.
     return tables(database, (_PLANES, _LINES, _MISSING), is_about_devices=False, top=top)

@@ -31,7 +31,7 @@ def schema() -> tuple[Table, ...]:
     columns = [(described.name, *column) for described in tables for column in described.columns]
     note = (
         "Times are seconds from the capture's first event, on the devices' own clocks; bytes and FLOPs are those of "
-        "one run. in_words(seconds) and in_bytes(bytes) print them."
+        "one run. in_words(seconds), in_bytes(bytes) and in_percent(share) print them."
     )
     names = (*_SCHEMA[:1], *_SCHEMA[4:])
     return (

@@ -110,7 +110,7 @@ _STALLS = f"""
         from collectives where device in (select device from devices where platform = 'tpu') group by 1
         having bool_or(flights > 0 and count > 0) and kind is not null),
     said as (
-        select kind, kind || ' stalls for ' || printf('%.1f%%', 100 * waited / flight) ||
+        select kind, kind || ' stalls for ' || in_percent(waited / flight) ||
             ' of its flight: try {_FUSE}_fuse_'
             || replace(kind, '-', '_') || ', or on {_OFFLOADING} {_OFFLOAD}_' || replace(kind, '-', '_')
             || ', not both (protocol, section 7).' as note

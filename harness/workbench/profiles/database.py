@@ -182,6 +182,7 @@ create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12)
     then printf('%.1f GB', v / 1e9)
     when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3)
         else printf('%.0f B', v) end;
+create macro in_percent(v) as printf('%.1f%%', 100 * v);
 create view work as
     select e.*, o.* exclude (operation), d.label, d.is_main
     from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';

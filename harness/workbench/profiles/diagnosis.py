@@ -71,7 +71,7 @@ RULES = (
         name="idle inside runs",
         query=f"""
             with {PARTS} select sum(idle), count(*) || case count(*) when 1 then ' device' else ' devices' end || ', '
-                || printf('%.1f%%', 100 * sum(idle) / sum(seconds)) || ' of their runs'
+                || in_percent(sum(idle) / sum(seconds)) || ' of their runs'
             from part_times join devices using (device) where is_main and place = 0""",
         reason=f"over {RED_FLAG:.0%} of the runs is a red flag (protocol, section 3)",
         remedy="larger blocks; `xprof gaps` says between which operations",
@@ -121,7 +121,7 @@ RULES = (
                     group by 1),
             took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
             group by 1)
-            select sum(bubbles * seconds), printf('%.1f%%', 100 * avg(bubbles)) || ' of the cycles, most in '
+            select sum(bubbles * seconds), in_percent(avg(bubbles)) || ' of the cycles, most in '
                 || any_value(largest) from by_device join took using (device) where bubbles > {RED_FLAG}""",
         reason=f"nothing issued in over {RED_FLAG:.0%} is a red flag (protocol, section 3)",
         remedy="more independent work in a step; `diagnose N` simulates edits",
@@ -133,7 +133,7 @@ RULES = (
                 select max(own_seconds) as own, (max(own_seconds) - min(own_seconds)) / nullif(median(own_seconds), 0)
                     as differ from by_device having count(*) > 1)
             select sum((own - own_seconds) * count), 'slowest ' || arg_max(label, own_seconds)
-                || ', own work differs by ' || printf('%.1f%%', 100 * any_value(differ))
+                || ', own work differs by ' || in_percent(any_value(differ))
             from by_device, slowest where differ > {IMBALANCE}""",
         reason=f"own work differing by over {IMBALANCE:.0%} between devices (section 6)",
         remedy="split evenly; see what the slowest device does more",
@@ -143,7 +143,7 @@ RULES = (
         query=f"""
             with {STEP_TIMES}
             select sum(greatest(0, s.seconds - b.median_seconds)),
-                'spread ' || printf('%.1f%%', 100 * max(spread)) || ' on '
+                'spread ' || in_percent(max(spread)) || ' on '
                 || arg_max(b.label, spread) from step_times s join by_device b using (device)
                 where spread > {IMBALANCE}""",
         reason=f"steps differing by over {IMBALANCE:.0%}: ours, the limit between devices",
@@ -229,7 +229,7 @@ _CHECKLIST = Analysis(
             select 4, 'copies rare and small', coalesce(moved, 0) / whole, {FORMATTING_LIMIT},
                 'of the time in copies or waiting for them', '' from sums, whole)
         select * exclude (place) from (
-            select place, what, coalesce(printf('%.1f%%', 100 * value) || ' ' || words, unknown),
+            select place, what, coalesce(in_percent(value) || ' ' || words, unknown),
                 case when most > 0 then printf('%.0f%%', 100 * most) else 'none' end,
                 case when value is null then 'unknown' when value <= most then 'fine' else 'look' end from shares
             union all

@@ -216,11 +216,11 @@ _READING = f"""
         case when filled is null then 'unknown: the capacity is not said'
             when filled > 0.9 then 'nearly full: reduce what is alive at the peak'
             when filled < 0.5 then 'room for a larger batch' end,
-        case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || printf('%.1f%%', 100 * grown / capacity_bytes)
+        case when grown / capacity_bytes >= {_GROWTH} then 'grows: ' || in_percent(grown / capacity_bytes)
             || ' of the capacity was taken and not given back; look for what is kept from step to step' end,
         case when spike >= {_SPIKE} then 'a spike: the peak is ' || printf('%.1f', spike)
             || ' times the median level; see what is alive at the peak' end,
-        case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || printf('%.1f%%', 100 * fragmentation)
+        case when fragmentation >= {_FRAGMENTATION} then 'fragmented: ' || in_percent(fragmentation)
             || '; fewer sizes, or buffers that are donated' end), ''), 'in order')"""
 # Activations in both halves of a training step, which the first buffer of a backward pass parts: made by the change
 # `first`, so that one is there after it, and gone with the one after `last`.

@@ -24,7 +24,8 @@ class Analysis:
     `columns` are those of the query, as `harness.workbench.tables.columns` reads them. `facts` is a query of one
     row, which may ask the rows themselves as the table `answer`.
     `title`, `columns`, `notes` and `empty` may hold its figures, as in `{took:s}` (seconds), `{part:%}`, `{size:B}`,
-    `{number:n}`, `{ratio:c}` (as a change); a note of which a figure is NULL is left out. Of a query with a column more
+    `{number:n}`, `{ratio:c}` (as a change); a note of which a figure is NULL is left out, and one with `{seen:?}` where
+    that is not true. Of a query with a column more
     the last one holds notes too. `empty` is said where something ran and there is no row, of several the first whose
     figures are known. `is_optional`: without rows there is no table.
 
@@ -114,9 +115,9 @@ def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
-    """The text with its figures; empty where one of them is not known."""
-    names = [name for _, name, _, _ in string.Formatter().parse(text) if name]
-    if any(facts.get(name) is None for name in names):
+    """The text with its figures; empty where one of them is not known, or a condition is not met."""
+    figures = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text) if name]
+    if any(not facts.get(name) if spec == "?" else facts.get(name) is None for name, spec in figures):
         return ""
     return _Figures().vformat(text, (), facts)
 
@@ -124,6 +125,8 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
 class _Figures(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         kind, digits = format_spec[:1], format_spec[1:]
+        if kind == "?":
+            return ""
         if kind == "s":
             return units.seconds(value)
         if kind == "%":

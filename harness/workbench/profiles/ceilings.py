@@ -34,7 +34,7 @@ ROOFLINE = Analysis(
         select name, bound, predicted, took, ratio, self_seconds / nullif(whole, 0), {_VERDICT} from every, whole
         order by rank limit $top + 1""",
     facts=f"""
-        select any_value(uncounted) as uncounted, case when bool_or(ratio < {_IMPOSSIBLE}) then '' end as fast,
+        select any_value(uncounted) as uncounted, bool_or(ratio < {_IMPOSSIBLE}) as fast,
             nullif(any_value(whole) - coalesce(sum(self_seconds) filter (ratio is not null), 0), 0)
                 / any_value(whole) as without,
             any_value(unsaid) as unsaid
@@ -43,7 +43,7 @@ ROOFLINE = Analysis(
         "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
         "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the roofline of such "
-        "an operation is too high.{fast}",
+        "an operation is too high.{fast:?}",
         "{without:%} of the time has no prediction (collectives, transfers, loops, no counts).",
         UNCOUNTED_NOTE,
     ),
@@ -99,14 +99,14 @@ UTILIZATION = Analysis(
         from read join open using (device, module)
         where (select bool_or(tc is not null or hbm is not null) from use) order by device, seconds desc, module""",
     facts="""
-        select case when bool_or(uncounted_fraction > 0) then '' end as uncounted, any_value(unsaid) as unsaid
+        select bool_or(uncounted_fraction > 0) as uncounted, any_value(unsaid) as unsaid
         from peaks left join answer on true""",
     notes=(
         "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes in HBM (all of them "
         "where the capture does not part them by memory): from XLA's counts, not from hardware counters.",
         f"Low is under {_LOW:.0%} (protocol, section 1), high from {_HIGH_TC:.0%} TC and {_HIGH_HBM:.0%} HBM (section "
         "8); the readings are those of section 3, item 6.",
-        "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted}",
+        "Uncounted is time in custom calls without FLOPs: there TC is a lower bound.{uncounted:?}",
     ),
     empty=("{unsaid}", "no operation of the capture says its FLOPs or its bytes"),
 )
@@ -126,10 +126,10 @@ _MFU = Analysis(
         from wanted, peaks, step_median where peak is not null and seconds > 0 order by place""",
     facts="""
         select devices, what, $step_flops as asked,
-            case when $step_flops / (coalesce($chips, devices) * peak * seconds) > 1 then '' end as absurd,
+            $step_flops / (coalesce($chips, devices) * peak * seconds) > 1 as absurd,
             case when $step_flops is null then $missing end as missing,
             case when $chips is null then devices end as own, case when $chips < devices then $chips end as less,
-            uncounted, case when (select bool_or(framework_category = 'moe') from times) then '' end as experts,
+            uncounted, (select bool_or(framework_category = 'moe') from times) as experts,
             case when seconds is null then
                 'the capture shows neither steps nor runs of modules, so the time of a step is unknown'
                 when seconds = 0 then 'the steps of the capture take no time'
@@ -137,7 +137,7 @@ _MFU = Analysis(
                 else 'the capture does not say one peak for its devices; a step takes ' || in_words(seconds) end as why
         from whole, peaks, step_median""",
     notes=(
-        "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd}",
+        "More than the devices can do: check --gbs, --seq, --flops-per-token and --num-chips.{absurd:?}",
         "MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section 6); "
         "FLOPs of forward and backward pass.",
         "The model's own MFU takes {missing} too: what the trace counts is mostly less.",
@@ -147,7 +147,7 @@ _MFU = Analysis(
         "The trace's sum is XLA's count: recomputation twice, Pallas kernels without an estimate not at all.",
         UNCOUNTED_NOTE,
         "There are mixture-of-experts operations: FLOPs per token count active experts only, and about 10 % is normal "
-        "(protocol, section 6).{experts}",
+        "(protocol, section 6).{experts:?}",
     ),
     empty="{why}",
 )

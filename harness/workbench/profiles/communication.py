@@ -93,12 +93,11 @@ _EXPOSED = Analysis(
             case when is_known then exposed / nullif(busy, 0) end,
             case when is_known and flight > 0 then greatest(0, 1 - exposed / flight) end
         from by_device left join busy_times using (device) where exists (from collectives) order by device""",
-    facts="select case when bool_or(platform = 'tpu') then '' end as tpu, case when bool_or(platform = 'tpu') then "
-    "null else '' end as other from devices where is_main",
+    facts="select bool_or(platform = 'tpu') as tpu, not tpu as other from devices where is_main",
     notes=(
         "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
-        "(protocol, section 6).{tpu}",
-        "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other}",
+        "(protocol, section 6).{tpu:?}",
+        "Operations run side by side here: exposed is the time of collectives beside which nothing else ran.{other:?}",
         "{stalls}",
     ),
     empty=_NONE,
@@ -144,8 +143,8 @@ _COLLECTIVES = Analysis(
         "Link bandwidth unknown: nothing published is known here about the links of {unpublished}.",
         "An axis of {chip}: {both_ways} in both directions of a ring; half of it where the slice does not close "
         "one; {axes} axes. Source: {source}.",
-        "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_}",
-        "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound.{no_line}",
+        "Near the link: within 10 %; far below: under half of it (protocol, section 5).{chip_:?}",
+        "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound.{no_line:?}",
         "{unread}",
     ),
     empty=_NONE,
@@ -171,7 +170,7 @@ _AXES = Analysis(
     notes=(
         "Per device, mean over devices. a device: what crosses its links, by the bus factor of each kind. of the "
         "link: the time that one axis of the torus needs over the time in flight.",
-        "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh}",
+        "No mesh fits the groups: --mesh data=4,model=2 names its axes, the last one varying fastest.{no_mesh:?}",
         "The mesh is made up from the groups, {made_up}: --mesh names its axes.",
         "Along the torus, if its devices are in the order of their numbers: {torus}.",
     ),
@@ -277,11 +276,11 @@ def _words(database: Database) -> Facts:
     stalls = [note for (note,) in database.rows(_STALLS)]
     return {
         "stalls": stalls, "axes": network.axes if network else None, "unpublished": None if network else kind,
-        "chip": chip.name if chip and network else None, "chip_": "" if network else None,
+        "chip": chip.name if chip and network else None, "chip_": bool(network),
         "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
         "source": network.source if network else None, "unread": database.options.get("unread"),
-        "no_line": "" if network and any(d.platform == "tpu" and not d.asynchronous for d in main) else None,
-        "no_mesh": "" if mesh is None else None, "torus": _torus(mesh, network),
+        "no_line": network and any(d.platform == "tpu" and not d.asynchronous for d in main),
+        "no_mesh": mesh is None, "torus": _torus(mesh, network),
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
     }  # fmt: skip
 

@@ -53,8 +53,8 @@ _COMPARISON = (
             select what, old, new, coalesce(new, 0) - coalesce(old, 0), {_RATIO} from totals order by place""",
         notes=(
             "Self time by step and device, so that captures of different length compare. B/A below 1: B is "
-            "faster.{per_step}",
-            "Self time by device over the whole capture: one of them shows no steps, so mind their lengths.{no_step}",
+            "faster.{per_step:?}",
+            "Self time by device over the whole capture: one of them shows no steps, so mind their lengths.{no_step:?}",
             "The devices differ: A ran on {a_kinds}, B on {b_kinds}.",
             "The number of devices differs: {a_count} in A, {b_count} in B.",
         ),
@@ -104,7 +104,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     first.add("sides", _SIDES, [] if why else rows)
     words: Facts = {
         "a_step": old["step"], "b_step": new["step"], "top": top, "a_name": a.name, "b_name": b.name,
-        "per_step": "" if per_step else None, "no_step": None if per_step else "",
+        "per_step": per_step, "no_step": not per_step,
         "a_kinds": old["kinds"] if old["kinds"] != new["kinds"] else None, "b_kinds": new["kinds"],
         "a_count": old["devices"] if old["devices"] != new["devices"] else None, "b_count": new["devices"],
     }  # fmt: skip
@@ -151,13 +151,13 @@ _REPORT = Analysis(
             case when b.hottest = a.hottest then 'the same' else 'another' end, b.hottest_seconds - a.hottest_seconds,
             b.share - a.share, case when b.peak_from = a.peak_from then b.peak - a.peak end, null from a, b""",
     facts="""
-        select new.step / nullif(old.step, 0) as ratio, case when ratio is null then '' end as no_step,
+        select new.step / nullif(old.step, 0) as ratio, ratio is null as no_step,
             case when new.peak_from != old.peak_from then old.peak_from || '; ' || new.peak_from end as peaks
         from figures old join figures new on old.place = 0 and new.place = 1""",
     notes=(
         "Step time {ratio:c}: the median step of the slowest device. Whether that is more than chance says the "
         "ratchet's own verdict, not this table.",
-        "A capture without steps and module runs has no step time.{no_step}",
+        "A capture without steps and module runs has no step time.{no_step:?}",
         "MXU: FLOPs of matmuls and kernels as XLA counts them over peak x time of the steps; a lower bound.",
         "The peaks are not the same figure ({peaks}), so there is no difference.",
     ),

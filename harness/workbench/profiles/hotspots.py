@@ -288,13 +288,13 @@ BREAKDOWN = (
         facts=f"""
             select sum(count) filter (experts = 'GMM') / {_GMMS} as gmm,
                 sum(count) filter (experts = 'TGMM') / {_TGMMS} as tgmm,
-                case when gmm != tgmm and any_value(steps) > 0 then '' end as differ,
-                case when any_value(steps) is null then '' end as unknown
+                gmm != tgmm and any_value(steps) > 0 as differ,
+                any_value(steps) is null as unknown
             from times, step_counts""",
         notes=(
             f"Layers = GMM/{_GMMS} = TGMM/{_TGMMS} (protocol, section 6).",
-            "The two disagree: recomputation runs forward GMMs again, and inference has no TGMM.{differ}",
-            "The capture shows no steps, so runs per step are unknown.{unknown}",
+            "The two disagree: recomputation runs forward GMMs again, and inference has no TGMM.{differ:?}",
+            "The capture shows no steps, so runs per step are unknown.{unknown:?}",
         ),
         empty="no operation is called gmm or tgmm: no mixture of experts in this form ran",
     ),

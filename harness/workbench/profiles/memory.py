@@ -378,10 +378,10 @@ DIAGNOSE_PLANNED = (
                 (select coalesce(sum(bytes), 0) from buffers where heap = $heap and category = '{OPTIMIZER}')
             from buffers join heaps using (heap) where heap = $heap and category = '{PARAMETERS}'
             having count(*) > 0""",
-        facts="select case when optimizer_bytes = 0 then '' end as none from answer",
+        facts="select optimizer_bytes = 0 as none from answer",
         notes=(
             "16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top.",
-            "No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.{none}",
+            "No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.{none:?}",
         ),
         origin="mixed",
         empty="no argument of {module} is called a parameter",

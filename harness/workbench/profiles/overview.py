@@ -50,14 +50,14 @@ _DEVICES = Analysis(
     facts="""
         select printf('%.3f', 1e3 * max(end_seconds)) as length, count(distinct device) as count,
             case when count(distinct device) > 1 then 's' else '' end as many,
-            case when arg_min(what, device) is null then '' end as unmarked, arg_min(what, device) as what
+            arg_min(what, device) is null as unmarked, arg_min(what, device) as what
         from work left join (select device, any_value(what) as what from steps group by 1) using (device)
         where is_main""",
     notes=(
         "{hosts} host{plural}, {count} device{many}; idle: between a device's first operation and its last, see "
         "`xprof gaps`.",
         "A step is one of the {what}.",
-        f"Steps are not marked. {MARK_STEPS}{{unmarked}}",
+        f"Steps are not marked. {MARK_STEPS}{{unmarked:?}}",
         "{left_out}",
     ),
 )

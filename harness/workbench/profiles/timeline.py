@@ -87,7 +87,7 @@ _IDLE = Analysis(
     facts=f"""
         select case when max(steps) >= {_FEWEST_STEPS} then arg_min(what, device) end as what,
             case when max(steps) < {_FEWEST_STEPS} then max(steps) end as few,
-            arg_min(what, device) as which, case when sum(runs) = 0 then '' end as no_runs
+            arg_min(what, device) as which, sum(runs) = 0 as no_runs
         from (select d.device, count(distinct s.step) as steps, count(distinct r.run) as runs,
                 coalesce(any_value(s.what), 'neither steps nor module runs') as what
             from devices d left join steps s using (device) left join runs r using (device) where is_main
@@ -97,7 +97,7 @@ _IDLE = Analysis(
         f"4).",
         f"Fill and drain are the first and last {_EDGE_STEPS} {{what}}.",
         f"Fill and drain are not told apart: that takes {_FEWEST_STEPS} steps, here {{few}} ({{which}}).",
-        "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs}",
+        "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs:?}",
         "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
         "attempt `ratchet.sh show N` does.",
         "{hint}",
@@ -363,15 +363,14 @@ STEPS = (
             where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
         facts=f"""
             with {STEP_TIMES}, {_TOGETHER}
-            select idle, case when idle is null then '' end as stepless, case when idle <= 0 then '' end as never,
-                case when $is_simulated then '' end as hostless
+            select idle, idle is null as stepless, idle <= 0 as never, $is_simulated as hostless
             from (select coalesce(sum(end_seconds - start_seconds), 0)
                 / (select arg_min(seconds, device) from by_device) as idle from together)""",
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
         empty=(
-            f"{_NO_STEPS}{{stepless}}",
-            "there is no time in the steps in which all devices are idle{never}",
-            "a simulated capture has no host{hostless}",
+            f"{_NO_STEPS}{{stepless:?}}",
+            "there is no time in the steps in which all devices are idle{never:?}",
+            "a simulated capture has no host{hostless:?}",
             "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
             f". {_NAME_FUNCTIONS}",
         ),

@@ -1,5 +1,4 @@
-"""Communication: what of it is exposed, by device, collective and mesh axis; what SparseCores do and constraints "
-"spare."""
+"""Communication: what of it is exposed, by device, collective and mesh axis; what SparseCores do, constraints spare."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

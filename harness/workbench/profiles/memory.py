@@ -472,8 +472,7 @@ def peak_of(capture: Capture) -> tuple[float | None, str]:
 
 
 def estimate_of(capture: Capture) -> tuple[float | None, float]:
-    """The planned peak of the largest module, None without modules, and 16 bytes for each parameter among its "
-    "arguments."""
+    """The planned peak of the largest module, None without modules, and 16 bytes for each of its parameters."""
     database = opened(capture)
     heap = _chosen(database, None)
     query = f"""select peak_bytes, (select coalesce(sum(elements), 0) * {TRAINING_BYTES_PER_PARAMETER} from buffers b

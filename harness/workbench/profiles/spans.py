@@ -1,5 +1,4 @@
-"""Stretches of time as columns of starts and ends: put together where they touch, and how much of them lies in "
-"another."""
+"""Stretches of time as columns of starts and ends: merged where they touch, and how much one has of another."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias

@@ -31,6 +31,7 @@ from harness.shell.verb import Outcome
 from harness.units import change, percent
 from harness.verbs.parts.given import known_candidate, opened, progress_of
 from harness.verbs.parts.judged import judged
+from harness.workbench import tables
 from harness.workbench.tables import columns
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
@@ -58,42 +59,26 @@ class Diagnosis:
     @property
     def edits(self) -> Table:
         """The edits that were simulated, the fastest first."""
-        return Table(
-            name="edits",
-            title=f"advised edits of one constant, simulated: {self.name}, {self.report.chip}",
-            origin="simulated",
-            columns=_TRIED,
-            rows=tuple((one.words, one.time_ratio, one.why) for one in self.tried),
-            notes=("not checked for being right: that is an attempt's part",) if self.tried else (),
-            why_empty="" if self.tried else "no advised edit of one constant was simulated",
-        )
+        title = f"advised edits of one constant, simulated: {self.name}, {self.report.chip}"
+        rows = [(one.words, one.time_ratio, one.why) for one in self.tried]
+        note = "not checked for being right: that is an attempt's part"
+        why = "no advised edit of one constant was simulated"
+        return tables.table("edits", title, "simulated", _TRIED, rows, (note,), why)
 
     @property
     def table(self) -> Table:
         """The findings as a table, the most promising first."""
         report = self.report
+        rows = [
+            (h.rule, h.gain, h.gain_source, h.ranked_by, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
+            for h in self.advice
+        ]
+        title = f"what to try next: {self.name}, {report.chip}"
+        why = "" if rows else "no rule finds anything here"
         return Table(
-            name="findings",
-            title=f"what to try next: {self.name}, {report.chip}",
-            origin=report.source,
-            columns=_COLUMNS,
-            rows=tuple(
-                (
-                    h.rule,
-                    h.gain,
-                    h.gain_source,
-                    h.ranked_by,
-                    h.kind,
-                    h.observation,
-                    h.suggestion,
-                    h.because,
-                    h.rule_source,
-                )
-                for h in self.advice
-            ),
-            notes=self.notes,
-            why_empty="" if self.advice else "no rule finds anything here",
-        )
+            name="findings", title=title, origin=report.source, columns=_COLUMNS, rows=tuple(rows), notes=self.notes,
+            why_empty=why,
+        )  # fmt: skip
 
 
 def diagnose(given: Namespace) -> Outcome:

@@ -22,7 +22,7 @@ from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply, StepsWindow
 from harness.workbench.profiles import remote
-from harness.workbench.tables import columns
+from harness.workbench.tables import table
 
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
@@ -93,22 +93,15 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, 
     shape: tuple[str, ...] = ()
     if kernel.device == "cpu" and title != kernel.problem.statement().title:
         shape = (f"On the CPU it ran at a reduced shape: {title}.",)
-    return Table(
-        name="calls",
-        title=f"captured calls on {reply.device_kind}",
-        origin=_origin(kernel),
-        columns=columns("call:count;host_seconds=on the host;device_seconds=on the device"),
-        rows=tuple(
-            (number, host, device)
-            for number, (host, device) in enumerate(zip(reply.host_seconds, on_device, strict=True))
-        ),
-        notes=(
-            *shape,
-            f"Capture: {reply.profile}",
-            f"HLO:     {text}",
-            f"Look at it: {overview}   or   xprof --port={remote.PORT} {kernel.profiles}",
-        ),
+    rows = [(number, *times) for number, times in enumerate(zip(reply.host_seconds, on_device, strict=True))]
+    notes = (
+        *shape,
+        f"Capture: {reply.profile}",
+        f"HLO:     {text}",
+        f"Look at it: {overview}   or   xprof --port={remote.PORT} {kernel.profiles}",
     )
+    named = "call:count;host_seconds=on the host;device_seconds=on the device"
+    return table("calls", f"captured calls on {reply.device_kind}", _origin(kernel), named, rows, notes)
 
 
 def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
@@ -124,16 +117,9 @@ def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) 
             served, given.snapshots, given.every, lambda _: f"{label}-{secrets.token_hex(4)}"
         ):
             taken += [(len(taken), str(file)) for file in files]
-    return (
-        Table(
-            name="snapshots",
-            title=f"snapshots of the running kernel on {served.reply.device_kind}",
-            origin=_origin(kernel),
-            columns=columns("snapshot:count;profile=capture"),
-            rows=tuple(taken),
-            notes=(f"Look at the newest: {command('xprof overview', given.directory)}",),
-        ),
-    )
+    title = f"snapshots of the running kernel on {served.reply.device_kind}"
+    note = f"Look at the newest: {command('xprof overview', given.directory)}"
+    return (table("snapshots", title, _origin(kernel), "snapshot:count;profile=capture", taken, (note,)),)
 
 
 def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:

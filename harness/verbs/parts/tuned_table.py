@@ -15,14 +15,14 @@ from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Tuned
 from harness.loop.tuning_table.row import Row, rows_in
 from harness.loop.tuning_table.shapes import Shape
-from harness.records import Cell, Column, Table
+from harness.records import Cell, Table
 from harness.shell.arguments import say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.units import quantity
 from harness.verbs.parts.given import progress_of
 from harness.verbs.parts.searches import places_of
-from harness.workbench.tables import columns
+from harness.workbench import tables
 
 
 def table(given: Namespace) -> Outcome:
@@ -84,11 +84,10 @@ def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) ->
 
 
 def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
-    return Table(
-        name="missing", title=f"Shapes that {path} lacks", origin="static",
-        columns=(Column(name="shape", title="shape", is_whole=True),), rows=tuple((shape.name,) for shape in missing),
-        why_empty="" if missing else "every shape has an entry",
-    )  # fmt: skip
+    rows = [(shape.name,) for shape in missing]
+    return tables.table(
+        "missing", f"Shapes that {path} lacks", "static", "shape!", rows, (), "every shape has an entry"
+    )
 
 
 def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: formats.Format) -> list[str]:
@@ -108,7 +107,7 @@ def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: forma
 
 def overview(rows: Sequence[Row]) -> Table:
     """The rows as they are printed and shown."""
-    named = columns(
+    named = (
         "shape!;chip!;settings=best!;seconds=time;plus_minus_seconds=+/-;fallback_seconds=fallback;"
         "fallback_ratio=over best;tried!;checks!"
     )
@@ -137,10 +136,8 @@ def overview(rows: Sequence[Row]) -> Table:
     if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
         notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
     kernel = ", ".join(dict.fromkeys(row.kernel for row in rows))
-    return Table(
-        name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",
-        columns=named, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "every shape has an entry",
-    )  # fmt: skip
+    title = f"Tuned constants of {kernel}" if kernel else "Tuned constants"
+    return tables.table("tuned", title, "simulated", named, cells, notes, "every shape has an entry")
 
 
 def checks(row: Row) -> str:

@@ -81,17 +81,15 @@ _EXPOSED = Analysis(
     "exposed_seconds=exposed;exposed_fraction=of busy time;hidden_fraction=hidden",
     # Where only halves that start something are in the capture, it does not say how long they were waited for.
     query="""
-        with by_device as (
-            select d.device, label, bool_or(count > 0) or count(c.device) = 0 as is_known,
-                coalesce(sum(flight_seconds), 0) as flight,
-                coalesce(sum(waited_seconds) filter (not is_asynchronous), 0) as synchronous,
-                    coalesce(sum(waited_seconds), 0) as exposed
-            from devices d left join collectives c using (device) where is_main group by 1, 2)
-        select label, case when is_known then nullif(flight, 0) end, case when is_known then exposed - synchronous end,
-            case when is_known then synchronous end, case when is_known then exposed end,
-            case when is_known then exposed / nullif(busy, 0) end,
-            case when is_known and flight > 0 then greatest(0, 1 - exposed / flight) end
-        from by_device left join busy_times using (device) where exists (from collectives) order by device""",
+        with known as (
+            select d.device, coalesce(sum(flight_seconds), 0) as flight, coalesce(sum(waited_seconds), 0) as exposed,
+                coalesce(sum(waited_seconds) filter (not is_asynchronous), 0) as synchronous
+            from devices d left join collectives c using (device)
+            group by 1 having bool_or(count > 0) or count(c.device) = 0)
+        select label, nullif(flight, 0), exposed - synchronous, synchronous, exposed, exposed / nullif(busy, 0),
+            case when flight > 0 then greatest(0, 1 - exposed / flight) end
+        from devices left join known using (device) left join busy_times using (device)
+        where is_main and exists (from collectives) order by device""",
     facts="select bool_or(platform = 'tpu') as tpu, not tpu as other from devices where is_main",
     notes=(
         "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "

@@ -11,8 +11,9 @@ from harness import limits
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Column, Table
 from harness.records.table import Unit
-from harness.workbench.profiles.database import ON_DEMAND, RECORDED, VIEWS, Database, on_demand
+from harness.workbench.profiles.database import ON_DEMAND, RECORDED, Database, on_demand
 from harness.workbench.profiles.op_times import origin
+from harness.workbench.profiles.views import VIEWS
 from harness.workbench.tables import columns, table, unit_of
 
 # What only reads, the query itself or a description of it.

@@ -13,7 +13,7 @@ from harness.records import Operation
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, exact_seconds
 from harness.workbench.profiles.classes import COMMUNICATION, category, opcode
-from harness.workbench.profiles.timeline import meets, overlap_of
+from harness.workbench.profiles.views import meets, overlap_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from harness.workbench.profiles.classes import COMMUNICATION, pair_name
 from harness.workbench.profiles.collectives import FLIGHTS, Moved, least_seconds, moved
 from harness.workbench.profiles.database import Database, Row, TableOf, opened
 from harness.workbench.profiles.graph import graphs_of
-from harness.workbench.profiles.timeline import meets, overlap_of
+from harness.workbench.profiles.views import meets, overlap_of
 
 # Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"

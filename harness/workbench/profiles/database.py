@@ -14,6 +14,7 @@ from harness.records import Capture, Cell, Device, Execution, Operation, Period
 from harness.workbench.profiles import classes, op_times
 from harness.workbench.profiles.classes import COMMUNICATION
 from harness.workbench.profiles.spans import LEAST, Values, merged
+from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
 # Ours: programs that are queued follow each other on a v6e within 1.4 to 1.7 us (one capture, 396 pairs of runs). Such
@@ -174,99 +175,6 @@ def on_demand(name: str) -> TableOf:
     return table
 
 
-_VIEWS = """
-create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
-    when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
-    when round(abs(v) * 1e6, 6) >= 1 then printf('%.3f us', v * 1e6) else printf('%.3f ns', v * 1e9) end;
-create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12) when v >= 1e9
-    then printf('%.1f GB', v / 1e9)
-    when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3)
-        else printf('%.0f B', v) end;
-create macro in_percent(v) as printf('%.1f%%', 100 * v);
-create view work as
-    select e.*, o.* exclude (operation), d.label, d.is_main
-    from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
-create view peaks as
-    -- Of one device; NULL where they differ or do not say it.
-    select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
-            as peak,
-        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1
-            then any_value(hbm_bytes_per_second) end as bandwidth,
-        count(*) as devices, bool_and(platform = 'cpu') as is_cpu,
-        case when bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) then 'peak FLOP/s and '
-            || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
-            || ' are unknown: the capture does not say them' end as unsaid
-    from devices where is_main;
-create view busy_times as
-    select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
-    from busy where of = 'everything' group by 1;
-create view step_median as
-    select median(seconds) as seconds, count(*) as steps, arg_min(what, device) as what
-    from steps join devices using (device) where is_main;
-create view times as
-    with summed as (
-        select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
-            round(sum(self_seconds), 12) as self_seconds
-        from executions e join operations o using (operation) join devices d using (device)
-        where e.line = 'serial' and d.is_main group by o.module, o.name
-    ) select o.*, count, seconds, self_seconds, self_seconds / count as mean_seconds,
-        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it. Of a kernel
-        -- whose FLOPs nobody counted, the bytes alone are no roofline.
-        case when class not in ('communication', 'memory transfer', 'control flow')
-            and not (flops is null and class in ('custom kernel', 'attention')) then
-            nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
-        case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute'
-            else 'memory' end as bound,
-        -- What took no time that the profiler could tell has no ratio.
-        case when self_seconds > 0 then mean_seconds / least_seconds end as ratio,
-        row_number() over (order by self_seconds desc, name) as rank,
-        self_seconds / nullif(sum(self_seconds) over (), 0) as share
-    from summed join operations o using (operation), peaks;
-create view transfers as
-    -- The halves of an asynchronous copy belong together in their order.
-    with halves as (
-        select e.*, o.module, o.pair, o.text, o.half, o.bytes_accessed, o.is_host_transfer,
-            min(e.start_seconds) filter (o.half = 'start') over (partition by e.device, o.module, o.pair) as first
-        from executions e join operations o using (operation) where e.line = 'serial' and o.class = 'memory transfer'),
-    numbered as (
-        select *, row_number() over (partition by device, module, pair, half order by start_seconds) as nth
-        from halves where half in ('start', 'done') and start_seconds >= first)
-    select s.device, s.module, s.pair as name, s.is_host_transfer,
-        case when not s.is_host_transfer then '' when regexp_matches(s.text, '= \\(\\w+\\[[^\\]]*\\]\\{[^}]*S\\(5\\)')
-            then 'to the host' else 'from the host' end as direction,
-        s.bytes_accessed as bytes, s.start_seconds, d.end_seconds - s.start_seconds as seconds, d.end_seconds,
-        d.self_seconds as waited_seconds
-    from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
-    where s.half = 'start' and d.half = 'done';
-create view whole as
-    -- `uncounted` is what kernels take whose FLOPs nobody counted.
-    select sum(self_seconds) as whole,
-        sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
-    from times;
-create view step_counts as
-    select case when min(steps) > 0 then sum(steps) end as steps, min(what) as what, count(*) as devices,
-        case count(*) when 1 then 'one device' else count(*) || ' devices' end as on_devices
-    from (select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what from devices d
-    left join steps s using (device)
-          where d.is_main group by d.device);
-"""
-
-
-# What the views of _VIEWS hold, for who asks.
-VIEWS = {
-    "work": "executions of the operations' own line with all that is known of operation and device",
-    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "
-    "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
-    "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
-    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says, and of how many devices",
-    "busy_times": "busy seconds of each device, and the span from its first operation to its last",
-    "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
-    "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
-    "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
-    "devices",
-}
-
-
 @dataclass(slots=True)
 class Database:
     """The tables of one capture; those of ON_DEMAND are made when `need` names them."""
@@ -283,7 +191,7 @@ class Database:
         loaded = _Loaded(self.capture)
         for table in RECORDED:
             self._fill(table.name, table.kinds, loaded.columns(table.name))
-        self.connection.execute(_VIEWS)
+        self.connection.execute(VIEWS_SQL)
 
     def need(self, query: str) -> None:
         """Makes the tables of ON_DEMAND that a query names."""

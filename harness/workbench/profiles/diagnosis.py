@@ -9,11 +9,11 @@ from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.comparison import METRICS, add_figures, report
 from harness.workbench.profiles.database import Database, Row, opened
-from harness.workbench.profiles.hotspots import FORMATTING_LIMIT, UNFUSED
+from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
 from harness.workbench.profiles.op_times import comparable
-from harness.workbench.profiles.timeline import IMBALANCE, PARTS, STEP_TIMES
+from harness.workbench.profiles.timeline import IMBALANCE
 
 # Below this a finding is left out: one part in a thousand of the time.
 _WORTH = 0.001
@@ -69,8 +69,8 @@ RULES = (
     ),
     Rule(
         name="idle inside runs",
-        query=f"""
-            with {PARTS} select sum(idle), count(*) || case count(*) when 1 then ' device' else ' devices' end || ', '
+        query="""
+            select sum(idle), count(*) || case count(*) when 1 then ' device' else ' devices' end || ', '
                 || in_percent(sum(idle) / sum(seconds)) || ' of their runs'
             from part_times join devices using (device) where is_main and place = 0""",
         reason=f"over {RED_FLAG:.0%} of the runs is a red flag (protocol, section 3)",
@@ -78,8 +78,8 @@ RULES = (
     ),
     Rule(
         name="idle between runs",
-        query=f"""
-            with {PARTS} select sum(idle), 'largest gap ' || (select in_words(max(seconds)) from gaps
+        query="""
+            select sum(idle), 'largest gap ' || (select in_words(max(seconds)) from gaps
             join devices using (device)
                 where is_main and position = 'between') || ' of ' || sum(gaps) || ' between runs'
             from part_times join devices using (device) where is_main and place = 4""",
@@ -96,8 +96,7 @@ RULES = (
     ),
     Rule(
         name="unfused chains",
-        query=f"{UNFUSED} select sum(saved), 'most from ' || arg_max(first, saved) || ' to ' || arg_max(last, saved) "
-        f"from unfused",
+        query="select sum(saved), 'most from ' || arg_max(first, saved) || ' to ' || arg_max(last, saved) from unfused",
         reason="a large array written and read again between elementwise steps: ours",
         remedy="`xprof waste` lists them; fuse by hand, or give each one user",
     ),
@@ -129,22 +128,21 @@ RULES = (
     Rule(
         name="load imbalance",
         query=f"""
-            with {STEP_TIMES}, slowest as (
+            with slowest as (
                 select max(own_seconds) as own, (max(own_seconds) - min(own_seconds)) / nullif(median(own_seconds), 0)
-                    as differ from by_device having count(*) > 1)
+                    as differ from step_summary having count(*) > 1)
             select sum((own - own_seconds) * count), 'slowest ' || arg_max(label, own_seconds)
                 || ', own work differs by ' || in_percent(any_value(differ))
-            from by_device, slowest where differ > {IMBALANCE}""",
+            from step_summary, slowest where differ > {IMBALANCE}""",
         reason=f"own work differing by over {IMBALANCE:.0%} between devices (section 6)",
         remedy="split evenly; see what the slowest device does more",
     ),
     Rule(
         name="uneven steps",
         query=f"""
-            with {STEP_TIMES}
             select sum(greatest(0, s.seconds - b.median_seconds)),
                 'spread ' || in_percent(max(spread)) || ' on '
-                || arg_max(b.label, spread) from step_times s join by_device b using (device)
+                || arg_max(b.label, spread) from step_times s join step_summary b using (device)
                 where spread > {IMBALANCE}""",
         reason=f"steps differing by over {IMBALANCE:.0%}: ours, the limit between devices",
         remedy="`xprof steps`: recompilation, input, garbage collection",
@@ -207,8 +205,7 @@ _CHECKLIST = Analysis(
     title="Checklist",
     columns="check;found;limit;verdict",
     query=f"""
-        with {PARTS},
-        sums as (
+        with sums as (
             select sum(self_seconds) filter (ratio is not null) as rated,
                 sum(self_seconds) filter (ratio > 1.1) as slow,
                 sum(self_seconds) filter (class = 'communication' and half != 'start') as sent,

@@ -189,35 +189,12 @@ LAYERS = Analysis(
     notes=("By the first number behind layer, block or stage in a tf_op; a loop over layers (scan) has none.",),
     is_optional=True,
 )
-# An elementwise operation or a reduction whose large result the next one of its kind reads again.
-UNFUSED = """
-    with recursive work_on as (
-        select * from times where class in ('elementwise fusion', 'other') and text != '' and result_bytes >= 1048576
-            and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
-    links as (
-        select a.operation as one, min(b.operation) as next from work_on a join work_on b on a.module = b.module
-            and a.operation != b.operation and regexp_matches(b.text, '%' || regexp_escape(a.name) || '[,) ]')
-            group by 1),
-    chains as (
-        select one as start, one as at_, [one] as members from links where one not in (select next from links)
-        union all
-        select start, next, list_append(members, next) from chains join links on at_ = one
-        where not list_contains(members, next) and len(members) < 64),
-    longest as (select start, arg_max(members, len(members)) as members from chains where len(members) > 1 group by 1),
-    listed as (
-        select start, unnest(members) as operation, generate_subscripts(members, 1) as nth, len(members) as many
-        from longest),
-    unfused as (
-        select arg_min(w.name, nth) as first, arg_max(w.name, nth) as last, any_value(many) as many,
-            sum(hbm_bytes * count) as now, now - 2 * sum(result_bytes * count) filter (nth < many) as fused,
-            sum(self_seconds) * (1 - greatest(0, fused) / now) as saved, nullif(arg_min(w.source, nth), '') as source
-        from listed join work_on w using (operation) group by start having now > 0 and fused < now)"""
 CHAINS = Analysis(
     name="chains",
     title="Unfused chains",
     columns="first=from;last=to;operations:count;bytes=moved now;fused_bytes=in one pass;saved_seconds=saves at most;"
     "source",
-    query=f"{UNFUSED} select first, last, many, now, fused, saved, source from unfused order by saved desc",
+    query="select first, last, many, now, fused, saved, source from unfused order by saved desc",
     rows="chains",
     notes=(
         "Elementwise operations and reductions, one after the other over a large array that is written and read "

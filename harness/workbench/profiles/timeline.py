@@ -8,10 +8,8 @@ from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import opened
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
+from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
 
-# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
-_EDGE_STEPS = 2
-_FEWEST_STEPS = 3 * _EDGE_STEPS
 # From here on what happens between operations says little about how busy the units are. Ours, as is that one block is
 # long from half of the time on.
 _MOSTLY = _MOST = 0.5
@@ -26,56 +24,12 @@ _NAME_FUNCTIONS = (
 )
 
 
-def overlap_of(one: str, other: str) -> str:
-    """The seconds that two spans share, in SQL."""
-    start = f"greatest({one}.start_seconds, {other}.start_seconds)"
-    return f"greatest(0, least({one}.end_seconds, {other}.end_seconds) - {start})"
-
-
-def meets(one: str, other: str) -> str:
-    """Whether two spans share more than rounding makes."""
-    return f"{one}.start_seconds < {other}.end_seconds - 5e-13 and {one}.end_seconds > {other}.start_seconds + 5e-13"
-
-
-# Each part of a device's time as the stretches it consists of; what is idle between runs lies in no span.
-PARTS = f"""
-    parts as (
-        select device, 0 as place, 'all runs' as part, start_seconds, end_seconds from spans
-        union all
-        select s.device, p.place, p.part || ': ' || p.number || case p.number when 1 then ' step' else ' steps' end,
-            greatest(s.start_seconds, w.start_seconds), least(s.end_seconds, w.end_seconds)
-        from (select s.device, s.start_seconds, s.end_seconds,
-                case when number < {_EDGE_STEPS} then 'fill' when number >= total - {_EDGE_STEPS} then 'drain'
-                    else 'steady' end as part
-            from steps s join (select device, count(*) as total from steps group by 1) t using (device)
-            where total >= {_FEWEST_STEPS}) s
-        join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
-                unnest([{_EDGE_STEPS}, count(*) - {2 * _EDGE_STEPS}, {_EDGE_STEPS}]) as number
-            from steps group by device) p using (device, part)
-        join spans w on w.device = s.device and {meets("s", "w")}),
-    part_idle as (
-        select p.device, p.place, p.part, sum({overlap_of("p", "g")}) as idle, count(*) as gaps
-        from parts p join gaps g on g.device = p.device and {meets("p", "g")} group by all),
-    part_kernels as (
-        select p.device, p.place, p.part, sum({overlap_of("p", "b")}) as filled
-        from parts p join busy b on b.device = p.device and b.of = 'kernels' and {meets("p", "b")} group by all),
-    part_times as (
-        select device, place, part, sum(end_seconds - start_seconds) as seconds, coalesce(any_value(idle), 0) as idle,
-            coalesce(any_value(gaps), 0) as gaps,
-            coalesce(any_value(filled), 0) / nullif(sum(end_seconds - start_seconds), 0) as kernels
-        from parts left join part_idle using (device, place, part) left join part_kernels using (device, place, part)
-        group by all
-        union all
-        select device, 4, 'between runs', max(end_seconds) - min(start_seconds),
-            max(end_seconds) - min(start_seconds) - sum(end_seconds - start_seconds), count(*) - 1, null
-        from spans group by device having count(*) > 1)"""
 _IDLE = Analysis(
     name="idle",
     title="Idle time between operations",
     columns="device;part;seconds=time;idle_seconds=idle;idle_fraction=fraction;gaps:count;"
     "custom_fraction=inside kernels;verdict!",
     query=f"""
-        with {PARTS}
         select label, part, seconds, idle, idle / nullif(seconds, 0) as fraction, gaps, kernels,
             case when fraction is null then 'nothing ran'
                 when place = 4 then case when fraction > {RED_FLAG} then 'host or input?' else 'fine' end
@@ -85,8 +39,8 @@ _IDLE = Analysis(
                 when fraction < {EXCELLENT} then 'excellent' when fraction > {RED_FLAG} then 'red flag' else 'fair' end
         from part_times join devices using (device) where is_main order by device, place""",
     facts=f"""
-        select case when max(steps) >= {_FEWEST_STEPS} then arg_min(what, device) end as what,
-            case when max(steps) < {_FEWEST_STEPS} then max(steps) end as few,
+        select case when max(steps) >= {FEWEST_STEPS} then arg_min(what, device) end as what,
+            case when max(steps) < {FEWEST_STEPS} then max(steps) end as few,
             arg_min(what, device) as which, sum(runs) = 0 as no_runs
         from (select d.device, count(distinct s.step) as steps, count(distinct r.run) as runs,
                 coalesce(any_value(s.what), 'neither steps nor module runs') as what
@@ -95,8 +49,8 @@ _IDLE = Analysis(
     notes=(
         f"Bubble fraction: under {EXCELLENT:.0%} excellent, over {RED_FLAG:.0%} a red flag (protocol, section 3, item "
         f"4).",
-        f"Fill and drain are the first and last {_EDGE_STEPS} {{what}}.",
-        f"Fill and drain are not told apart: that takes {_FEWEST_STEPS} steps, here {{few}} ({{which}}).",
+        f"Fill and drain are the first and last {EDGE_STEPS} {{what}}.",
+        f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, here {{few}} ({{which}}).",
         "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction.{no_runs:?}",
         "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
         "attempt `ratchet.sh show N` does.",
@@ -145,9 +99,7 @@ _PATTERNS = Analysis(
     title="Patterns of the timeline",
     columns="pattern;is_seen=seen;value=found:fraction;threshold=from:fraction;observation=what",
     query=f"""
-        with {PARTS},
-        all_of as (select sum(self_seconds) as whole from times),
-        told as (
+        with told as (
             -- Fill and drain left out where there are steps enough to tell them.
             select p.*, max(place) filter (place = 2) over (partition by device) as has_steady from part_times p
             join devices using (device) where is_main),
@@ -192,7 +144,7 @@ _PATTERNS = Analysis(
             from (values (0, false, 'transfers not overlapped', 'between the device''s memories'),
                          (1, true, 'host transfers not overlapped',
                              'from or to the host''s memory')) v(place, host, pattern, where_)
-            left join waited on is_host_transfer = host, all_of
+            left join waited on is_host_transfer = host, whole
             union all
             select 4, 'many very short blocks', gap / nullif(block, 0), {RED_FLAG},
                 case when gap is null then 'no gap between the operations of a run'
@@ -201,13 +153,13 @@ _PATTERNS = Analysis(
             select 5, 'one very long block', share, {_MOST}, 'longest operation: ' || name from times where rank = 1
             union all
             select 6, 'copies', coalesce(took, 0) / nullif(whole, 0), {FORMATTING_LIMIT},
-                coalesce('copies and other formatting, ' || names, 'no copy, no data formatting') from laid, all_of
+                coalesce('copies and other formatting, ' || names, 'no copy, no data formatting') from laid, whole
             union all
             select 7, 'idle at start and end', value, {RED_FLAG}, 'idle before first, after last operation of a run'
             from edges
             union all
             select 8, 'large collectives', case when took is null then 0 else took / nullif(whole, 0) end, {RED_FLAG},
-                coalesce('collectives, longest ' || longest, 'no collective') from sent, all_of
+                coalesce('collectives, longest ' || longest, 'no collective') from sent, whole
             union all
             select 9, 'idle while the host works', value, {RED_FLAG},
                 case when value is null then 'each device shows one run only' else 'idle time between the runs' end
@@ -257,7 +209,7 @@ def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ..
     Raises RatchetError where they cannot be read.
     """
     database = opened(capture)
-    query = f"with {PARTS} select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"
+    query = "select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"
     ((kernels, is_tpu),) = database.rows(query)
     is_silent = is_tpu and kernels and not capture.is_simulated and not database.rows("from insides limit 1")
     inside = inside_tables(capture) if kernels and kernels > _MOSTLY else ()
@@ -265,34 +217,6 @@ def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ..
     return (*idle, *host_transfers(capture), *inside)
 
 
-STEP_TIMES = f"""
-    step_times as (
-        select s.*, label,
-            (select coalesce(sum({overlap_of("s", "b")}), 0) from busy b
-                where b.device = s.device and b.of = 'own' and {meets("s", "b")}) as own_seconds,
-            (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
-                where g.device = s.device and {meets("s", "g")}) as idle_seconds
-        from steps s join devices using (device) where is_main),
-    by_device as (
-        select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
-            max(seconds) as most, case when count(*) > 1
-                then (max(seconds) - min(seconds)) / nullif(median(seconds), 0) end as spread,
-            median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction,
-                sum(seconds) as seconds
-        from step_times group by 1, 2 having sum(seconds) > 0)"""
-# When all devices are idle together in the steps of each: where as many idle times overlap as there are devices.
-_TOGETHER = f"""
-    edges as (
-        select greatest(s.start_seconds, g.start_seconds) as at_, 1 as change
-        from steps s join by_device using (device) join gaps g on g.device = s.device and {meets("s", "g")}
-        union all
-        select least(s.end_seconds, g.end_seconds), -1
-        from steps s join by_device using (device) join gaps g on g.device = s.device and {meets("s", "g")}),
-    levels as (select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until
-    from edges group by at_),
-    together as (
-        select at_ as start_seconds, until as end_seconds from levels
-        where level >= (select count(*) from by_device) and until > at_)"""
 _NO_STEPS = f"the capture shows neither steps nor runs of modules. {MARK_STEPS.removesuffix('.')}"
 STEPS = (
     Analysis(
@@ -300,9 +224,9 @@ STEPS = (
         title="Steps by device",
         columns="device;count=steps;median_seconds=median;shortest_seconds=shortest;longest_seconds=longest;"
         "spread:fraction;own_seconds=own work;idle_fraction=idle",
-        query=f"""
-            with {STEP_TIMES} select label, count, median_seconds, least, most, spread, own_seconds, idle_fraction
-            from by_device order by device""",
+        query="""
+            select label, count, median_seconds, least, most, spread, own_seconds, idle_fraction
+            from step_summary order by device""",
         facts=f"""
             select what, case when what not like 'steps marked%' then ' {MARK_STEPS}' else '' end as marks
             from step_median""",
@@ -317,24 +241,23 @@ STEPS = (
         title="Variation and idle time against the limits",
         columns="what=variation;spread:fraction;limit:fraction;verdict!",
         query=f"""
-            with {STEP_TIMES},
-            checks as (
+            with checks as (
                 select 1 as at_, 'between steps, on the device where it is largest' as what, max(spread) as value,
-                    {IMBALANCE} as most, 'uneven steps' as bad from by_device
+                    {IMBALANCE} as most, 'uneven steps' as bad from step_summary
                 union all
                 select 2, 'between devices, step time', case when count(*) > 1 then
                     (max(median_seconds) - min(median_seconds)) / nullif(median(median_seconds), 0) end, {IMBALANCE},
-                    'load imbalance' from by_device
+                    'load imbalance' from step_summary
                 union all
                 select 3, 'between devices, own work', case when count(*) > 1 then
                     (max(own_seconds) - min(own_seconds)) / nullif(median(own_seconds), 0) end, {IMBALANCE},
-                    'load imbalance' from by_device
+                    'load imbalance' from step_summary
                 union all
                 select 4, 'idle in a step, on the device where it is largest', max(idle_fraction), {_INPUT},
-                    'input pipeline or host' from by_device)
+                    'input pipeline or host' from step_summary)
             select what, value, most, case when value is null then 'unknown: only one' when value > most then bad
                 else 'fine' end
-            from checks where (select count(*) from by_device) > 0 order by at_""",
+            from checks where (select count(*) from step_summary) > 0 order by at_""",
         notes=(
             f"Spread = (longest - shortest) / median. Limits: {IMBALANCE:.0%} between devices (protocol, section 6), "
             f"{_INPUT:.0%} input (section 8); that between steps is ours, the same as between devices.",
@@ -346,7 +269,7 @@ STEPS = (
         title="The host while all devices were idle",
         columns="period=the host meanwhile;line=thread;seconds=of the idle time;share",
         query=f"""
-            with {STEP_TIMES}, {_TOGETHER},
+            with
             -- The annotation of a step lasts as long as the step and says nothing.
             pieces as (
                 select h.name, h.thread, greatest(h.start_seconds, t.start_seconds) as start_seconds,
@@ -361,11 +284,10 @@ STEPS = (
             took as (select name, thread, sum(greatest(0, until - from_)) as seconds from counted group by 1, 2)
             select name, thread, seconds, seconds / (select sum(end_seconds - start_seconds) from together) from took
             where seconds > 0 order by seconds desc, name limit {_HOST_ROWS}""",
-        facts=f"""
-            with {STEP_TIMES}, {_TOGETHER}
+        facts="""
             select idle, idle is null as stepless, idle <= 0 as never, $is_simulated as hostless
             from (select coalesce(sum(end_seconds - start_seconds), 0)
-                / (select arg_min(seconds, device) from by_device) as idle from together)""",
+                / (select arg_min(seconds, device) from step_summary) as idle from together)""",
         notes=("Idle on all devices in the steps: {idle:%} of their time.", f"{_NAME_FUNCTIONS}."),
         empty=(
             f"{_NO_STEPS}{{stepless:?}}",

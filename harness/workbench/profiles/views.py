@@ -1,0 +1,196 @@
+"""The views of a capture's tables, in SQL, and what each holds."""
+
+# Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
+EDGE_STEPS = 2
+FEWEST_STEPS = 3 * EDGE_STEPS
+
+
+def overlap_of(one: str, other: str) -> str:
+    """The seconds that two spans share, in SQL."""
+    start = f"greatest({one}.start_seconds, {other}.start_seconds)"
+    return f"greatest(0, least({one}.end_seconds, {other}.end_seconds) - {start})"
+
+
+def meets(one: str, other: str) -> str:
+    """Whether two spans share more than rounding makes."""
+    return f"{one}.start_seconds < {other}.end_seconds - 5e-13 and {one}.end_seconds > {other}.start_seconds + 5e-13"
+
+
+_BASIC_SQL = """
+create macro in_words(v) as case when v = 0 then '0 s' when round(abs(v), 6) >= 1 then printf('%.3f s', v)
+    when round(abs(v) * 1e3, 6) >= 1 then printf('%.3f ms', v * 1e3)
+    when round(abs(v) * 1e6, 6) >= 1 then printf('%.3f us', v * 1e6) else printf('%.3f ns', v * 1e9) end;
+create macro in_bytes(v) as case when v >= 1e12 then printf('%.1f TB', v / 1e12) when v >= 1e9
+    then printf('%.1f GB', v / 1e9)
+    when v >= 1e6 then printf('%.1f MB', v / 1e6) when v >= 1e3 then printf('%.1f kB', v / 1e3)
+        else printf('%.0f B', v) end;
+create macro in_percent(v) as printf('%.1f%%', 100 * v);
+create view work as
+    select e.*, o.* exclude (operation), d.label, d.is_main
+    from executions e join operations o using (operation) join devices d using (device) where e.line = 'serial';
+create view peaks as
+    -- Of one device; NULL where they differ or do not say it.
+    select case when count(distinct coalesce(peak_flops_per_second, 0)) = 1 then any_value(peak_flops_per_second) end
+            as peak,
+        case when count(distinct coalesce(hbm_bytes_per_second, 0)) = 1
+            then any_value(hbm_bytes_per_second) end as bandwidth,
+        count(*) as devices, bool_and(platform = 'cpu') as is_cpu,
+        case when bool_and(peak_flops_per_second is null and hbm_bytes_per_second is null) then 'peak FLOP/s and '
+            || 'bandwidth of ' || case when bool_and(platform = 'cpu') then 'a CPU' else arg_min(name, device) end
+            || ' are unknown: the capture does not say them' end as unsaid
+    from devices where is_main;
+create view busy_times as
+    select device, sum(end_seconds - start_seconds) as busy, max(end_seconds) - min(start_seconds) as span
+    from busy where of = 'everything' group by 1;
+create view step_median as
+    select median(seconds) as seconds, count(*) as steps, arg_min(what, device) as what
+    from steps join devices using (device) where is_main;
+create view times as
+    with summed as (
+        select min(operation) as operation, count(*) as count, round(sum(seconds), 12) as seconds,
+            round(sum(self_seconds), 12) as self_seconds
+        from executions e join operations o using (operation) join devices d using (device)
+        where e.line = 'serial' and d.is_main group by o.module, o.name
+    ) select o.*, count, seconds, self_seconds, self_seconds / count as mean_seconds,
+        -- The time of one run that FLOPs and bytes need at the devices' peaks; NULL where nothing says it. Of a kernel
+        -- whose FLOPs nobody counted, the bytes alone are no roofline.
+        case when class not in ('communication', 'memory transfer', 'control flow')
+            and not (flops is null and class in ('custom kernel', 'attention')) then
+            nullif(greatest(coalesce(flops / peak, 0), coalesce(hbm_bytes / bandwidth, 0)), 0) end as least_seconds,
+        case when coalesce(flops / peak, 0) > coalesce(hbm_bytes / bandwidth, 0) then 'compute'
+            else 'memory' end as bound,
+        -- What took no time that the profiler could tell has no ratio.
+        case when self_seconds > 0 then mean_seconds / least_seconds end as ratio,
+        row_number() over (order by self_seconds desc, name) as rank,
+        self_seconds / nullif(sum(self_seconds) over (), 0) as share
+    from summed join operations o using (operation), peaks;
+create view transfers as
+    -- The halves of an asynchronous copy belong together in their order.
+    with halves as (
+        select e.*, o.module, o.pair, o.text, o.half, o.bytes_accessed, o.is_host_transfer,
+            min(e.start_seconds) filter (o.half = 'start') over (partition by e.device, o.module, o.pair) as first
+        from executions e join operations o using (operation) where e.line = 'serial' and o.class = 'memory transfer'),
+    numbered as (
+        select *, row_number() over (partition by device, module, pair, half order by start_seconds) as nth
+        from halves where half in ('start', 'done') and start_seconds >= first)
+    select s.device, s.module, s.pair as name, s.is_host_transfer,
+        case when not s.is_host_transfer then '' when regexp_matches(s.text, '= \\(\\w+\\[[^\\]]*\\]\\{[^}]*S\\(5\\)')
+            then 'to the host' else 'from the host' end as direction,
+        s.bytes_accessed as bytes, s.start_seconds, d.end_seconds - s.start_seconds as seconds, d.end_seconds,
+        d.self_seconds as waited_seconds
+    from numbered s join numbered d on s.device = d.device and s.module = d.module and s.pair = d.pair and s.nth = d.nth
+    where s.half = 'start' and d.half = 'done';
+create view whole as
+    -- `uncounted` is what kernels take whose FLOPs nobody counted.
+    select sum(self_seconds) as whole,
+        sum(self_seconds) filter (is_kernel and flops is null) / nullif(whole, 0) as uncounted
+    from times;
+create view step_counts as
+    select case when min(steps) > 0 then sum(steps) end as steps, min(what) as what, count(*) as devices,
+        case count(*) when 1 then 'one device' else count(*) || ' devices' end as on_devices
+    from (
+        select d.device, count(s.step) as steps, arg_min(s.what, s.step) as what
+        from devices d left join steps s using (device) where d.is_main group by d.device);
+"""
+_TIMELINE_SQL = f"""
+create view part_times as
+    -- Each part of a device's time as the stretches it consists of; what is idle between runs lies in no span.
+    with parts as (
+        select device, 0 as place, 'all runs' as part, start_seconds, end_seconds from spans
+        union all
+        select s.device, p.place, p.part || ': ' || p.number || case p.number when 1 then ' step' else ' steps' end,
+            greatest(s.start_seconds, w.start_seconds), least(s.end_seconds, w.end_seconds)
+        from (select s.device, s.start_seconds, s.end_seconds,
+                case when number < {EDGE_STEPS} then 'fill' when number >= total - {EDGE_STEPS} then 'drain'
+                    else 'steady' end as part
+            from steps s join (select device, count(*) as total from steps group by 1) t using (device)
+            where total >= {FEWEST_STEPS}) s
+        join (select device, unnest([1, 2, 3]) as place, unnest(['fill', 'steady', 'drain']) as part,
+                unnest([{EDGE_STEPS}, count(*) - {2 * EDGE_STEPS}, {EDGE_STEPS}]) as number
+            from steps group by device) p using (device, part)
+        join spans w on w.device = s.device and {meets("s", "w")}),
+    part_idle as (
+        select p.device, p.place, p.part, sum({overlap_of("p", "g")}) as idle, count(*) as gaps
+        from parts p join gaps g on g.device = p.device and {meets("p", "g")} group by all),
+    part_kernels as (
+        select p.device, p.place, p.part, sum({overlap_of("p", "b")}) as filled
+        from parts p join busy b on b.device = p.device and b.of = 'kernels' and {meets("p", "b")} group by all)
+    select device, place, part, sum(end_seconds - start_seconds) as seconds, coalesce(any_value(idle), 0) as idle,
+        coalesce(any_value(gaps), 0) as gaps,
+        coalesce(any_value(filled), 0) / nullif(sum(end_seconds - start_seconds), 0) as kernels
+    from parts left join part_idle using (device, place, part) left join part_kernels using (device, place, part)
+    group by all
+    union all
+    select device, 4, 'between runs', max(end_seconds) - min(start_seconds),
+        max(end_seconds) - min(start_seconds) - sum(end_seconds - start_seconds), count(*) - 1, null
+    from spans group by device having count(*) > 1;
+create view step_times as
+    select s.*, label,
+        (select coalesce(sum({overlap_of("s", "b")}), 0) from busy b
+            where b.device = s.device and b.of = 'own' and {meets("s", "b")}) as own_seconds,
+        (select coalesce(sum({overlap_of("s", "g")}), 0) from gaps g
+            where g.device = s.device and {meets("s", "g")}) as idle_seconds
+    from steps s join devices using (device) where is_main;
+create view step_summary as
+    select device, label, count(*) as count, median(seconds) as median_seconds, min(seconds) as least,
+        max(seconds) as most,
+        case when count(*) > 1 then (max(seconds) - min(seconds)) / nullif(median(seconds), 0) end as spread,
+        median(own_seconds) as own_seconds, sum(idle_seconds) / sum(seconds) as idle_fraction, sum(seconds) as seconds
+    from step_times group by 1, 2 having sum(seconds) > 0;
+create view together as
+    -- When all devices are idle together in the steps of each: where as many idle times overlap as there are devices.
+    with edges as (
+        select greatest(s.start_seconds, g.start_seconds) as at_, 1 as change
+        from steps s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}
+        union all
+        select least(s.end_seconds, g.end_seconds), -1
+        from steps s join step_summary using (device) join gaps g on g.device = s.device and {meets("s", "g")}),
+    levels as (
+        select at_, sum(sum(change)) over (order by at_) as level, lead(at_) over (order by at_) as until
+        from edges group by at_)
+    select at_ as start_seconds, until as end_seconds from levels
+    where level >= (select count(*) from step_summary) and until > at_;
+"""
+_CHAINS_SQL = """
+create view unfused as
+    -- An elementwise operation or a reduction whose large result the next one of its kind reads again.
+    with recursive work_on as (
+        select * from times where class in ('elementwise fusion', 'other') and text != '' and result_bytes >= 1048576
+            and regexp_matches(kind, 'fusion|elementwise|reduce|convert|broadcast')),
+    links as (
+        select a.operation as one, min(b.operation) as next from work_on a join work_on b on a.module = b.module
+            and a.operation != b.operation and regexp_matches(b.text, '%' || regexp_escape(a.name) || '[,) ]')
+            group by 1),
+    chains as (
+        select one as start, one as at_, [one] as members from links where one not in (select next from links)
+        union all
+        select start, next, list_append(members, next) from chains join links on at_ = one
+        where not list_contains(members, next) and len(members) < 64),
+    longest as (select start, arg_max(members, len(members)) as members from chains where len(members) > 1 group by 1),
+    listed as (
+        select start, unnest(members) as operation, generate_subscripts(members, 1) as nth, len(members) as many
+        from longest)
+    select arg_min(w.name, nth) as first, arg_max(w.name, nth) as last, any_value(many) as many,
+        sum(hbm_bytes * count) as now, now - 2 * sum(result_bytes * count) filter (nth < many) as fused,
+        sum(self_seconds) * (1 - greatest(0, fused) / now) as saved, nullif(arg_min(w.source, nth), '') as source
+    from listed join work_on w using (operation) group by start having now > 0 and fused < now;
+"""
+VIEWS_SQL = _BASIC_SQL + _TIMELINE_SQL + _CHAINS_SQL
+# What the views hold, for who asks.
+VIEWS = {
+    "work": "executions of the operations' own line with all that is known of operation and device",
+    "times": "operations that ran on the main devices: count, seconds and self_seconds of all runs, mean_seconds of "
+    "one, its least_seconds at the peaks with what bounds it and the ratio of both, rank and share of the time",
+    "transfers": "asynchronous copies from start to end: bytes, seconds, waited_seconds, direction from or to the host",
+    "peaks": "one row: FLOP/s and bytes/s of HBM of a device, as the capture says, and of how many devices",
+    "busy_times": "busy seconds of each device, and the span from its first operation to its last",
+    "step_median": "one row: the median time of the main devices' steps, how many they are, and what a step is",
+    "part_times": "idle time and time in kernels of each part of a device's time: all runs, steady steps, between",
+    "step_times": "the steps of the main devices with their own work, without collectives, and their idle time",
+    "step_summary": "one row a device: its steps, their median, spread, own work and idle fraction",
+    "together": "stretches of the steps in which all devices are idle",
+    "unfused": "chains of elementwise operations over one large array: bytes now and in one pass, what that saves",
+    "whole": "one row: the self time of all operations, and the share of kernels without a FLOP count in it",
+    "step_counts": "one row: steps of all devices together (NULL where one shows none), what they are, how many "
+    "devices",
+}

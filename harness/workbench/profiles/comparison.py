@@ -20,19 +20,19 @@ _SIDES = (
 # Operations of one name; of the rest those that alone on each side have a category, tf_op and source in common: the
 # compiler numbers fusions anew each time, and what is called `fusion.7` in one may be `fusion.9` in the other.
 _PAIRS = """
-    named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),
+    create or replace temp view pairs as
+    with named as (select *, count(*) over (partition by name) = 1 as is_alone from sides),
     keyed as (
         select *, case when not is_alone then [name]
             when framework_name != '' and count(*) filter (side = 'a') over alike = 1
                 and count(*) filter (side = 'b') over alike = 1 then [kind, framework_name, source]
             else [side, name] end as key
-        from named window alike as (partition by is_alone, kind, framework_name, source)),
-    pairs as (
-        select coalesce(b.name, a.name) as now, coalesce(b.kind, a.kind) as kind, coalesce(a.kind, b.kind) as was_kind,
-            a.seconds as old, b.seconds as new, coalesce(a.rank, b.rank) as rank,
-            case when b.name is null then 3 when a.name is null then 4 when a.name = b.name then 1 else 2 end as place,
-            ['changed', 'was ' || a.name, 'vanished', 'new'][place] as what
-        from (from keyed where side = 'a') a full join (from keyed where side = 'b') b on a.key = b.key)"""
+        from named window alike as (partition by is_alone, kind, framework_name, source))
+    select coalesce(b.name, a.name) as now, coalesce(b.kind, a.kind) as kind, coalesce(a.kind, b.kind) as was_kind,
+        a.seconds as old, b.seconds as new, coalesce(a.rank, b.rank) as rank,
+        case when b.name is null then 3 when a.name is null then 4 when a.name = b.name then 1 else 2 end as place,
+        ['changed', 'was ' || a.name, 'vanished', 'new'][place] as what
+    from (from keyed where side = 'a') a full join (from keyed where side = 'b') b on a.key = b.key"""
 _RATIO = "new / nullif(old, 0)"
 _CHANGES = "a_seconds=A;b_seconds=B;change_seconds=change;time_ratio=B/A"
 _COMPARISON = (
@@ -41,8 +41,7 @@ _COMPARISON = (
         title="A = {a_name}, B = {b_name}",
         columns=f"what;{_CHANGES}",
         query=f"""
-            with {_PAIRS},
-            totals as (
+            with totals as (
                 select 1 as place, 'step, median' as what, $a_step as old, $b_step as new
                 where $a_step is not null and $b_step is not null
                 union all
@@ -64,8 +63,7 @@ _COMPARISON = (
         title="Change by category, largest first",
         columns=f"category;{_CHANGES}",
         query=f"""
-            with {_PAIRS},
-            sums as (
+            with sums as (
                 select kind, sum(old) as old, sum(new) as new, min(place) as place, min(rank) as rank from (
                     select was_kind as kind, old, null as new, 1 as place, rank from pairs where old is not null
                     union all
@@ -78,7 +76,6 @@ _COMPARISON = (
         title="Change by operation, largest first",
         columns=f"operation;what;{_CHANGES};category",
         query=f"""
-            with {_PAIRS}
             select now, what, old, new, coalesce(new, 0) - coalesce(old, 0) as change, {_RATIO}, kind
             from pairs order by abs(change) desc, place, rank""",
         rows="operations",
@@ -102,6 +99,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     per_step = bool(old["steps"] and new["steps"])
     rows = [row for side, of in (("a", first), ("b", other)) for row in of.rows(_SIDE, side=side, per_step=per_step)]
     first.add("sides", _SIDES, [] if why else rows)
+    first.rows(_PAIRS)
     words: Facts = {
         "a_step": old["step"], "b_step": new["step"], "top": top, "a_name": a.name, "b_name": b.name,
         "per_step": per_step, "no_step": not per_step,

@@ -40,17 +40,15 @@ _GROWTH, _SPIKE, _FRAGMENTATION = 0.10, 1.5, 0.30
 _RISE = 0.05
 
 
-def _moments(value: str, table: str, where: str = "true") -> str:
+def _moments(value: str, group: str, table: str) -> str:
     """The highest moment of each of so many equal parts of a heap over time."""
     return f"""
-        numbered as (select *, count(*) over (partition by grouped) as many
-        from (select *, {value} as level, {table} as grouped
-            from {{}}) where {where}),
-        parted as (select *, case when many <= {_MOMENTS} then place
-            else ((place + 1) * {_MOMENTS} + many - 1) // many - 1 end as part from numbered),
-        ranked as (select *, row_number() over (partition by grouped, part order by level desc, place) as at_
-        from parted),
-        moments as (select * from ranked where at_ = 1)"""
+        numbered as (
+            select *, {value} as level, {group} as grouped, count(*) over (partition by {group}) as many from {table}),
+        moments as (
+            select * from numbered qualify row_number() over (
+                partition by grouped, ceil((place + 1) * {_MOMENTS} / greatest({_MOMENTS}, many))
+                order by level desc, place) = 1)"""
 
 
 # What makes a buffer: the opcode that its instruction is named after.
@@ -80,8 +78,8 @@ _USED = "reserved_bytes + allocated_bytes"
 # Reserved minus available (protocol, section 6); nothing where less is reserved than free, which that cannot mean.
 _ACTUAL = "case when reserved_bytes > free_bytes then reserved_bytes - free_bytes end"
 _STATIC = "(select max(peak_bytes) from heaps where space = 'HBM')"
-_OVER_TIME = _moments(_USED, "memory").format("memory_levels")
-_OVER_SCHEDULE = _moments("bytes", "heap", "heap = $heap").format("heap_levels")
+_OVER_TIME = _moments(_USED, "memory", "memory_levels")
+_OVER_SCHEDULE = _moments("bytes", "heap", "heap_levels where heap = $heap")
 MEMORY = (
     Analysis(
         name="memory",

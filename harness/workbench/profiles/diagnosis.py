@@ -166,7 +166,7 @@ _FOUND = (
         columns="finding!;seconds=costs;share=of the time;evidence",
         query=f"""
             select finding, seconds, seconds / whole as share, evidence from findings, whole
-            where seconds > {_WORTH} * whole order by seconds desc""",
+            where seconds > {_WORTH} * whole order by seconds desc, place""",
         facts=f"""
             select nullif(count(*) filter (seconds > 0 and seconds <= {_WORTH} * whole), 0) as small,
                 any_value(on_devices) as devices, case when max(seconds) > {_ALL_THAT_COUNTS} * any_value(whole)
@@ -186,9 +186,9 @@ _FOUND = (
         columns="finding!;fact=what;reading=says",
         query=f"""
             select finding, what, says from (
-                select finding, seconds, unnest(['rule', 'remedy']) as what, unnest([rule, remedy]) as says,
-                    unnest([1, 2]) as place from findings), whole
-            where seconds > {_WORTH} * whole order by seconds desc, place""",
+                select *, unnest(['rule', 'remedy']) as what, unnest([rule, remedy]) as says, unnest([1, 2]) as nth
+                from findings), whole
+            where seconds > {_WORTH} * whole order by seconds desc, place, nth""",
         is_optional=True,
     ),
     Analysis(

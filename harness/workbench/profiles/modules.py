@@ -4,19 +4,17 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import message  # type: ignore[import-untyped]
 
 from harness import limits
 from harness.dumps.hlo import message_of
-from harness.dumps.schema import message_class
 from harness.dumps.xplane import Space, Value
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.workbench.hlo.proto import Origin, origins
+from harness.workbench.traces.messages import Names, new_space, text
 
 _METADATA = "/host:metadata"
 _PROGRAM = re.compile(r"\((\d+)\)$")
@@ -73,16 +71,6 @@ class Modules:
 # --- a module's own file, as XProf and XLA's dumps write it ---------------------------------------
 
 SUFFIXES = (".hlo_proto.pb", ".hlo.pb", ".hlo_proto.pb.gz", ".hlo.pb.gz")
-# The part of xplane.proto that holds a module, see harness/dumps/xplane.py.
-_SCHEMA = {
-    "XSpace": (("planes", 1, "XPlane*"), ("hostnames", 4, "string*")),
-    "XPlane": (("name", 2, "string"), ("event_metadata", 4, "EventEntry*"), ("stat_metadata", 5, "StatEntry*")),
-    "EventEntry": (("key", 1, "int64"), ("value", 2, "XEventMetadata")),
-    "StatEntry": (("key", 1, "int64"), ("value", 2, "XStatMetadata")),
-    "XEventMetadata": (("id", 1, "int64"), ("name", 2, "string"), ("stats", 5, "XStat*")),
-    "XStatMetadata": (("id", 1, "int64"), ("name", 2, "string")),
-    "XStat": (("metadata_id", 1, "int64"), ("bytes_value", 6, "bytes!")),
-}
 # Any number does: it ties a module's name to nothing else in the capture.
 _ONLY_PROGRAM = 1
 
@@ -109,17 +97,10 @@ def xspace(path: Path) -> bytes:
             f"expected a serialized HloProto, a module with its buffer assignment, in {path}, got something else. A "
             "module alone says nothing of memory; `ratchet.sh hlo` explains it",
         )
-    space = _message_class()()
-    space.hostnames.append(path.name.partition(".")[0])
-    plane = space.planes.add(name=_METADATA)
-    kind = plane.stat_metadata.add(key=1).value
-    kind.id, kind.name = 1, "Hlo Proto"
+    space, names = new_space(path.name.partition(".")[0]), Names()
+    plane = space.planes.add(name=text(_METADATA))
     module = plane.event_metadata.add(key=_ONLY_PROGRAM).value
-    module.id, module.name = _ONLY_PROGRAM, f"{proto.hlo_module.name}({_ONLY_PROGRAM})"
-    module.stats.add(metadata_id=1, bytes_value=data)
+    module.id, module.name = _ONLY_PROGRAM, text(f"{proto.hlo_module.name}({_ONLY_PROGRAM})")
+    names.add(module.stats, {"Hlo Proto": data})
+    names.into(plane)
     return bytes(space.SerializeToString())
-
-
-@cache
-def _message_class() -> Any:
-    return message_class("module_file", _SCHEMA, "XSpace")

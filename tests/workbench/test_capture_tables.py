@@ -413,3 +413,12 @@ def test_a_million_events_open_in_twenty_seconds_and_two_gigabytes(tmp_path: Pat
     assert opening < 60
     assert second < 3
     assert gigabytes < 2
+
+
+def test_findings_that_cost_alike_keep_rule_and_remedy_together(runs: dict[str, Path]) -> None:
+    tables = {table.name: table for table in diagnosis.diagnose(reading.read([runs["experts"]]))}
+    costs = tables["findings"].column("seconds")
+    assert len(set(costs)) < len(costs), "two of its findings cost alike"
+    ranked = [name for name in tables["findings"].column("finding") for _ in range(2)]
+    assert list(tables["remedies"].column("finding")) == ranked
+    assert list(tables["remedies"].column("fact")) == ["rule", "remedy"] * len(costs)

@@ -166,7 +166,9 @@ def _judge_and_record(
     champion_report = reporting.report(facing.evidence, run.contest.chip) if facing else None
     verdict = judging.verdict
     if champion and title.is_held_here:
-        verdict = _with_drift(verdict, champion, report, run.key)
+        verdict = _with_drift(verdict, champion, judging.evidence, report, run.key)
+    elif champion:
+        _say_all(on_packages(champion.evidence, judging.evidence), run.say)
     attempt = Attempt(
         number=run.number,
         contest=run.ledger.place.name,
@@ -254,7 +256,20 @@ def _judge_paths(run: Run) -> tuple[str, ...]:
     return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 
-def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -> Verdict:
+def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
+    """The sentence on packages that both import, and of which other files are installed now; none where none is."""
+    before, after = ({one.name: one for one in found.trace.imported} if found.trace else {} for found in (then, now))
+    changed = sorted(name for name in before.keys() & after.keys() if before[name].sha256 != after[name].sha256)
+    if not changed:
+        return ()
+    return (
+        f"{' and '.join(changed)}, which kernel.py imports, has other files than when the champion was judged, which "
+        "are part of the kernel. To have an edit of a package judged and put back, copy the file beside "
+        "kernel.py and import it there",
+    )
+
+
+def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report: Report, own: Key) -> Verdict:
     """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
@@ -266,7 +281,8 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
     if then == now and report.seconds and before and before.seconds:
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
-    return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)
+    packages = on_packages(champion.evidence, evidence)
+    return replace(verdict, reasons=(sentence, *packages, *verdict.reasons), time_ratio=ratio)
 
 
 def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:

@@ -23,6 +23,8 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
     packing = 4 // kv_pages.dtype.itemsize
     pages, size, combined, d = kv_pages.shape
     cache = kv_pages.reshape(pages, size, combined // packing, packing, d)
+    # A key beside its value, as the package lays them out again: XLA sees that it need not part them.
+    newest = new_kv.reshape(len(new_kv), -1, 2 * d)
     # Sequences with one query come first, as far as they do.
     place = jnp.arange(len(kv_lens), dtype=jnp.int32)
     is_decoding = (cu_q_lens[1:] - cu_q_lens[:-1] == 1) & (place < num_seqs[0])
@@ -30,8 +32,8 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
     distribution = jnp.stack([decoding, decoding, num_seqs[0]]).astype(jnp.int32)
     o, cache = ragged_paged_attention(
         q,
-        new_kv[:, ::2],
-        new_kv[:, 1::2],
+        newest[..., :d],
+        newest[..., d:],
         cache,
         kv_lens,
         page_indices.reshape(-1),

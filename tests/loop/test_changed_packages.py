@@ -1,0 +1,28 @@
+"""Packages of which other files are installed than when the champion was judged: named, and what to do about it."""
+
+from dataclasses import replace
+
+from evidence_examples import evidence
+
+from harness.loop.attempt import on_packages
+from harness.records import Evidence, Imported
+
+
+def importing(**hashes: str) -> Evidence:
+    """Evidence of a kernel that imports these packages."""
+    made = evidence()
+    assert made.trace is not None
+    packages = tuple(Imported(name=name, version="1", files=2, sha256=digest) for name, digest in hashes.items())
+    return replace(made, trace=replace(made.trace, imported=packages))
+
+
+def test_a_package_with_other_files_is_named() -> None:
+    (sentence,) = on_packages(importing(tiles="a", maths="b"), importing(tiles="c", maths="b"))
+    assert sentence.startswith("tiles, which kernel.py imports, has other files than when the champion was judged")
+    assert "copy the file beside kernel.py" in sentence
+
+
+def test_nothing_is_said_of_packages_that_are_as_they_were_or_that_one_of_both_imports() -> None:
+    assert on_packages(importing(tiles="a"), importing(tiles="a")) == ()
+    assert on_packages(importing(tiles="a"), importing(maths="b")) == ()
+    assert on_packages(replace(importing(), trace=None), importing(tiles="a")) == ()

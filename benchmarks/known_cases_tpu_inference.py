@@ -70,7 +70,8 @@ def _ragged(
     newest = of(tokens, _KV_HEADS, head_dim)
     # Keys and values of a head lie beside each other where both fit into 128 lanes.
     cache = of(512, _PAGE, _KV_HEADS, 2, _HEAD_DIM) if head_dim == _HEAD_DIM else of(512, _PAGE, _KV_HEADS // 2, 2, 128)
-    cache = of(512, 2 * _KV_HEADS, _HEAD_DIM, _PAGE) if is_turned else cache
+    # There the keys of a page lie along the lanes.
+    cache = of(512, 2 * _KV_HEADS, _HEAD_DIM, 2 * _PAGE) if is_turned else cache
     operands = {"queries": of(tokens, _HEADS, head_dim), "keys": newest, "values": newest, "kv_cache": cache}
     return _called(module, function, operands | _tables(queries), sm_scale=0.088)
 

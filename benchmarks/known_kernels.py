@@ -1,6 +1,6 @@
 """Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
 
-    .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD] [--cache DIR] [--on-tensorcore]
+    .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
         [--install] [--page KNOWN_KERNELS.md]
 
 JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
@@ -140,14 +140,14 @@ class Known:
 
 
 def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterator[Known]:
-    """The cases on each chip whose name contains `only`."""
+    """The cases on each chip whose name contains one of the words of `only`, which commas part."""
     for name in chips:
         listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA}
         for origin in PACKAGES:
             listed[origin] = tuple(import_module(f"known_cases_{origin.replace('-', '_')}").CASES)
         for origin, cases in listed.items():
             for case in cases:
-                if only in f"{origin} {case}":
+                if any(word in f"{origin} {case}" for word in only.split(",")):
                     yield Known(origin, case, chip(name), on_tensorcore)
 
 
@@ -273,7 +273,7 @@ def main() -> int:
     """Prints the table; exit code 1 unless every case has a latency with nothing unknown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chips", default="v5e,v6e")
-    parser.add_argument("--only", default="", help="cases whose origin and name contain this")
+    parser.add_argument("--only", default="", help="cases whose origin and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
     parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")

@@ -31,7 +31,7 @@ import fidelity_compile
 import fidelity_page
 import fidelity_rows
 import fidelity_statistics as statistics
-from fidelity_rows import Row
+from fidelity_rows import Row, use_of
 from fidelity_statistics import Others, Point
 
 from harness.dumps.llo import read_module
@@ -152,10 +152,10 @@ def _simulate(row: Row, directory: Path) -> Outcome:
 def chosen(each: int) -> list[Row]:
     """The rows for fitting and for validation, the cheapest to compile first; at most `each` per operation and chip."""
     kinds = sorted(
-        (row for row in fidelity_rows.rows() if row.purpose != "untouched" and not row.is_compiled_otherwise),
-        key=lambda row: (row.operation, row.chip, row.purpose, row.cost, row.name),
+        (row for row in fidelity_rows.rows() if use_of(row) != "untouched" and not row.is_compiled_otherwise),
+        key=lambda row: (row.operation, row.chip, use_of(row), row.cost, row.name),
     )
-    groups = groupby(kinds, key=lambda row: (row.operation, row.chip, row.purpose))
+    groups = groupby(kinds, key=lambda row: (row.operation, row.chip, use_of(row)))
     return [row for _, group in groups for row in list(group)[:each]]
 
 
@@ -190,7 +190,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
         if outcome.seconds is None:
             without.append((row, outcome.unknown[0]))
             continue
-        if row.purpose == "validation" and row.name not in fidelity_rows.predicted():
+        if use_of(row) == "validation" and row.name not in fidelity_rows.predicted():
             continue
         measured = fidelity_rows.measured(row)
         prediction, model = fidelity_rows.predicted().get(row.name, (None, 0))
@@ -200,8 +200,8 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
                 chip=row.chip,
                 operation=row.operation,
                 purpose="earlier"
-                if row.purpose == "validation" and model < fidelity_rows.MODELS[row.chip]
-                else row.purpose,
+                if use_of(row) == "validation" and model < fidelity_rows.MODELS[row.chip]
+                else use_of(row),
                 problem=fidelity_rows.shapes(row),
                 measured_seconds=measured.seconds,
                 spread=measured.spread,

@@ -71,12 +71,15 @@ were ordered rightly. Two published rows of one program (a triangle multiplicati
 
 _PROTOCOL = """## Which rows are for what
 
-The first hexadecimal digit of a problem's SHA-256 decides (`fidelity_rows.py`): 0, 2, 4, 6, 8 for fitting; a, c, e for
-validation; the rest is not looked at. Of the flash-attention forward rows the 66 that were published here before are
-for fitting, of its other rows none. Predictions of validation rows are written to `data/fidelity_predictions.tsv` and
-committed before their times are read: the code refuses to read the time of a row without one. Errors of validation rows
-are those of the predictions, whatever the simulator says today. Where a constant or rule has changed since they were
-read, they are no validation of the new simulator: it is given new rows.{ran}
+The first hexadecimal digit of a problem's SHA-256 decides (`fidelity_rows.py`): 0, 2, 4, 6, 8 and, since 2026-11-25, 1
+for fitting; a, c, e and, since then, 3 for validation; the rest is not looked at. Twins, which differ in a reduction,
+in residuals or in how group sizes are written, are for what the strictest of them is. Rows that were read before that
+keep their place here, but those with a stricter twin are fitted to no more. Of the flash-attention forward rows the 66
+that were published here before are for fitting, of its other rows those of digit 1. Predictions of validation rows are
+written to `data/fidelity_predictions.tsv` and committed before their times are read: the code refuses to read the time
+of a row without one. Errors of validation rows are those of the predictions, whatever the simulator says today. Where a
+constant or rule has changed since they were read, they are no validation of the new simulator: it is given new
+rows.{ran}
 
 {without}"""
 

@@ -4,6 +4,7 @@ The times are the autotuning data that the tokamax package ships (Apache-2.0): a
 operation on one chip, and five samples of its device time. Nothing but the figures is kept here.
 """
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -18,6 +19,7 @@ from typing import Any, Literal
 DATA = Path(__file__).parent / "data"
 ATTENTION = DATA / "measured_attention.tsv"
 PREDICTIONS = DATA / "fidelity_predictions.tsv"
+FIGURES = DATA / "fidelity_rows.tsv"
 CHIPS = {"tpu_v5_lite": "v5e", "tpu_v5": "v5p", "tpu_v6_lite": "v6e", "tpu7x": "v7x"}
 # Files of one operation each, and the class under tokamax._src.ops that it belongs to.
 OPERATIONS = {
@@ -59,6 +61,21 @@ _CHUNKED = "chunked_xla_linear_softmax_cross_entropy_loss"
 _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 
 Purpose = Literal["fit", "validation", "untouched"]
+_STRICTNESS: tuple[Purpose, ...] = ("fit", "validation", "untouched")
+# Problems that differ in these alone, or in what follows from these, compile to nearly the same program: twins. `out`
+# and `dout` of a loss follow from its reduction.
+_VARIANTS = frozenset({"reduction", "return_residuals", "residuals", "out", "dout", "group_sizes"})
+# Read for a calibration before twins were put together, without a prediction: they can validate nothing any more.
+_READ_EARLY = (
+    "v6e-chunked_xla_linear_softmax_cross_entropy_loss-1a0fe5ab26",
+    "v6e-pallas_mosaic_tpu_linear_softmax_cross_entropy_loss_vjp-d514d01f88",
+    "v6e-pallas_mosaic_tpu_ragged_dot-071f2b6d8d",
+    "v6e-pallas_mosaic_tpu_ragged_dot-14f441fd38",
+    "v6e-pallas_mosaic_tpu_v2_ragged_dot-500b60cf46",
+    "v6e-triangle_multiplication-0435d8dbc8",
+    "v6e-triangle_multiplication-5141304356",
+    "v6e-triangle_multiplication-51a2c0f511",
+)
 # The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
 # chip's times has changed since rows were read. What an earlier one predicted validated that one.
 MODELS = {"v5e": 4, "v5p": 5, "v6e": 4, "v7x": 4}
@@ -98,21 +115,18 @@ class Row:
 
     @property
     def purpose(self) -> Purpose:
-        """What the row may be used for: by the first hexadecimal digit of its problem's hash, but for exceptions.
+        """What the row may be used for: the strictest of what the digits of its problem and of its twins say.
 
-        The attention rows that were published here before are for fitting; of all other rows of that
-        file none is.
+        The attention rows that were published here before are for fitting, whatever their twins are.
         """
-        digit = hashlib.sha256(self.key.encode()).hexdigest()[0]
-        if digit in "ace":
-            by_digit: Purpose = "validation"
-        else:
-            by_digit = "fit" if digit in "02468" else "untouched"
-        if self.operation != _FLASH:
-            return by_digit
-        if _identity(json.loads(self.key), json.loads(self.config), self.chip_dir) in _known_attention():
+        if self.operation == _FLASH and (
+            _identity(json.loads(self.key), json.loads(self.config), self.chip_dir) in _known_attention()
+        ):
             return "fit"
-        return "validation" if by_digit == "validation" else "untouched"
+        if self.name in _READ_EARLY:
+            return "untouched"
+        twins = _twins().get((self.operation, _without_variants(self.key)), frozenset())
+        return max((_by_digit(self.operation, self.key), *twins), key=_STRICTNESS.index)
 
     @property
     def is_compiled_otherwise(self) -> bool:
@@ -147,12 +161,53 @@ def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
                         yield Row(chip_dir=chip_dir, operation=stem, key=key, config=config)
 
 
+def _by_digit(operation: str, key: str) -> Purpose:
+    """By the first hexadecimal digit of a problem's hash; of flash attention, only 1 is for fitting."""
+    digit = hashlib.sha256(key.encode()).hexdigest()[0]
+    if digit in "ace3":
+        return "validation"
+    return "fit" if digit in ("1" if operation == _FLASH else "024681") else "untouched"
+
+
+def _without_variants(key: str) -> str:
+    fields = sorted((name, value) for name, value in json.loads(key).items() if name not in _VARIANTS)
+    return json.dumps(fields)
+
+
+@functools.cache
+def _twins() -> dict[tuple[str, str], frozenset[Purpose]]:
+    """What the digits of all published problems say, by operation and problem without its variants."""
+    found: dict[tuple[str, str], set[Purpose]] = {}
+    # Without the package there are no problems, and no times that could be read.
+    with contextlib.suppress(ModuleNotFoundError):
+        for row in rows():
+            place = row.operation, _without_variants(row.key)
+            found.setdefault(place, set()).add(_by_digit(row.operation, row.key))
+    return {place: frozenset(purposes) for place, purposes in found.items()}
+
+
+@functools.cache
+def read_before() -> dict[str, str]:
+    """The rows of the pages, which have been read, and what they were used for: nothing makes them unread."""
+    lines = [line for line in FIGURES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {line["row"]: line["purpose"] for line in csv.DictReader(lines, delimiter="\t")}
+
+
+def use_of(row: Row) -> Purpose:
+    """What the row is used for: what it was used for when it was read, else its purpose."""
+    before = read_before().get(row.name)
+    if before is None:
+        return row.purpose
+    return "fit" if before == "fit" else "validation"
+
+
 def measured(row: Row) -> Measured:
     """The published time. Raises PermissionError where the row's purpose forbids to look at it.
 
-    That of a validation row may be read when its prediction has been written down (PREDICTIONS).
+    That of a validation row may be read when its prediction has been written down (PREDICTIONS); that of a row of the
+    pages may be read again.
     """
-    if row.purpose == "untouched" or (row.purpose == "validation" and row.name not in predicted()):
+    if row.purpose != "fit" and row.name not in predicted() and row.name not in read_before():
         raise PermissionError(f"the time of {row.name} must not be read: {row.purpose}, and no prediction is on file")
     samples = _file(row.chip_dir, row.operation)[row.key][row.config]["evaluation_times_ms"]
     middle = statistics.median(samples)

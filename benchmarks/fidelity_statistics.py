@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from fidelity_rows import FIGURES
 from scipy import optimize, stats
 
-FIGURES = Path(__file__).parent / "data" / "fidelity_rows.tsv"
 OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
 # As many as lie within one and two standard deviations of a normal distribution.
 ONE_DEVIATION = 0.6827

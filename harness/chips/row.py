@@ -166,6 +166,10 @@ class Calibrated:
     transfer_bytes_per_cycle: int = 1024
     # A sum of powers of two, so that the units come back to the same states.
     matmul_slowdown: float = 33 / 32
+    # So many matmuls wait in front of a matrix unit while the core goes on. With one, what slows a stream of matmuls
+    # down delays nothing else. On v6e attention and cross-entropy need it, and more than one change nothing; on v7x
+    # backward attention and grouped products get worse with it (benchmarks/CALIBRATION.md).
+    matmul_queue: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

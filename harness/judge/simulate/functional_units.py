@@ -19,10 +19,10 @@ from harness.judge.simulate.machine import Machine
 class Use:
     """What one operation does to one unit.
 
-    It needs `port` free, or free within `early` cycles, and keeps it for `cycles`; after `latency` it
-    puts `results` values, one every `spacing` cycles, into `queue`; or (`pops`) it takes one value out
-    of `queue`. A queue is first in first out, except where its name ends in `]`: that is an
-    addressed result buffer.
+    It issues when `port` is free, or free within `early` cycles, and keeps it for `cycles`, from when it and the port
+    `behind` are free; `latency` after that it puts `results` values, one every `spacing` cycles, into `queue`, or one
+    into each of `slots`; or (`pops`) it takes one value out of `queue`. A queue is first in first out, except where
+    its name ends in `]`: that is an addressed result buffer, as all slots are.
     """
 
     port: str
@@ -33,7 +33,9 @@ class Use:
     spacing: int = 0
     pops: bool = False
     flops: int = 0
-    early: int = 0
+    early: float = 0
+    behind: str = ""
+    slots: tuple[str, ...] = ()
 
 
 # One stretch's uses: (bundle offset within the stretch, uses of that bundle).
@@ -193,12 +195,24 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         latency = machine.matmul_narrow_latency_cycles if is_narrow else machine.matmul_latency_cycles
         flops = 2 * rows * machine.mxu_size**2
         # The first matmul with new weights takes them over from the staging registers when they are all there.
-        latch = (Use(f"{mxu} weights", 0, ""),) if "lgmr" in name or ".dwg" in name else ()
-        if buffer is None:
-            return (*latch, Use(mxu, busy, mxu, latency, results, spacing, flops=flops))
-        first = int(buffer[1])
-        slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i, results=1) for i in range(results))
-        return (*latch, Use(mxu, busy, "", flops=flops), *slots)
+        weights = f"{mxu} weights" if "lgmr" in name or ".dwg" in name else ""
+        early = machine.matmul_queue * busy
+        latch = (Use(weights, 0, "", early=early),) if weights else ()
+        slots = tuple(f"{mxu}[{int(buffer[1]) + i}]" for i in range(results)) if buffer else ()
+        matmul = Use(
+            mxu,
+            busy,
+            "" if slots else mxu,
+            latency,
+            results,
+            1 if slots else spacing,
+            flops=flops,
+            early=early,
+            # Without a queue the latch has waited for them.
+            behind=weights if early else "",
+            slots=slots,
+        )
+        return (*latch, matmul)
     if name.startswith("vmatpush"):
         # What pushes float32 names no type.
         is_float32 = name.split(".")[1] in ("msra", "msrb")
@@ -287,15 +301,20 @@ class Pipes:
                 stall += ready - now
                 stalls.append((offset, waited_for(last), ready - now))
             for use in bundle:
+                start = ready
                 if use.cycles:
-                    # A unit that takes part of a cycle more goes on from where it was, not from the next bundle.
                     before = ports.get(use.port, 0)
-                    ports[use.port] = (before if ready - before < 1 else ready) + use.cycles
+                    if use.behind:
+                        before = max(before, ports.get(use.behind, 0))
+                    # A unit that takes part of a cycle more goes on from where it was, not from the next bundle.
+                    begin = before if ready - before < 1 else ready
+                    ports[use.port] = begin + use.cycles
+                    start = max(ready, ceil(begin))
                 if use.results:
-                    first = ready + use.latency
+                    first = start + use.latency
                     out = [first + i * use.spacing for i in range(use.results)]
-                    if use.queue[-1] == "]":
-                        queues[use.queue] = out
+                    if use.slots:
+                        queues.update((slot, [value]) for slot, value in zip(use.slots, out, strict=True))
                     else:
                         queues[use.queue] = (queues.get(use.queue, []) + out)[-_DEEPEST_QUEUE:]
         end = length + stall

@@ -28,6 +28,8 @@ class Machine:
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
     matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
+    matmul_queue: matmuls that wait in front of a unit while the core goes on: it stalls when one more comes.
+        CALIBRATED, per chip.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
         for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 where it is the same. Source: published
         peaks (Google Cloud TPU documentation).
@@ -68,6 +70,7 @@ class Machine:
     mxu_size: int
     matmul_rows_per_cycle: float
     matmul_slowdown: float
+    matmul_queue: int
     narrow_rate: int
     matmul_results: int
     push_cycles: int
@@ -120,6 +123,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
         matmul_slowdown=calibrated.matmul_slowdown,
+        matmul_queue=calibrated.matmul_queue,
         narrow_rate=units.narrow_rate,
         matmul_results=units.matmul_results,
         push_cycles=units.push,

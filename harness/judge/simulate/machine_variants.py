@@ -46,6 +46,7 @@ FACTORS = (0.8, 1.2)
 _OF_UNITS = (
     "matmul_rows_per_cycle",
     "matmul_slowdown",
+    "matmul_queue",
     "narrow_rate",
     "matmul_results",
     "push_cycles",

@@ -727,6 +727,30 @@ def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() 
     assert cycles(V6E) == [2, 2 + V6E.push_cycles, 2 + 2 * V6E.push_cycles]
 
 
+def test_a_matmul_that_waits_in_front_of_its_unit_keeps_nothing_else_waiting() -> None:
+    rows = 8
+    for queue, cycles in ((0, 2 * rows + 1), (1, rows + 1), (2, 3)):
+        machine = replace(V6E, matmul_slowdown=1.0, matmul_queue=queue)
+        matmuls = units_of(machine, *("vmatmul.mubr.bf16.gmra.mxu0",) * 3)
+        assert Pipes([(3, matmuls)]).run(0, 0).cycles == cycles, queue
+        # Its results come out as late as without a queue.
+        (matmul,) = matmuls[0][1]
+        pops = (3, (Use("", 0, "mxu0", pops=True),) * (3 * matmul.results))
+        popped = Pipes([(4, (*matmuls, pops))]).run(0, 0).cycles
+        assert popped == 2 * rows + machine.matmul_latency_cycles + (matmul.results - 1) * matmul.spacing + 1, queue
+
+
+def test_a_matmul_that_waits_for_its_weights_keeps_nothing_else_waiting() -> None:
+    lines = ("vmatpush1.bf16.msra.mxu0", "vmatmul.mubr.bf16.vlgmr.msra.gmra.mxu0", "vmatmul.mubr.bf16.gmra.mxu1")
+    for queue, stalls in ((0, V6E.push_cycles - 1), (1, 0)):
+        machine = replace(V6E, matmul_queue=queue)
+        uses = units_of(machine, *lines)
+        assert Pipes([(3, uses)]).run(0, 0).cycles == 3 + stalls
+        # It starts when the weights are there.
+        popped = Pipes([(4, (*uses, (3, (Use("", 0, "mxu0", pops=True),))))]).run(0, 0).cycles
+        assert popped == V6E.push_cycles + V6E.matmul_latency_cycles + 1
+
+
 def test_cross_lane_units_take_what_the_compiler_says_for_each_kind_of_operation() -> None:
     def latency(name: str, opcode: str, arguments: str = "") -> tuple[int, float]:
         (use,) = uses_of(Op(destination="", opcode=opcode, text=arguments), machine_of(chip(name)))

@@ -1,13 +1,15 @@
 """Fits all constants of a chip to published device times at once, and says what holds each of them.
 
-    uv pip install -e '.[bench,tune]' && python benchmarks/calibrate.py --chip v6e --write
+    uv pip install -e '.[bench]' && python benchmarks/calibrate.py --chip v6e --write
 
 in an environment with Python 3.12 or newer. Programs are compiled once, into the cache of `fidelity.py`, and executed
-with as many sets of constants as `--trials` says: milliseconds to seconds each. Only rows for fitting are read. A set
-is as good as it is likely: errors follow Student's distribution, every operation counts alike, and the constants of
-today are the prior. What a fit is worth is what it predicts: each operation is left out in turn, and its error under
-the constants that the others give is printed beside today's. Nothing in harness/chips is changed: whoever believes the
-page does that.
+with a hundred sets of constants or so: milliseconds to seconds each. Only rows for fitting are read. A set is as good
+as it is likely: errors follow Student's distribution, every operation counts alike, and the constants of today are the
+prior. How the errors change with each constant, up and down, is measured; what is likeliest by these slopes is found,
+the slopes are measured there, and the search goes on from there once. What a fit is worth is what it predicts: each
+operation is left out in turn, and its error under the constants that the others give is printed beside today's. The
+switches of the simulator's structure are compared in the same way. Nothing in harness/chips is changed: whoever
+believes the page does that.
 
 `--each N` takes the N cheapest rows of each operation, `--seconds S` leaves out those that take longer than that to
 execute. With `--write` the results are kept in data/calibration.json and CALIBRATION.md is written from all of them;
@@ -21,6 +23,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,9 @@ import fidelity
 import fidelity_compile
 import fidelity_rows
 import numpy as np
-import optuna
+import numpy.typing as npt
 from fidelity_statistics import kind_of
-from scipy import stats
+from scipy import optimize, stats
 from tabulate import tabulate
 
 from harness import chips
@@ -42,6 +45,8 @@ from harness.judge.simulate.module import Prepared, mean_seconds, prepare
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "data" / "calibration.json"
+# What was tried by hand, of the structure: the switches that are not taken over are no part of the simulator.
+TRIED = HERE / "data" / "calibration_tried.md"
 PAGE = HERE / "CALIBRATION.md"
 # Each constant: the least and the most that it may be, and how far from today's value it is expected, as a logarithm.
 SPACE: dict[str, tuple[float, float, float]] = {
@@ -58,10 +63,20 @@ SPACE: dict[str, tuple[float, float, float]] = {
 _SCALE, _FREEDOM = 0.03, 4
 # A constant may be moved until the rows are so much less likely: twice that is 95 % of a chi-squared distribution.
 _LESS_LIKELY = 1.92
-_MOVES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, 1.25, 1.4, 1.7, 2.0)
+_MOVES = (0.5, 0.75, 0.9, 0.97, 1.03, 1.1, 1.35, 2.0)
+# A slope is measured over this much of a constant, as a logarithm; a share of the bandwidth has less room, and
+# matmul_slowdown moves by 1/64.
+_STEP, _STEP_OF_SHARES, _STEP_OF_SLOWDOWN = 0.2, 0.07, 0.0157
+# So far from where the slopes were measured they are believed, and so often they are measured.
+_REACH, _TURNS = 0.35, 2
+# Switches of the simulator's structure: the value that each chip does not have is compared with what it has.
+SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
 
 Constants = Mapping[str, float]
+Vector = npt.NDArray[np.float64]
+# Of each constant, how each row's error changes with its logarithm, upwards and downwards.
+Slopes = dict[str, tuple[Vector, Vector]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +94,15 @@ class Case:
 _CASES: list[Case] = []
 
 
-def cases(chip: str, each: int, most_seconds: float, cache: Path) -> list[Case]:
-    """The rows for fitting of a chip with a latency, the cheapest of each operation, compiled where that is left."""
-    rows = [row for row in fidelity.chosen(each) if row.chip == chip and row.purpose == "fit"]
+def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool = False) -> list[Case]:
+    """The rows for fitting of a chip with a latency, the cheapest of each operation.
+
+    What is left of them is compiled, unless it is `dry`: then they are those that the cache has.
+    """
+    # Rows that were fitted to before and have a stricter twin are not.
+    every = [row for row in fidelity.chosen(10**6) if row.chip == chip and row.purpose == "fit"]
+    every = [row for row in every if not dry or (cache / "own" / row.name).exists()]
+    rows = [row for _, group in groupby(every, key=lambda row: row.operation) for row in list(group)[:each]]
     fidelity.compiled(rows, cache)
     found = []
     for row in rows:
@@ -132,53 +153,85 @@ class Fit:
 
     def errors(self, constants: Constants) -> list[float]:
         """Of every case; each set of constants is simulated once."""
-        key = tuple(constants[name] for name in SPACE)
+        key = tuple(constants[name] for name in (*SPACE, *SWITCHES))
         if key not in self._known:
             tasks = [(place, dict(constants)) for place in range(len(self.cases))]
             self._known[key] = self._pool.map(_error, tasks, 1) if self._pool else list(map(_error, tasks))
         return self._known[key]
 
-    def unlikely(self, constants: Constants, without: str = "") -> float:
-        """How unlikely the errors of all operations but one are: less is better."""
+    def unlikely(self, errors: Iterable[float], without: str = "") -> float:
+        """How unlikely these errors are, of all operations but one: less is better."""
         by_kind: dict[str, list[float]] = {}
-        for case, off in zip(self.cases, self.errors(constants), strict=True):
+        for case, off in zip(self.cases, errors, strict=True):
             if case.kind != without:
                 by_kind.setdefault(case.kind, []).append(-float(stats.t.logpdf(off / _SCALE, _FREEDOM)))
         rows = sum(map(len, by_kind.values()))
         # Every operation counts alike, however many rows it has; together they count as many as there are.
         return rows * float(np.mean([np.mean(values) for values in by_kind.values()]))
 
-    def loss(self, constants: Constants, without: str = "") -> float:
-        """The same, and how far the constants are from today's, which are the prior."""
+    def far(self, constants: Constants) -> float:
+        """How unlikely the constants are by the prior, which is today's."""
         moved = [np.log(constants[name] / self.prior[name]) / width for name, (_, _, width) in SPACE.items()]
-        return self.unlikely(constants, without) + 0.5 * float(np.square(moved).sum())
+        return 0.5 * float(np.square(moved).sum())
 
-    def best(self, trials: int, seed: int, without: str = "", start: Constants | None = None) -> dict[str, float]:
-        """The best of so many sets of constants that Optuna asks for, the first of which is today's."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=20)
-        study = optuna.create_study(sampler=sampler)
-        study.enqueue_trial(dict(self.prior))
-        if start is not None:
-            study.enqueue_trial(dict(start))
+    def slopes(self, at: Constants) -> Slopes:
+        """How the errors change with each constant from these on."""
+        before = np.array(self.errors(at))
+        found: Slopes = {}
+        for name, (least, most, _) in SPACE.items():
+            step = _STEP_OF_SHARES if name.endswith("_share") else _STEP
+            step = _STEP_OF_SLOWDOWN if name == "matmul_slowdown" else step
+            ways = []
+            for sign in (1, -1):
+                value = min(max(at[name] * float(np.exp(sign * step)), least), most)
+                far = float(np.log(value / at[name]))
+                moved = np.array(self.errors({**at, name: value})) - before
+                ways.append(moved / far if far else np.zeros_like(before))
+            found[name] = ways[0], ways[1]
+        return found
 
-        def objective(trial: optuna.Trial) -> float:
-            constants = {name: trial.suggest_float(name, low, high, log=True) for name, (low, high, _) in SPACE.items()}
-            return self.loss(constants, without)
+    def nearest(self, at: Constants, slopes: Slopes, without: str = "") -> dict[str, float]:
+        """The likeliest constants by the slopes that were measured `at` these, for all operations but one."""
+        before = np.array(self.errors(at))
+        ways = list(slopes.values())
 
-        study.optimize(objective, n_trials=trials)
-        return dict(study.best_params)
+        def constants(moves: Vector) -> dict[str, float]:
+            moved = {name: at[name] * float(np.exp(move)) for name, move in zip(SPACE, moves, strict=True)}
+            return {**at, **moved}
+
+        def loss(moves: Vector) -> float:
+            off = before + sum((up if move > 0 else down) * move for move, (up, down) in zip(moves, ways, strict=True))
+            return self.unlikely(off, without) + self.far(constants(moves))
+
+        bounds = [
+            (max(np.log(least / at[name]), -_REACH), min(np.log(most / at[name]), _REACH))
+            for name, (least, most, _) in SPACE.items()
+        ]
+        found = optimize.minimize(loss, np.zeros(len(SPACE)), method="Powell", bounds=bounds, options={"maxiter": 20})
+        return constants(found.x)
+
+    def best(self, start: Constants) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """The likeliest constants from these on, and those without each operation, which predict it."""
+        fitted = dict(start)
+        left_out: dict[str, dict[str, float]] = {}
+        for _ in range(_TURNS):
+            at, slopes = fitted, self.slopes(fitted)
+            fitted = self.nearest(at, slopes)
+            kinds = dict.fromkeys(case.kind for case in self.cases)
+            # An operation that is the only one is predicted by nothing.
+            left_out = {kind: self.nearest(at, slopes, kind) for kind in kinds if len(kinds) > 1}
+        return fitted, left_out
 
     def interval(self, name: str, constants: Constants) -> tuple[float, float, str]:
         """How far a constant can be moved alone, and the operation that gets worse the most beyond that."""
         least, low_most, _ = SPACE[name]
-        lowest = self.unlikely(constants)
+        lowest = self.unlikely(self.errors(constants))
         inside, held = [constants[name]], ""
         worst = 0.0
         for factor in _MOVES:
             value = min(max(constants[name] * factor, least), low_most)
             moved = {**constants, name: value}
-            if self.unlikely(moved) - lowest <= _LESS_LIKELY:
+            if self.unlikely(self.errors(moved)) - lowest <= _LESS_LIKELY:
                 inside.append(value)
                 continue
             for kind, before, after in self._by_kind(constants, moved):
@@ -196,42 +249,49 @@ class Fit:
         return float(np.median(off))
 
 
-def calibrate(found: list[Case], trials: int, seed: int, jobs: int) -> dict[str, Any]:
+def calibrate(found: list[Case], jobs: int) -> dict[str, Any]:
     """What a chip's rows make of its constants: the fit, how firm each is, and what each operation says of others."""
     fit = Fit(found, jobs)
-    fitted = fit.best(trials, seed)
+    fitted, left_out = fit.best(fit.prior)
     constants = {}
     for name in SPACE:
         low, high, held = fit.interval(name, fitted)
         constants[name] = {"today": fit.prior[name], "fitted": fitted[name], "low": low, "high": high, "held_by": held}
-    operations = {}
+    sets = {"today": fit.prior, "fitted": fitted}
+    for switch, values in SWITCHES.items():
+        for value in values:
+            if value != fit.prior[switch]:
+                sets[f"{switch} {value}"] = {**fit.prior, switch: value}
     kinds = Counter(case.kind for case in found)
-    for kind, rows in sorted(kinds.items()):
-        sets = {"today": fit.prior, "fitted": fitted}
-        # An operation that is the only one is predicted by nothing.
-        if len(kinds) > 1:
-            sets["left out"] = fit.best(max(40, trials // 3), seed, kind, fitted)
-        operations[kind] = {"rows": rows, **{name: fit.typical(values, kind) for name, values in sets.items()}}
-    sizes = {
-        name: [float(q) for q in np.quantile(np.abs(fit.errors(values)), (0.5, 0.9))]
-        for name, values in (("today", fit.prior), ("fitted", fitted))
+    operations = {
+        kind: {
+            "rows": rows,
+            **{name: fit.typical(values, kind) for name, values in sets.items()},
+            **({"left out": fit.typical(left_out[kind], kind)} if kind in left_out else {}),
+        }
+        for kind, rows in sorted(kinds.items())
     }
-    return {"trials": trials, "rows": len(found), "constants": constants, "operations": operations, "errors": sizes}
+    sizes = {
+        name: [float(q) for q in np.quantile(np.abs(fit.errors(values)), (0.5, 0.9))] for name, values in sets.items()
+    }
+    return {"rows": len(found), "constants": constants, "operations": operations, "errors": sizes}
 
 
 _INTRO = """# Constants fitted all at once
 
 `python benchmarks/calibrate.py --chip CHIP --write` executes the compiled programs of published rows for fitting with
-hundreds of sets of constants, and looks for the set that makes their errors most likely (`calibrate.py` has the
+a hundred sets of constants, and looks for the set that makes their errors most likely (`calibrate.py` has the
 formulas). The simulator uses today's constants; this page says how firm they are, and whether others would be better.
 
 A fit is worth what it predicts: "left out" is the error of an operation under the constants that the other operations
-give. Where it is larger than today's, the fit has only learnt its own rows."""
+give. Where it is larger than today's, the fit has only learnt its own rows. The last column has today's constants with
+one switch of the simulator's structure the other way."""
 
 
 def page(results: Mapping[str, Any]) -> str:
     """The page as Markdown, from the results of each chip."""
-    return "\n\n".join([_INTRO, *(_of_chip(name, found) for name, found in sorted(results.items()))]) + "\n"
+    tried = TRIED.read_text(encoding="utf-8").strip()
+    return "\n\n".join([_INTRO, *(_of_chip(name, found) for name, found in sorted(results.items())), tried]) + "\n"
 
 
 def _of_chip(name: str, found: Mapping[str, Any]) -> str:
@@ -241,8 +301,9 @@ def _of_chip(name: str, found: Mapping[str, Any]) -> str:
          f"{_value(constant, one['low'])} to {_value(constant, one['high'])}", one["held_by"] or "no rows"]
         for constant, one in ((name, found["constants"][name]) for name in SPACE)
     ]  # fmt: skip
+    columns = [*_SETS, *(name for name in errors if name not in _SETS)]
     operations = [
-        [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in _SETS)]
+        [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in columns)]
         for kind, one in found["operations"].items()
     ]
     typical = ", ".join(
@@ -252,10 +313,10 @@ def _of_chip(name: str, found: Mapping[str, Any]) -> str:
     left = [one for one in found["operations"].values() if "left out" in one]
     nearer = sum(one["left out"] < one["today"] for one in left)
     worth = f" Left out, {nearer} of {len(left)} operations are nearer than under today's constants." if left else ""
-    heads = ("constant", "today", "fitted", "can be moved alone", "held by"), ("median error of", "rows", *_SETS)
+    heads = ("constant", "today", "fitted", "can be moved alone", "held by"), ("median error of", "rows", *columns)
     return f"""## {name}
 
-{found["rows"]} rows, {found["trials"]} sets of constants. Errors: {typical}.{worth}
+{found["rows"]} rows. Errors: {typical}.{worth}
 
 {tabulate(shown, heads[0], tablefmt="github", disable_numparse=True)}
 
@@ -274,18 +335,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chip", choices=[name for name in chips.names() if chips.row(name).calibrated is not None])
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
+    parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
     parser.add_argument("--each", type=int, default=6, help="so many rows of each operation")
     parser.add_argument("--seconds", type=float, default=0.3, help="leave out what takes longer to execute once")
-    parser.add_argument("--trials", type=int, default=300, help="sets of constants to try")
-    parser.add_argument("--seed", type=int, default=0, help="of the search")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")
     parser.add_argument("--pages", action="store_true", help="write the page from what is kept")
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:
-        found = cases(options.chip, options.each, options.seconds, options.cache)
-        results[options.chip] = calibrate(found, options.trials, options.seed, options.jobs)
+        found = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
+        results[options.chip] = calibrate(found, options.jobs)
         print(_of_chip(options.chip, results[options.chip]))
     if options.write:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -38,10 +38,11 @@ def test_constants_of_today_are_those_of_the_simulator(tmp_path: Path) -> None:
 
 
 def test_a_planted_latency_is_nearer_than_todays(fit: calibrate.Fit) -> None:
-    best = fit.best(trials=40, seed=1)
+    best, left_out = fit.best(fit.prior)
     planted = PLANTED["dma_latency_seconds"]
     assert max(map(abs, fit.errors(PLANTED))) == pytest.approx(0, abs=1e-9)
-    assert fit.loss(best) < fit.loss(fit.prior)
+    assert fit.unlikely(fit.errors(best)) + fit.far(best) < fit.unlikely(fit.errors(fit.prior))
+    assert set(left_out) == {"v6e-1024x512-2048", "v6e-128x256-2048"}
     assert abs(best["dma_latency_seconds"] - planted) < abs(fit.prior["dma_latency_seconds"] - planted)
 
 
@@ -54,11 +55,11 @@ def test_what_holds_a_constant_is_said_and_what_none_feels_is_free(fit: calibrat
 
 
 def test_the_page_has_every_constant_and_operation(fit: calibrate.Fit) -> None:
-    found = calibrate.calibrate(list(fit.cases), trials=25, seed=1, jobs=1)
+    found = calibrate.calibrate(list(fit.cases), jobs=1)
     text = calibrate.page({"v6e": found})
     assert all(f"| `{name}`" in text for name in calibrate.SPACE)
     assert "| v6e-128x256-2048 " in text
-    assert set(found["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out"}
+    assert set(found["operations"]["v6e-128x256-2048"]) == {"rows", "today", "fitted", "left out", "matmul_queue 0"}
 
 
 def test_the_page_is_what_its_figures_give() -> None:
@@ -66,4 +67,5 @@ def test_the_page_is_what_its_figures_give() -> None:
     assert calibrate.page(found) == calibrate.PAGE.read_text(encoding="utf-8")
     # What is fitted is not what is used: the page compares with the constants as they are.
     for chip_name, one in found.items():
-        assert {name: held["today"] for name, held in one["constants"].items()} == calibrate.today(chip_name)
+        todays = {name: value for name, value in calibrate.today(chip_name).items() if name in calibrate.SPACE}
+        assert {name: held["today"] for name, held in one["constants"].items()} == todays

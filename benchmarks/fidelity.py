@@ -5,6 +5,7 @@
 in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
 can be stopped and goes on; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each
 operation, chip and purpose, `--only WORD` those with it in their name; without a validation row there is no page.
+`--add` keeps the rows of the pages that the cache lacks, of chips whose other rows come out as they did.
 `--dry` works with what the cache has. `--predict` writes down what is simulated for validation rows, before their
 times are read: commit it, then `--write`. `--check` compiles and simulates twenty rows anew, and compares them with
 the page.
@@ -34,6 +35,7 @@ import fidelity_statistics as statistics
 from fidelity_rows import Row, use_of
 from fidelity_statistics import Others, Point
 
+from harness import chips
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
 from harness.judge.simulate.module import run_module
@@ -64,7 +66,10 @@ class Outcome:
 
 @functools.cache
 def fingerprint() -> str:
-    """A hash of the simulator's source without comments and docstrings: results of another one are not taken."""
+    """A hash of the simulator's source without comments and docstrings, and of its constants.
+
+    Results of another simulator are not taken.
+    """
     digest = hashlib.sha256()
     for folder in ("judge/simulate", "dumps"):
         for path in sorted((HERE.parent / "harness" / folder).glob("*.py")):
@@ -72,6 +77,8 @@ def fingerprint() -> str:
             if path.name not in ("uncertainty.py", "machine_variants.py"):
                 digest.update(_code(path))
     digest.update(_code(HERE.parent / "harness" / "hardware.py"))
+    for row in map(chips.row, chips.names()):
+        digest.update(repr((row.chip, row.units, row.calibrated)).encode())
     return digest.hexdigest()[:12]
 
 
@@ -166,7 +173,7 @@ def predict(rows: Iterable[Row], cache: Path) -> int:
     lines = lines or [*_HEAD, "row\tseconds\tmodel"]
     added = 0
     for row in rows:
-        outcome = simulated(row, cache) if row.purpose == "validation" and row.name not in known else None
+        outcome = simulated(row, cache) if use_of(row) == "validation" and row.name not in known else None
         if outcome is not None and outcome.seconds is not None:
             lines.append(f"{row.name}\t{outcome.seconds:.6e}\t{fidelity_rows.MODELS[row.chip]}")
             added += 1
@@ -215,6 +222,30 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
     return found, without
 
 
+def with_kept(found: list[Point]) -> list[Point]:
+    """These rows and those of the pages that are not among them, of chips whose other rows come out as they did.
+
+    Rows of other chips, which the simulator has changed for, are left out, and come back when they are compiled anew.
+    Raises SystemExit where it is not known whether it has: none of a chip's rows was simulated anew.
+    """
+    anew = {point.row: point for point in found}
+    kept = {point.row: point for point in statistics.points()}
+    more = [point for name, point in kept.items() if name not in anew]
+    for chip in dict.fromkeys(point.chip for point in more):
+        again = [point for name, point in anew.items() if point.chip == chip and name in kept]
+        if not again:
+            raise SystemExit(f"expected some rows of {chip} in the cache: whether the others have changed is not known")
+        if not all(_is_same(point, kept[point.row]) for point in again):
+            left = sum(point.chip == chip for point in more)
+            print(f"{chip} has changed: {left} rows that the cache lacks are left out", file=sys.stderr)
+            more = [point for point in more if point.chip != chip]
+    return [*found, *more]
+
+
+def _is_same(anew: Point, shown: Point) -> bool:
+    return abs(anew.simulated_seconds / shown.simulated_seconds - 1) <= _SAME
+
+
 def _turn(found: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
     """What sorts rows so that the cheapest of each operation come first, then the second ones."""
     by_operation = statistics.grouped(found, lambda point: point.operation).values()
@@ -254,6 +285,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
     parser.add_argument("--each", type=int, default=10**6, help="so many rows per operation, chip and purpose")
     parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--add", action="store_true", help="keep the rows of the pages that the cache lacks")
     parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
     parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     parser.add_argument("--predict", action="store_true", help="write down predictions of validation rows")
@@ -284,6 +316,10 @@ def main() -> int:
         return 0
     usable = Counter[str](row.purpose for row in fidelity_rows.rows())
     reasons = Counter((row.operation, row.chip, reason[:110].replace("|", "/")) for row, reason in without)
+    if options.add:
+        found = with_kept(found)
+        for operation, chip, reason, count in statistics.others().without:
+            reasons[operation, chip, reason] = max(reasons[operation, chip, reason], count)
     others = Others(
         compiler=f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}",
         rows=dict(usable),

@@ -78,7 +78,7 @@ _READ_EARLY = (
 )
 # The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
 # chip's times has changed since rows were read. What an earlier one predicted validated that one.
-MODELS = {"v5e": 4, "v5p": 5, "v6e": 4, "v7x": 4}
+MODELS = {"v5e": 4, "v5p": 5, "v6e": 5, "v7x": 4}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

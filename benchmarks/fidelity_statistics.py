@@ -20,7 +20,7 @@ OTHERS = Path(__file__).parent / "data" / "fidelity_others.json"
 ONE_DEVIATION = 0.6827
 TWO_DEVIATIONS = 0.95
 # Kinds of operations, as the goals name them: the first word that an operation's name contains decides.
-_KINDS = {
+KINDS = {
     "attention_vjp": "attention backward",
     "attention": "attention forward",
     "ragged_dot": "ragged dot",
@@ -34,7 +34,7 @@ Vector = npt.NDArray[np.float64]
 
 def kind_of(operation: str) -> str:
     """What kind of operation it is, by its name."""
-    return next((kind for word, kind in _KINDS.items() if word in operation), OTHER)
+    return next((kind for word, kind in KINDS.items() if word in operation), OTHER)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ ROW = ChipRow(
     ),
     # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
-    relative_uncertainty=0.033,
+    relative_uncertainty=0.032,
     links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
     workbench=Workbench(),
 )

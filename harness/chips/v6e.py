@@ -44,7 +44,7 @@ ROW = ChipRow(
         branch_slots=4,
     ),
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82, matmul_slowdown=67 / 64, matmul_queue=1),
-    relative_uncertainty=0.058,
+    relative_uncertainty=0.052,
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.
     links=Links(

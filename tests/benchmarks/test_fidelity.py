@@ -181,6 +181,33 @@ def test_every_constant_that_is_fitted_is_on_the_page() -> None:
         assert f"| `{field.name}`" in PAGE
 
 
+def test_rows_of_the_pages_are_kept_where_the_others_of_their_chip_come_out_as_they_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = [replace(POINT, row=name) for name in ("a", "b")]
+    monkeypatch.setattr(statistics, "points", lambda: shown)
+    anew = [replace(shown[0], measured_seconds=2e-3), replace(POINT, row="c", chip="v7x")]
+    assert fidelity.with_kept(anew) == [*anew, shown[1]]
+    changed = [replace(shown[0], simulated_seconds=1.6e-3)]
+    assert fidelity.with_kept(changed) == changed
+    with pytest.raises(SystemExit, match="some rows of v6e in the cache"):
+        fidelity.with_kept(anew[1:])
+
+
+def test_what_has_fewer_than_five_validation_rows_is_said_to_be_unvalidated() -> None:
+    rows = [replace(POINT, problem="f32[] bf16[1024,8] f32[8]")] * 5 + [
+        replace(POINT, problem="f32[8]", chip="v5p")
+    ] * 4
+    said = fidelity_page._unvalidated(rows)
+    parts = [line.removeprefix("- ").partition(": ") for line in said.splitlines() if line.startswith("- ")]
+    few = {chip_name: names for chip_name, _, names in parts}
+    assert "ragged dot" not in few["v6e"]
+    assert "bf16" not in few["v6e"]
+    assert "f32" in few["v6e"]
+    assert "ragged dot" in few["v5p"]
+    assert "f32" in few["v5p"]
+
+
 def test_errors_are_summed_up() -> None:
     errors = (0.01, -0.02, 0.03, -0.04, 0.5)
     rows = [replace(POINT, measured_seconds=t, predicted_seconds=(1 + e) * t) for t, e in enumerate(errors, 1)]

@@ -345,6 +345,8 @@ def main() -> None:
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if not options.pages:
         found = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
+        if not found:
+            parser.error(f"no row of {options.chip} is executed within {options.seconds} s: raise --seconds")
         results[options.chip] = calibrate(found, options.jobs)
         print(_of_chip(options.chip, results[options.chip]))
     if options.write:

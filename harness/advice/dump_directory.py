@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps import executable
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import RatchetError, UsageError
@@ -39,8 +39,8 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
     A schedule does not name its chip. Its tables say how many matrix units there are, which tells
     v4, v5e and v5p from v6e and v7x, but not from each other.
     """
-    limits.note(_size(directory))
-    limits.allow(runs * _TIMES + 1)
+    reading_limits.note(_size(directory))
+    reading_limits.allow(runs * _TIMES + 1)
     try:
         dump = read_module(directory)
     except RatchetError as error:
@@ -65,18 +65,18 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
 
 def deadline_seconds(directory: Path) -> float:
     """How long a simulation of the module in `directory` may take."""
-    return float(_TIMES * limits.seconds(_size(directory)))
+    return float(_TIMES * reading_limits.seconds(_size(directory)))
 
 
 def explained(reason: str) -> str:
     """Why a simulation has no end, with what gives it more time."""
-    return f"{reason}; {limits.SECONDS.variable} gives it more" if _OUT_OF_TIME in reason else reason
+    return f"{reason}; {reading_limits.SECONDS.variable} gives it more" if _OUT_OF_TIME in reason else reason
 
 
 def _size(directory: Path) -> int:
     """The bytes of all files that may be read. Raises RatchetError `too-large` or `not-a-file`."""
     if not directory.is_dir():
         return 0
-    total = sum(limits.check_file(path) for path in directory.iterdir() if path.suffix in _SUFFIXES)
-    limits.FILE.check(total, str(directory))
+    total = sum(reading_limits.check_file(path) for path in directory.iterdir() if path.suffix in _SUFFIXES)
+    reading_limits.FILE.check(total, str(directory))
     return total

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf import message  # type: ignore[import-untyped]
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps.schema import message_class
 from harness.errors import RatchetError
 
@@ -127,8 +127,8 @@ def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
     """What devices held when the snapshot `name` was taken, the largest first; raises RatchetError `bad-profile`."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
-            unpacked = stream.read(limits.UNPACKED.value + 1)
-        limits.UNPACKED.check(len(unpacked), name)
+            unpacked = stream.read(reading_limits.UNPACKED.value + 1)
+        reading_limits.UNPACKED.check(len(unpacked), name)
         profile = message_class("pprof", _PPROF, "Profile").FromString(unpacked)
         held = tuple(_held(profile))
     except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError) as error:

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
@@ -105,10 +105,10 @@ def value_text(data: bytes) -> str:
 
 def decode_attempt(data: bytes, where: str) -> Attempt:
     """The attempt in `data`. Raises RecordError that names `where` and what is wrong with the document."""
-    limits.note(len(data))
+    reading_limits.note(len(data))
     attempt = _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
-    if looked_at > limits.MOST_LOOKED_AT:
+    if looked_at > reading_limits.MOST_LOOKED_AT:
         raise RecordError("corrupt-record", f"{where}: expected programs that somebody can look at, got {looked_at:,}")
     return attempt
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_row, is_complete
 from harness.records import Row
@@ -49,7 +49,7 @@ def row_in(path: Path, where: str) -> Row:
     Raises RecordError for what cannot be read or ends too early.
     """
     try:
-        limits.check_file(path, limits.RECORD)
+        reading_limits.check_file(path, reading_limits.RECORD)
         with open(path, "rb") as stream:
             head = stream.read(_HEAD_BYTES)
             stream.seek(0, os.SEEK_END)
@@ -69,7 +69,7 @@ def row_in(path: Path, where: str) -> Row:
 def bytes_of(path: Path) -> bytes | None:
     """The bytes of an attempt's file, None where they cannot be read. Raises RecordError `too-large`."""
     try:
-        return limits.read(path, limits.RECORD)
+        return reading_limits.read(path, reading_limits.RECORD)
     except OSError:
         return None
     except RatchetError as error:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.errors import RatchetError
 from harness.ledger.paths import Place
 
@@ -59,7 +59,7 @@ def read(path: Path) -> Journal | None:
     """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`; the file stays."""
     try:
         with files.refusals_in_words(f"reading {path}"):
-            data = limits.read(path) if path.exists() else None
+            data = reading_limits.read(path) if path.exists() else None
         return None if data is None else msgspec.json.decode(data, type=Journal)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RatchetError(

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.errors import RatchetError
 from harness.ledger import git, packed
 from harness.ledger.codec import RecordError
@@ -212,13 +212,13 @@ def _lines_at_head(place: Place) -> list[str]:
 
 def _file_lines(place: Place) -> list[str]:
     try:
-        return _split(limits.read(place.experiments_directory / FILE_NAME, limits.LEDGER))
+        return _split(reading_limits.read(place.experiments_directory / FILE_NAME, reading_limits.LEDGER))
     except OSError:
         return []
 
 
 def _split(data: bytes) -> list[str]:
-    limits.note(len(data))
+    reading_limits.note(len(data))
     lines = data.decode("utf-8", "surrogateescape").split("\n")
     return [line.rstrip("\r") for line in lines if line.strip()]
 

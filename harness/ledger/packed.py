@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 from harness.ledger import git
 from harness.ledger.codec import RecordError, compact, decode_row, laid_out
@@ -179,7 +179,7 @@ def is_note(line: bytes) -> bool:
 
 def _line(line: bytes, where: str) -> _Line:
     try:
-        limits.RECORD.check(len(line), where)
+        reading_limits.RECORD.check(len(line), where)
         # Text of fields that are skipped is not looked at below.
         line.decode()
         kind = msgspec.json.decode(line, type=_Line)
@@ -216,7 +216,7 @@ def files(place: Place) -> tuple[Packed, ...]:
 def bytes_here(path: Path) -> bytes | None:
     """The bytes of the file in the working tree, None where there is none. Raises RecordError."""
     try:
-        return limits.read(path, limits.LEDGER)
+        return reading_limits.read(path, reading_limits.LEDGER)
     except FileNotFoundError:
         return None
     except OSError as error:

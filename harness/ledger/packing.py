@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.errors import RatchetError
 from harness.ledger import experiments, git, packed
 from harness.ledger import notes as notes_of
@@ -154,7 +154,7 @@ def _say_how_to_merge(place: Place) -> None:
     if git.attribute(place.repository, place.packed, "merge") != "unspecified":
         return
     path = place.packed_path.with_name(".gitattributes")
-    before = limits.read(path) if path.exists() else b""
+    before = reading_limits.read(path) if path.exists() else b""
     end = b"" if before.endswith(b"\n") or not before else b"\n"
     files.write_atomically(path, before + end + _ATTRIBUTES.encode())
 

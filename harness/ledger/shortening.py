@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import limits
+from harness import reading_limits
 from harness.ledger.codec import RecordError, compact
 
 # 42 bits: two clones that each share a thousand values of their own give two of them one name once in four million
@@ -48,17 +48,17 @@ class Budget:
     """The characters that one record may still grow by while it is read; `where` is named in the complaint."""
 
     where: str
-    most: int = field(default_factory=lambda: limits.RECORD.value)
+    most: int = field(default_factory=lambda: reading_limits.RECORD.value)
     spent: int = 0
 
     def spend(self, characters: int) -> None:
-        """Raises RecordError `too-large` where the record would be larger than limits.RECORD."""
+        """Raises RecordError `too-large` where the record would be larger than reading_limits.RECORD."""
         self.spent += characters
         if self.spent > self.most:
             raise RecordError(
                 "too-large",
-                f"{self.where} would unfold to more than {self.most:,} {limits.RECORD.counts}; "
-                f"{limits.RECORD.variable} is the limit, set it higher if you trust where this comes from",
+                f"{self.where} would unfold to more than {self.most:,} {reading_limits.RECORD.counts}; "
+                f"{reading_limits.RECORD.variable} is the limit, set it higher if you trust where this comes from",
             )
 
     def damaged(self, what: str) -> RecordError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.errors import UsageError
@@ -71,7 +71,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     if not path.exists():
         path = contest.directory / path
     try:
-        kept = msgspec.json.decode(limits.read(path, limits.RECORD), type=_Kept)
+        kept = msgspec.json.decode(reading_limits.read(path, reading_limits.RECORD), type=_Kept)
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError("bad-attack", f"expected a file that an attack has written, got {path}: {error}") from error
     title = member.problem.statement().title

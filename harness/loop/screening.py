@@ -24,7 +24,7 @@ from typing import Protocol
 import msgspec
 
 from harness import contest as contests
-from harness import limits
+from harness import reading_limits
 from harness.candidate import Candidate
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
@@ -301,7 +301,7 @@ def _start() -> "subprocess.Popen[bytes]":
 
 def main() -> int:
     """Answers each request."""
-    limits.end_with_parent()
+    reading_limits.end_with_parent()
     signal.signal(signal.SIGINT, _interrupted)
     # Until now the mask that it inherits has kept the signal from it.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

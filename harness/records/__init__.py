@@ -46,8 +46,8 @@ from harness.records.evidence import (
     TimedRun,
     Unit,
 )
+from harness.records.judging_limits import Policy
 from harness.records.note import NOT_YET, CheckedChampion, Note, Scale, ScaledRow
-from harness.records.policy import Policy
 from harness.records.problem import (
     KERNEL,
     Array,

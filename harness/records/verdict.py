@@ -5,7 +5,7 @@ from typing import Literal
 
 from harness.records.candidate import Failure
 from harness.records.evidence import Evidence, Source
-from harness.records.policy import Policy
+from harness.records.judging_limits import Policy
 from harness.records.revocation import Revocation
 from harness.records.sweep import Sweep
 

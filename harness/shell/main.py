@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness import __version__, limits
+from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
 from harness.shell.arguments import colour, say
@@ -139,7 +139,7 @@ def _carried_out(verb: Verb, words: list[str]) -> int:
     if verb.takes_contest:
         work_in(given.directory, (one.name for one in EVERY.values() if one.takes_contest and one.hints_name_contest))
     try:
-        with limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
+        with reading_limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
             outcome = verb.run(given)
             printed = _printed(verb, given, outcome)
     except UsageError as error:

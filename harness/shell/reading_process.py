@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 
 
@@ -21,7 +21,7 @@ def answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
     with subprocess.Popen(command, env=in_utf8, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            printed = limits.read_stream(process.stdout, f"what {verb} says", limits.ANSWER)
+            printed = reading_limits.read_stream(process.stdout, f"what {verb} says", reading_limits.ANSWER)
         finally:
             if process.poll() is None:
                 process.terminate()

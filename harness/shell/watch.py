@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from harness import limits
+from harness import reading_limits
 
 _LOOK_SECONDS = 0.02
 _HEARD_SECONDS = 0.5
@@ -19,7 +19,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
     """The exit code of `run`, which runs in a child; that of `fail(kind, message)` where the child had to be ended.
 
-    Memory and time are limited from the first `limits.note` on: before it, nothing of a stranger's was read.
+    Memory and time are limited from the first `reading_limits.note` on: before it, nothing of a stranger's was read.
     """
     if not hasattr(os, "fork"):
         return run()
@@ -58,8 +58,8 @@ def _run(run: Callable[[], int], writing: int) -> None:
     """The child's life; it does not return."""
     code = 5
     try:
-        limits.end_with_parent()
-        limits.watched_through(writing)
+        reading_limits.end_with_parent()
+        reading_limits.watched_through(writing)
         code = run()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -111,17 +111,19 @@ def _said(reading: int) -> list[int]:
 
 def _excess(child: int, size: int, times: int, spent: float) -> str:
     """Which limit the child is past, as a sentence; empty if none."""
-    most_bytes, most_seconds = limits.memory_bytes(size), limits.seconds(size) * times
+    most_bytes, most_seconds = reading_limits.memory_bytes(size), reading_limits.seconds(size) * times
     what = f"what was read ({size:,} bytes)"
     if (taken := _resident_bytes(child)) > most_bytes:
         return (
             f"{what} takes {taken:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the limit, "
-            f"and no less than {limits.MEMORY.variable} ({limits.MEMORY.value:,}): set it higher if you trust it"
+            f"and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it higher if you "
+            "trust it"
         )
     if spent > most_seconds:
         return (
             f"{what} takes more than {most_seconds:,} s of a processor; 10 s for each MiB is the limit, no less than "
-            f"{limits.SECONDS.variable} ({limits.SECONDS.value:,}), {times} times: set it higher if you trust it"
+            f"{reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}), {times} times: set it higher if you "
+            "trust it"
         )
     return ""
 

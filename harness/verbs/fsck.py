@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Audit, Key
 from harness.shell.arguments import colour, directory
@@ -77,7 +77,7 @@ def _replayed(found: Audit, folder: Path, champion: Attempt | None, given: Names
 
     if champion is None:
         return replace(found, notes=(*found.notes, "there is no champion to judge again"))
-    limits.allow(_TIMES_OF_A_REPLAY)
+    reading_limits.allow(_TIMES_OF_A_REPLAY)
     with progress_of(given) as progress:
         again = replay(contests.load(folder), champion.number, progress)
     findings, notes = auditing.replayed(again)

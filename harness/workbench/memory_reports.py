@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps import memory_report
 from harness.dumps.memory_report import Held, OutOfMemory, ProgramAllocation
 from harness.records import Table
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[Table, ...] | None:
     """The tables of a file that is a message or a snapshot, None where it is neither; raises RatchetError."""
     if not path.is_file() or modules.is_module(path):
         return None
-    data = limits.read(path)
+    data = reading_limits.read(path)
     if memory_report.is_snapshot(data):
         return (_snapshot(memory_report.snapshot(data, str(path)), path.name),)
     try:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import harness
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.hlo import parse, sharding
 from harness.workbench.hlo.graph import Graph
@@ -263,9 +263,9 @@ def test_memory_is_taken_away_and_the_limit_named(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RatchetError, match="a regular file, got a pipe"):
-        limits.read(tmp_path / "pipe")
+        reading_limits.read(tmp_path / "pipe")
     with pytest.raises(RatchetError, match="a regular file, got a pipe"):
-        limits.read(Path("/dev/zero"))
+        reading_limits.read(Path("/dev/zero"))
 
 
 def test_an_operand_whose_header_promises_more_than_its_file_holds_is_refused(endless: Path, tmp_path: Path) -> None:

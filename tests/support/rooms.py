@@ -16,7 +16,7 @@ FLOORS = {
     "chips": 0,
     "hardware": 1,
     "files": 1,
-    "limits": 1,
+    "reading_limits": 1,
     "candidate": 2,
     "hlo": 2,
     "records": 2,

@@ -11,7 +11,7 @@ from typing import Any
 from git import Repo
 from git.exc import GitCommandNotFound
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError
 
 
@@ -123,7 +123,7 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
 
     Raises RatchetError `too-large`, or TimeoutExpired: a few KB of a repository may stand for any number of bytes.
     """
-    most = limits.LEDGER.value
+    most = reading_limits.LEDGER.value
     complaint: list[bytes] = []
     late = threading.Event()
 
@@ -157,7 +157,7 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
     if late.is_set():
         raise subprocess.TimeoutExpired("git", timeout_seconds or 0)
     if len(output) > most:
-        limits.LEDGER.refuse("what git reads", f"more than {most:,}")
+        reading_limits.LEDGER.refuse("what git reads", f"more than {most:,}")
     return output, b"".join(complaint)
 
 

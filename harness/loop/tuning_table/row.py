@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.judge.verdict import compare_simulated
 from harness.loop.search import Settings
 from harness.loop.settings import value_of
@@ -61,7 +61,7 @@ class Row:
             raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
         if self.is_entry and (self.seconds is None or self.checks < 1):
             raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
-        if not 1 <= self.looked_at <= limits.MOST_LOOKED_AT:
+        if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:
             raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
         if not 0 <= self.tried <= self.possible:
             raise ValueError(f"expected at most the {self.possible} possible settings to be tried, got {self.tried}")
@@ -115,7 +115,7 @@ def rows_in(folder: Path) -> tuple[Row, ...]:
     if not path.exists():
         return ()
     with files.refusals_in_words(f"reading {path}"):
-        lines = limits.read(path).splitlines()
+        lines = reading_limits.read(path).splitlines()
     for line in lines:
         try:
             found.append(msgspec.json.decode(line, type=Row))

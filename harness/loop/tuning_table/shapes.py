@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import UsageError
 
 # What a model says, and what of it a kernel's problem is made of.
@@ -35,7 +35,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     `too-large`.
     """
     try:
-        entries = json.loads(limits.read(path, limits.RECORD), object_pairs_hook=_once)
+        entries = json.loads(reading_limits.read(path, reading_limits.RECORD), object_pairs_hook=_once)
     except OSError as error:
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -54,7 +54,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
                     "bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape a name of its own"
                 )
             found[shape.name] = shape
-            limits.SHAPES.check(len(found), str(path))
+            reading_limits.SHAPES.check(len(found), str(path))
     return tuple(found.values())
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps import xplane
 from harness.errors import Limit, RatchetError
 from harness.files import refusals_in_words
@@ -24,13 +24,13 @@ def settings_in(file: str | None) -> Settings:
     if file == "-":
         text = sys.stdin.read(_SCRIPT.value + 1)
         _SCRIPT.check(len(text), "stdin")
-        limits.note(len(text))
+        reading_limits.note(len(text))
         return settings.of_script(text, "stdin")
     path = Path(file)
     with refusals_in_words(f"reading {path}"):
         if path.name.endswith(SUFFIX):
-            return settings.of_capture(xplane.read(limits.read(path), str(path)), path.name)
-        data = limits.read(path)
+            return settings.of_capture(xplane.read(reading_limits.read(path), str(path)), path.name)
+        data = reading_limits.read(path)
     if len(data) > _SCRIPT_BYTES or b"\0" in data:
         raise RatchetError(
             "not-a-script",

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections import defaultdict
 from pathlib import Path
 
-from harness import limits
+from harness import reading_limits
 from harness.chips.row import Figures
 from harness.errors import RatchetError, UsageError
 from harness.hardware import DEFAULT_CHIP, chip
@@ -79,10 +79,10 @@ def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures, t
     if given.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
     if what == "-":
-        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default, ()
+        return read(reading_limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default, ()
     if what is not None and Path(what).is_file():
         refuse_neighbours(Path(what))
-        return read(limits.read(Path(what)), what), default, ()
+        return read(reading_limits.read(Path(what)), what), default, ()
     if what is not None and _PASTED.search(what):
         return parse.module(what), default, ()
     if what is not None and not re.fullmatch(r"\d+", what):
@@ -98,7 +98,7 @@ def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures, t
         raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
     run = meant.evidence.simulation if meant.evidence else None
     inside = (kernel_table(run.breakdown, run.chip),) if run and run.breakdown else ()
-    return read(limits.read(text), str(text)), named or figures_of(meant.chip.name), inside
+    return read(reading_limits.read(text), str(text)), named or figures_of(meant.chip.name), inside
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
@@ -151,7 +151,7 @@ def read(data: bytes, name: str) -> Module:
     """The module in a file, whether it is text or a proto, compressed or not. Raises RatchetError `bad-hlo`."""
     if data[:2] == b"\x1f\x8b":
         try:
-            data = limits.unpacked(data, name)
+            data = reading_limits.unpacked(data, name)
         except (OSError, EOFError, zlib.error) as error:
             raise RatchetError("bad-hlo", f"{name} begins as gzip and breaks off: {error}") from error
     try:

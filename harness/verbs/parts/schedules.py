@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import contest as contests
-from harness import limits
+from harness import reading_limits
 from harness.advice import dump_directory
 from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
@@ -119,7 +119,7 @@ def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
             names = ", ".join(known) or "none: its HLO module is not in the dump"
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
         try:
-            limits.note(limits.check_file(Path(file)))
+            reading_limits.note(reading_limits.check_file(Path(file)))
             # Its header may promise more than the file holds; a map of the file is refused then.
             found[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import files, limits
+from harness import files, reading_limits
 from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.loop import search_space
@@ -75,7 +75,7 @@ def _chips(text: str) -> tuple[str, ...]:
 def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
     """The shapes that the table at `path` has no entry for."""
     try:
-        text = limits.read(path, limits.RECORD).decode("utf-8", "replace")
+        text = reading_limits.read(path, reading_limits.RECORD).decode("utf-8", "replace")
     except OSError as error:
         raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
     holds = formats.holds(text, str(path), kernel.name, chip)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import harness
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, slice_topology
 from harness.records import Failure
@@ -98,7 +98,9 @@ def lowered(
         children.ask(child, path.name, "contract", "lower", request, LowerReply, _COMPILE_SECONDS)
         _, reply = children.wait()
         compiled_for = _answered(reply, path, LowerReply).compiled_for
-        jaxpr, stablehlo, hlo = (limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo"))
+        jaxpr, stablehlo, hlo = (
+            reading_limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo")
+        )
     return LoweredProgram(jaxpr=jaxpr, stablehlo=stablehlo, hlo=hlo, compiled_for=compiled_for)
 
 

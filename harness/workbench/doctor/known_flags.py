@@ -23,10 +23,10 @@ _TRIES = 6
 
 _CONFINED = """
 import sys
-from harness import limits
+from harness import reading_limits
 from harness.sandbox.confinement import Confinement, confine
-limits.end_with_parent()
-limits.confine(0)
+reading_limits.end_with_parent()
+reading_limits.confine(0)
 confine(Confinement(writable=(sys.argv[1],)))
 """
 # Both libraries read their flags when the first device or topology is asked for.

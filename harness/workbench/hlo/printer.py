@@ -5,15 +5,15 @@ import re
 import sys
 from typing import Any
 
-from harness import limits
+from harness import reading_limits
 
 _ARGUMENT = re.compile(r"^(.* parameter\((\d+)\))(?!.*sharding=)", re.MULTILINE)
 
 
 def main() -> int:
     """Reads stdin, prints the module; 1 with XLA's own words where it cannot read it."""
-    data = limits.read_stream(sys.stdin.buffer, "the module")
-    limits.confine(len(data))
+    data = reading_limits.read_stream(sys.stdin.buffer, "the module")
+    reading_limits.confine(len(data))
     # Half a second that only a proto is worth.
     from jaxlib import _hlo
 

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import message  # type: ignore[import-untyped]
 
 import harness
-from harness import limits
+from harness import reading_limits
 from harness.dumps.hlo import message_of
 from harness.dumps.schema import Schema, message_class
 from harness.errors import RatchetError
@@ -76,10 +76,11 @@ def _printed(module: bytes, name: str) -> str:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"], input=module, capture_output=True,
-            timeout=_PATIENCE * limits.seconds(len(module)), check=False, env={**os.environ, "PYTHONPATH": _HARNESS},
+            timeout=_PATIENCE * reading_limits.seconds(len(module)), check=False,
+            env={**os.environ, "PYTHONPATH": _HARNESS},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        limits.SECONDS.refuse(f"XLA reading the module in {name}", f"{error.timeout:g} s")
+        reading_limits.SECONDS.refuse(f"XLA reading the module in {name}", f"{error.timeout:g} s")
     if done.returncode:
         how = f"ended by signal {-done.returncode}" if done.returncode < 0 else "refused"
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:_SENTENCE]

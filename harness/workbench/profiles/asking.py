@@ -7,7 +7,7 @@ from itertools import count
 
 import duckdb
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Column, Table
 from harness.records.table import Unit
@@ -45,7 +45,7 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     """The answer to each statement of `query`, of at most `top` rows.
 
     The statements see the tables alone: no file, no network, no setting; they have a processor, 512 MiB beyond the
-    tables and the seconds of `limits.SECONDS`. Raises UsageError `bad-query`, RatchetError `too-large`.
+    tables and the seconds of `reading_limits.SECONDS`. Raises UsageError `bad-query`, RatchetError `too-large`.
     """
     database = Database(capture)
     connection = database.connection
@@ -69,7 +69,7 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
 
 
 def _answer(database: Database, query: str, top: int | None, place: int) -> Table:
-    connection, seconds = database.connection, limits.SECONDS.value
+    connection, seconds = database.connection, reading_limits.SECONDS.value
     timer = threading.Timer(seconds, connection.interrupt)
     timer.start()
     try:
@@ -77,7 +77,7 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
         names = [column[0] for column in answer.description or ()]
         rows = answer.fetchall() if top is None else answer.fetchmany(top + 1)
     except duckdb.InterruptException:
-        limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
+        reading_limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
     except duckdb.OutOfMemoryException as error:
         raise RatchetError(
             "too-large", f"the query {query[:60]!r} takes more than the memory that it may: {_first(error)}"

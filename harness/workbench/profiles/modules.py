@@ -8,7 +8,7 @@ from pathlib import Path
 
 from google.protobuf import message  # type: ignore[import-untyped]
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps.hlo import message_of
 from harness.dumps.xplane import Space, Value
 from harness.errors import RatchetError
@@ -83,9 +83,9 @@ def is_module(path: Path) -> bool:
 def xspace(path: Path) -> bytes:
     """The profile in which the module in `path` is the only one. Raises RatchetError `bad-hlo` or `too-large`."""
     with refusals_in_words(f"reading {path}"):
-        data = limits.read(path)
+        data = reading_limits.read(path)
     try:
-        data = limits.unpacked(data, str(path)) if data[:2] == b"\x1f\x8b" else data
+        data = reading_limits.unpacked(data, str(path)) if data[:2] == b"\x1f\x8b" else data
         proto = message_of("HloProto")()
         proto.ParseFromString(data)
         is_whole = bool(proto.hlo_module.computations)

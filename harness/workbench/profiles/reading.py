@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
@@ -169,8 +169,8 @@ def space(path: Source) -> Space:
     if modules.is_module(path):
         return xplane.read(modules.xspace(path), str(path))
     with refusals_in_words(f"reading {path}"):
-        data = limits.read(path)
-    limits.note_objects(len(data))
+        data = reading_limits.read(path)
+    reading_limits.note_objects(len(data))
     return xplane.read(data, str(path))
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from harness import limits
+from harness import reading_limits
 from harness.errors import RatchetError, UsageError
 
 # xprof's own default port; ratchet.sh serve uses it too.
@@ -127,10 +127,10 @@ def _fetch(server: str, what: str, named: Mapping[str, str]) -> bytes:
     where = f"{server}{ROUTE}/{what}?{query(named)}"
     try:
         with _OPENER.open(where, timeout=_SECONDS) as answer:
-            data = limits.read_stream(answer, where)
+            data = reading_limits.read_stream(answer, where)
             kind = answer.headers.get_content_type()
     except urllib.error.HTTPError as error:
-        said = _unpacked(limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
+        said = _unpacked(reading_limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
         raise RatchetError(
             "no-answer",
             f"XProf at {server} has no answer to {what}?{query(named)}: {error.code} {error.reason}: "
@@ -155,7 +155,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
     if data[:2] != b"\x1f\x8b":
         return data
     try:
-        return limits.unpacked(data, where)
+        return reading_limits.unpacked(data, where)
     except (OSError, EOFError, zlib.error) as error:
         raise RatchetError("no-answer", f"{where} begins as gzip and breaks off: {error}") from error
 

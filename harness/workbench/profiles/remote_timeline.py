@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from harness import limits
+from harness import reading_limits
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.workbench.profiles import conversion
@@ -61,7 +61,7 @@ def space(found: Remote) -> Space:
     roofline_model, the module of an operation from the run around it.
     """
     data = found.ask("trace_viewer", {"host": found.host})
-    limits.note_objects(len(data))
+    reading_limits.note_objects(len(data))
     events = decoded(data, found.server, _RemoteTrace).traceEvents
     names = {event.pid: str(event.args.get("name", "")) for event in events if event.name == "process_name"}
     lines = {(one.pid, one.tid): str(one.args.get("name", "")) for one in events if one.name == "thread_name"}

@@ -11,15 +11,18 @@ from jax.sharding import PartitionSpec as P
 _MESH = pl.DeviceIdType.MESH
 
 
-def _to_the_right(signals: int) -> Any:
-    """A kernel that sends its shard to the next chip of the ring, after a barrier that waits for so many signals."""
+def _to_the_right(signals: int, *, sent: int = 1, beyond: bool = False) -> Any:
+    """A kernel that sends its shard to the next chip of the ring, after a barrier that waits for so many signals.
+
+    Each neighbour gets `sent` signals. `beyond`: the last chip takes its neighbour for one that there is not.
+    """
 
     def body(x_ref: Any, o_ref: Any, send: Any, receive: Any) -> None:
         me, count = jax.lax.axis_index("x"), jax.lax.axis_size("x")
-        right, left = jax.lax.rem(me + 1, count), jax.lax.rem(me - 1 + count, count)
+        right, left = me + 1 if beyond else jax.lax.rem(me + 1, count), jax.lax.rem(me - 1 + count, count)
         barrier = pltpu.get_barrier_semaphore()
         for neighbour in (left, right):
-            pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=_MESH)
+            pl.semaphore_signal(barrier, sent, device_id=(neighbour,), device_id_type=_MESH)
         pl.semaphore_wait(barrier, signals)
         copy = pltpu.make_async_remote_copy(x_ref, o_ref, send, receive, device_id=(right,), device_id_type=_MESH)
         copy.start()
@@ -42,6 +45,10 @@ def _to_the_right(signals: int) -> Any:
 permuted = _to_the_right(2)
 # Each chip waits for a third signal, which nobody sends.
 stuck = _to_the_right(3)
+# Half of what each chip sends is never waited for.
+unheard = _to_the_right(2, sent=2)
+# The last chip talks to one that there is not.
+beyond = _to_the_right(2, beyond=True)
 
 
 def gathered_by_jax(x: jax.Array) -> jax.Array:
@@ -55,6 +62,17 @@ def pairs(x: jax.Array) -> jax.Array:
     return jax.shard_map(
         lambda shard: jax.lax.ppermute(shard, "x", swaps), in_specs=P("x"), out_specs=P("x"), check_vma=False
     )(x)
+
+
+def beside(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The permutation of `pairs`, beside work that does not need it."""
+
+    def shard(part: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.lax.ppermute(part, "x", [(0, 1), (1, 0), (2, 3), (3, 2)]), jax.numpy.tanh(part @ part.T)
+
+    both: tuple[jax.Array, jax.Array]
+    both = jax.shard_map(shard, in_specs=P("x"), out_specs=(P("x"), P("x")), check_vma=False)(x)
+    return both
 
 
 def gathered(x: jax.Array) -> jax.Array:

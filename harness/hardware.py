@@ -45,7 +45,7 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
         size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
         shape.append(size)
         rest //= size
-    if prod(shape) != count or (count > 1 and 1 in shape):
+    if prod(shape) != count or (count > 1 and 1 in shape) or count & count - 1:
         raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
     return tuple(shape)
 

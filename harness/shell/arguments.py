@@ -61,6 +61,8 @@ def mesh_sizes(text: str | None) -> dict[str, int]:
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
             raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
+        if name.strip() in found:
+            raise UsageError("usage", f"expected each axis of --mesh once, got {text!r}")
         found[name.strip()] = int(size)
     return found
 

@@ -116,14 +116,14 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
     if (taken := _resident_bytes(child)) > most_bytes:
         return (
             f"{what} takes {taken:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the limit, "
-            f"and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it higher if you "
-            "trust it"
+            f"and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it higher if "
+            "you trust it"
         )
     if spent > most_seconds:
         return (
             f"{what} takes more than {most_seconds:,} s of a processor; 10 s for each MiB is the limit, no less than "
-            f"{reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}), {times} times: set it higher if you "
-            "trust it"
+            f"{reading_limits.SECONDS.variable} ({reading_limits.SECONDS.value:,}), {times} times: set it higher if "
+            "you trust it"
         )
     return ""
 

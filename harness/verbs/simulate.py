@@ -140,6 +140,7 @@ class Simulate(Verb):
         )
         simulation = simulate()
         in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
+        in_profile = None if in_profile == simulation.seconds else in_profile
         simulation = replace(simulation, unknown=tuple(map(dump_directory.explained, simulation.unknown)))
         return Outcome(
             document=_document(simulation, in_profile),
@@ -217,5 +218,6 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
         if simulation.chips > 1:
             lines += _links(simulation, simulation.seconds)
     lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
-    lines += [f"  not understood: {text}" for text in simulation.unknown]
+    # The first of the reasons is the headline where there is no latency.
+    lines += [f"  not understood: {text}" for text in simulation.unknown[simulation.seconds is None :]]
     return "\n".join(lines)

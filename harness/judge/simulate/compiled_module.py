@@ -9,6 +9,7 @@ from harness.hlo.shapes import Array
 from harness.judge.simulate.compiled import Program
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.program import compile_program
+from harness.judge.simulate.several_chips import flag_numbers
 from harness.judge.simulate.structure import prefetched_words, result_words
 
 
@@ -46,8 +47,9 @@ def compile_module(
     """
     called, entry = {*dump.calls}, dump.module.entry
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
+    flags = flag_numbers(schedules) if dump.module.devices > 1 else {}
     programs = {
-        schedule.name: compile_program(schedule, machine, traced=traced, on_several_chips=dump.module.devices > 1)
+        schedule.name: compile_program(schedule, machine, traced=traced, flags=flags.get(schedule.name))
         for schedule in schedules
     }
     return CompiledModule(
@@ -95,6 +97,9 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
             f"the program runs on {dump.module.devices} chips, and the dump does not say which sync flags they raise "
             "of each other: dump the pass `post-delay-converter`, too (--xla_jf_dump_llo_pass_label_regex)"
         )
+    for schedule in dump.schedules:
+        if schedule.ops_where(lambda opcode: opcode.startswith("inlined_call_operand.sflag")):
+            return f"{schedule.name}: semaphores that one kernel hands to another are not modelled on several chips"
     return ""
 
 

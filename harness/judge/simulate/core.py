@@ -16,7 +16,7 @@ from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.runs import CoreRun, OpRun, StallCycles
 from harness.judge.simulate.scalar_memory import Arrival, Memory
-from harness.judge.simulate.several_chips import ChipPort, in_order_of_time, ports
+from harness.judge.simulate.several_chips import ChipPort, in_order_of_time, left_over, ports
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import SpanRecorder
 from harness.judge.simulate.unknown_operations import not_understood
@@ -73,7 +73,13 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
         names = execution.module.programs[top.name].names
         several = ports(execution.module.chips, execution.machine, top, names)
         cores = [_Core(execution, 0, traces[0] if traces and not port.number else None, port) for port in several]
-        return cores, in_order_of_time(several, [core.steps() for core in cores])
+        reason = in_order_of_time(several, [core.steps() for core in cores])
+        if not reason:
+            for core, port in zip(cores, several, strict=True):
+                core.tallies[top.name].offences.update(
+                    {("transfer-pending", what, ""): count for what, count in left_over(port, names).items()}
+                )
+        return cores, reason
     cores = [_Core(execution, number, traces[number] if traces else None) for number in range(execution.machine.cores)]
     for core in cores:
         core.channel.others = [other.channel for other in cores if other is not core]

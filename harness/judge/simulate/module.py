@@ -300,6 +300,7 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
 def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
     # The cores end together, at a barrier; should one be later, the chip is done when it is.
     last = max(cores, key=lambda core: core.cycles)
+    offences = _offences(cores)
     if dump.module.devices > 1:
         cores = (last,)
     reason = last.reason
@@ -342,7 +343,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         executed_steps=None if reason else _steps(runs),
         executed_empty_bundles=sum(op.empty_cycles for op in last.ops),
         breakdown=None if reason else parts,
-        offences=_offences(cores),
+        offences=offences,
         chips=dump.module.devices,
         links=() if reason else last.links,
         link_wait_cycles=sum(part.cycles for part in parts.parts if OTHER_CHIP in part.name),

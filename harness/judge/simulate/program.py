@@ -7,6 +7,7 @@ of a kernel costs as many Python statements as it has scalar instructions.
 import re
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Mapping
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
@@ -15,7 +16,7 @@ from harness.judge.simulate.compiled import Program, Run
 from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, Names, Write, expression, write_of
-from harness.judge.simulate.several_chips import ASSIGNMENT, flag_numbers, identity_words
+from harness.judge.simulate.several_chips import ASSIGNMENT, identity_words
 from harness.judge.simulate.structure import (
     EXCHANGED,
     LAUNCH_BARRIER,
@@ -60,13 +61,15 @@ _TO_A_CHIP = 6
 
 
 def compile_program(
-    schedule: Schedule, machine: Machine, *, traced: bool = False, on_several_chips: bool = False
+    schedule: Schedule, machine: Machine, *, traced: bool = False, flags: Mapping[str, int] | None = None
 ) -> Program:
     """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch.
 
-    One that runs `on_several_chips` hands out its clock before it touches another chip, and while it waits for one.
+    One that runs on several chips, with the numbers of its sync `flags` by their names, hands out its clock before it
+    touches another chip, and while it waits for one.
     """
-    writer = _Writer(schedule, machine, traced, on_several_chips)
+    on_several_chips = flags is not None
+    writer = _Writer(schedule, machine, traced, flags)
     text = writer.function()
     if on_several_chips:
         writer.names.base(ASSIGNMENT)
@@ -103,13 +106,13 @@ def compile_program(
 class _Writer:
     """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
 
-    def __init__(self, schedule: Schedule, machine: Machine, traced: bool, on_several_chips: bool) -> None:
+    def __init__(self, schedule: Schedule, machine: Machine, traced: bool, flags: Mapping[str, int] | None) -> None:
         self.traced = traced
-        self.on_several_chips = on_several_chips
+        self.on_several_chips = flags is not None
         self.bundles = schedule.bundles
         self.grid_exit = schedule.grid_exit
         self.machine = machine
-        self.names = Names(flag_numbers(schedule) if on_several_chips else None)
+        self.names = Names(flags)
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
         self.users, self.kinds = kinds_of_users(schedule, machine)
@@ -338,8 +341,8 @@ class _Writer:
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
                 away = values[_TO_A_CHIP]
-                flags = f"({values[3]}, {values[4]})"
-                send = f"memory.send({source!r}, {destination!r}, {operand}, {values[1]}, {flags}, {away}, clock)"
+                flags, when = f"({values[3]}, {values[4]})", f"clock, {op.source!r}"
+                send = f"memory.send({source!r}, {destination!r}, {operand}, {values[1]}, {flags}, {away}, {when})"
                 lines = [
                     f"if memory.is_away({away}):",
                     f"    clock = yield clock; {send}",
@@ -348,7 +351,10 @@ class _Writer:
                 ]
             return [*condition, *(indent + line for line in lines)]
         if self.on_several_chips and op.opcode == REMOTE_SIGNAL and len(values) == 2:
-            return [*condition, f"{indent}clock = yield clock; memory.signal({values[0]}, {values[1]}, clock)"]
+            return [
+                *condition,
+                f"{indent}clock = yield clock; memory.signal({values[0]}, {values[1]}, clock, {op.source!r})",
+            ]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             launches = ", launches=True" if self.on_several_chips and op.note in LAUNCH_BARRIER else ""
             blocked = f"{indent}while memory.lacks({values[0]}, {values[1]}, {op.source!r}): yield clock"
@@ -420,6 +426,9 @@ class _Writer:
             self._note(values)
             if len(values) != 2:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
+            if self.on_several_chips and name == "vsyncpa" and values[1] == "1":
+                # How the compiler parks a flag, which it may raise again without setting it to 0 first.
+                return []
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
         if name == "vsyncmov" and len(op.operands) == 1:

@@ -217,6 +217,8 @@ class Memory:
         address = decided(flag, "a sync flag")
         if self.arrivals.get(address):
             return Unknown(f"the sync flag {self.name_of(address)}, which a transfer raises that was not waited for")
+        if self.port is not None and not self.runtime and self.port.inbox.get(address):
+            return Unknown(f"the sync flag {self.name_of(address)}, which another chip raises")
         return self.flags.get(address, 0)
 
     def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
@@ -242,7 +244,8 @@ class Memory:
         last, name, outgoing = clock, "", False
         for address, pending in self.arrivals.items():
             for arrival, _, operand, is_outgoing in pending:
-                what = f"a transfer of {operand} that nothing waits for (sync flag {self.name_of(address)})"
+                transfer = operand if operand.startswith(OTHER_CHIP) else f"a transfer of {operand}"
+                what = f"{transfer} that nothing waits for (sync flag {self.name_of(address)})"
                 self.offend("transfer-pending", what)
                 if arrival > last:
                     last, name, outgoing = arrival, operand, is_outgoing
@@ -349,32 +352,36 @@ class Memory:
         flags: "tuple[int | Unknown, int | Unknown]",
         overrides: "int | Unknown",
         clock: int,
+        line: str,
     ) -> None:
-        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all is read."""
+        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all has left."""
         assert self.port is not None
         chip = destination_of(decided(overrides, "where a transfer goes"))
         granules = decided(size, "the size of a transfer to another chip")
-        there = flag_of(decided(flags[0], "the sync flag of a transfer to another chip"))
-        here = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"))
+        here, raised = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"), granules)
+        # Both flags are raised alike, and the word of the one here says how.
+        there, _ = flag_of(decided(flags[0], "the sync flag of a transfer to another chip"), granules)
         assert chip is not None
+        self.port.check(chip, line)
         name = (self.operand_name(operand) if source == "hbm" else "") or source.upper()
         machine = self.channel.machine
         amount = granules * machine.granule_bytes
         read = self.channel.arrival(source, "link", amount, clock)
-        arrived = self.port.network.arrival(
+        left, arrived = self.port.network.passage(
             self.port.number, chip, amount, flag=there, begins=clock + machine.dma_latency_cycles, read=read
         )
         if self.trace is not None:
             self.trace.transferred(name, False, amount * (source == "hbm"), clock, ceil(arrived))
-        self.port.deliver(chip, there, arrived, granules, to_hbm=destination == "hbm")
-        heappush(self.arrivals.setdefault(here, []), (ceil(arrived), granules, f"{name} to {OTHER_CHIP}", False))
+        self.port.deliver(chip, there, arrived, raised, "transfer", to_hbm=destination == "hbm")
+        heappush(self.arrivals.setdefault(here, []), (ceil(left), raised, f"{name} to {OTHER_CHIP}", False))
 
-    def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int) -> None:
+    def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
         """Raises a flag of another chip by `amount`."""
         assert self.port is not None
         chip, flag = signalled(decided(target, "the target of a signal to another chip"))
-        arrived = self.port.network.arrival(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
-        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"))
+        self.port.check(chip, line)
+        _, arrived = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
+        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"), "signal")
 
     def lacks(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
@@ -420,7 +427,7 @@ class Memory:
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
                 f"it has {value} and no transfer is under way"
             )
-        if brought and value > needed:
+        if brought and value > needed and not name.endswith("signal"):
             what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
             self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
         if value == needed and not pending:

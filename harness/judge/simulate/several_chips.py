@@ -4,7 +4,7 @@ Every chip is simulated by itself and hands out its clock before it touches anot
 the order of time. Chip i of a program stands at place i of its slice, the first axis counting fastest.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
 from math import ceil, prod
@@ -31,26 +31,33 @@ OTHER_CHIP = "another chip"
 _AWAY, _CHIP = 0x4000, 0x3FFF
 _SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
 _FLAG = 0x1FFF
+# Of a flag of v6e's transfers: it is raised by 1, as XLA's reductions count them, not by their granules.
+_RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
 _LAUNCH_FLAG = "global barrier sync flag"
 # Above all true numbers.
 _FIRST_OWN_FLAG = 0x400
 
 
-def flag_numbers(schedule: Schedule) -> dict[str, int]:
-    """The numbers of the schedule's sync flags by their names.
+def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
+    """The numbers of each schedule's sync flags by their names, by the schedule's name.
 
-    Flags that all programs find in one place have their true numbers. The others have made-up ones: their true numbers
-    are used by one after the other, and nothing in a program depends on them.
+    Flags that all programs find in one place have their true numbers. The others have made-up ones, which no two
+    schedules share as long as there are enough: the compiler uses true ones again while a transfer is under way to them
+    from a program that waits for it later, in ways that the dump does not tell.
     """
-    numbers: dict[str, int] = {}
+    numbers: dict[str, dict[str, int]] = {}
     following = _FIRST_OWN_FLAG
-    for allocation in schedule.allocations:
-        if allocation.space == "sflag" and allocation.address is not None:
-            numbers[allocation.name] = allocation.address // _FLAG_BYTES
-        elif allocation.space == "sflag":
-            numbers[allocation.name] = following
-            following += -(-allocation.size // _FLAG_BYTES)
+    for schedule in schedules:
+        own = numbers.setdefault(schedule.name, {})
+        for allocation in schedule.allocations:
+            if allocation.space == "sflag" and allocation.address is not None:
+                own[allocation.name] = allocation.address // _FLAG_BYTES
+            elif allocation.space == "sflag":
+                count = -(-allocation.size // _FLAG_BYTES)
+                following = _FIRST_OWN_FLAG if following + count > _FLAG else following
+                own[allocation.name] = following
+                following += count
     return numbers
 
 
@@ -62,9 +69,9 @@ def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
     }
 
 
-def flag_of(word: int) -> int:
-    """The number of the flag that a transfer to another chip raises there."""
-    return word & _FLAG
+def flag_of(word: int, granules: int) -> tuple[int, int]:
+    """The number of the flag that a transfer to another chip raises, and by how much: by 1, or by its granules."""
+    return word & _FLAG, 1 if word & _RAISED_BY_ONE else granules
 
 
 def destination_of(overrides: int) -> int | None:
@@ -153,11 +160,13 @@ class Network:
                 chip = self.neighbour(route[-1])
         return tuple(route)
 
-    def arrival(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> float:
-        """The cycle at which `amount` bytes are with the other chip, of which the first are read at `begins`.
+    def passage(
+        self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float
+    ) -> tuple[float, float]:
+        """The cycles at which `amount` bytes have left the chip and are with the other one.
 
-        The last are read at `read`; they raise `flag` there. All links on the way are taken at once, and none before it
-        is free.
+        The first are read at `begins`, the last at `read`; they raise `flag` there. All links on the way are taken at
+        once, and none before it is free.
         """
         route = self.route(source, destination)
         start = max([begins, *(self._free.get(link, 0.0) for link in route)])
@@ -166,7 +175,7 @@ class Network:
             self._free[link] = end
             if flag != self.launch_flag:
                 self.carried[link] = self.carried.get(link, 0) + amount
-        return end + len(route) * self.hop_cycles
+        return end, end + len(route) * self.hop_cycles
 
 
 @dataclass(slots=True)
@@ -198,11 +207,17 @@ class ChipPort:
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
 
-    def deliver(self, chip: int, flag: int, arrival: float, granules: int, *, to_hbm: bool = False) -> None:
-        """Raises a flag of another chip by `granules` at a time. Raises Unknowable for a chip that there is not."""
+    def check(self, chip: int, line: str) -> None:
+        """Raises Unknowable for a chip that there is not; `line` is that of the transfer or signal, if it is known."""
         if not 0 <= chip < len(self.others):
-            raise Unknowable(f"it talks to chip {chip}, and the program runs on {len(self.others)}")
-        entry = ceil(arrival), granules, f"{OTHER_CHIP}'s {'transfer' if granules > 1 else 'signal'}", to_hbm
+            # A chip's number has 14 bits.
+            meant = chip - _CHIP - 1 if chip > _CHIP // 2 else chip
+            where = f" at {line}" if line else ""
+            raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {len(self.others)}")
+
+    def deliver(self, chip: int, flag: int, arrival: float, amount: int, what: str, *, to_hbm: bool = False) -> None:
+        """Raises a flag of another chip by `amount` at a time; `what` does: a transfer or a signal."""
+        entry = ceil(arrival), amount, f"{OTHER_CHIP}'s {what}", to_hbm
         heappush(self.others[chip].inbox.setdefault(flag, []), entry)
 
     def goes_on(self, clock: int) -> int | None:
@@ -238,7 +253,7 @@ def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str])
     links = chips.row(machine.chip).links
     if links is None:
         raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
-    flags = flag_numbers(top)
+    flags = {one.name: one.address // _FLAG_BYTES for one in top.allocations if one.address is not None}
     network = Network(
         shape=slice_shape(count, links),
         links=links,
@@ -275,6 +290,16 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
         except Unknowable as error:
             return f"chip {chip}: {error}"
     return ""
+
+
+def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
+    """What other chips have sent to one that nothing there waits for, by a sentence each; `names` are its flags'."""
+    return {
+        f"{what} that nothing waits for (sync flag {names.get(flag, flag)})": len(entries)
+        for flag, entries in port.inbox.items()
+        for what in [entries[0][2]]
+        if entries
+    }
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:

@@ -95,6 +95,26 @@ def test_chips_that_wait_for_each_other_for_ever_are_named_with_the_line(dumps) 
     assert f"(sharded_programs.py:{line}) for 1 more" in simulation.unknown[0]
 
 
+def test_a_permutation_beside_other_work_ends_and_hides_it(dumps) -> None:  # type: ignore
+    simulation = simulated(dumps("beside", "v5e"))
+    assert simulation.seconds is not None
+    assert not simulation.offences
+    alone = simulated(dumps("pairs", "v5e")).link_wait_cycles
+    assert simulation.link_wait_cycles < alone
+
+
+def test_what_is_sent_and_never_waited_for_is_named(dumps) -> None:  # type: ignore
+    offences = simulated(dumps("unheard", "v5e")).offences
+    assert {offence.kind for offence in offences} == {"transfer-pending"}
+    assert sum(offence.count for offence in offences) == 4
+    assert all(offence.what.startswith("another chip's signal that nothing waits for") for offence in offences)
+
+
+def test_a_chip_that_does_not_exist_is_named_with_the_line(dumps) -> None:  # type: ignore
+    reason = simulated(dumps("beyond", "v5e")).unknown[0]
+    assert "it talks to chip 4 at sharded_programs.py:" in reason
+
+
 def test_what_the_dump_lacks_is_said(dumps, tmp_path: Path) -> None:  # type: ignore
     for path in dumps("gathered", "v5e").iterdir():
         if path.suffix == ".txt":
@@ -127,9 +147,10 @@ def test_a_link_is_taken_once_at_a_time() -> None:
     network = Network(shape=(2, 2), links=links, machine=machine_of(chip("v5e")))
     size = 1 << 20
     transfer = size / network.bytes_per_cycle
-    first = network.arrival(0, 1, size, flag=1, begins=0.0, read=0.0)
-    second = network.arrival(0, 3, size, flag=1, begins=0.0, read=0.0)
-    back = network.arrival(1, 0, size, flag=1, begins=0.0, read=0.0)
+    left, first = network.passage(0, 1, size, flag=1, begins=0.0, read=0.0)
+    _, second = network.passage(0, 3, size, flag=1, begins=0.0, read=0.0)
+    _, back = network.passage(1, 0, size, flag=1, begins=0.0, read=0.0)
+    assert left == pytest.approx(transfer)
     assert first == pytest.approx(transfer + network.hop_cycles)
     assert second == pytest.approx(2 * transfer + 2 * network.hop_cycles)
     assert back == pytest.approx(first)
@@ -142,7 +163,7 @@ def test_slices_are_as_square_as_they_can_be() -> None:
         (1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (16, 16),
     ]  # fmt: skip
     assert slice_topology(chip("v6e"), 8) == "v6e:2x4"
-    for count in (2, 3, 5):
+    for count in (2, 3, 5, 6, 12):
         with pytest.raises(UsageError, match="fill a slice"):
             slice_shape(count, links)
     with pytest.raises(UsageError, match="not simulated for v5p"):

@@ -155,7 +155,7 @@ def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
 
 
 def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> None:
-    source = naive(('"k": grid[0] * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
+    source = naive(('"k": reads * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
     warnings = tuple(said for said in bench.traced(source).warnings if said.startswith("get_tiling_meta()"))
     once = 2 * 512 * 128
     assert warnings == (

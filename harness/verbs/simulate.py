@@ -199,8 +199,8 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
         lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [{simulated(simulation.chip)}]")
         if in_profile is not None:
             lines.append(
-                f"  {units.seconds(in_profile)} in a profile of the chip: the time above holds the operands that the "
-                "runtime fetches before the program starts (cross-program prefetch)"
+                f"  a profile of the chip shows {units.seconds(in_profile)}: it leaves out the time in which the "
+                "runtime fetches operands before the program starts (cross-program prefetch)"
             )
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),

@@ -344,6 +344,7 @@ def lower(request: LowerRequest) -> LowerReply:
         names = ", ".join(name for name, _ in request.mesh)
         given = f"its axes are {names}" if names else "there is none"
         raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {given}")
+    _check_arguments(function, arguments, dict(request.mesh))
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
@@ -364,6 +365,21 @@ def lower(request: LowerRequest) -> LowerReply:
     _compile(request, jaxpr, jax.jit(meant, keep_unused=True).trace(*unread, *structs), platforms)
     device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
     return LowerReply(compiled_for=device.device_kind)
+
+
+def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
+    """Raises Rejected for arguments that are missing, or that the mesh does not divide."""
+    parameters = inspect.signature(function).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    if len(arguments) < len(needed):
+        missing = ", ".join(needed[len(arguments) :])
+        raise Rejected("contract", "bad-argument", f"expected --arg, such as 'f32[8,128]', for {missing} too")
+    for shape, _, axes in arguments:
+        for size, axis in zip(shape, axes, strict=True):
+            if axis and size % mesh[axis]:
+                raise Rejected(
+                    "contract", "bad-argument", f"expected a multiple of {axis}={mesh[axis]} before @{axis}, got {size}"
+                )
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:

@@ -170,6 +170,19 @@ def test_slices_are_as_square_as_they_can_be() -> None:
         slice_topology(chip("v5p"), 4)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "expected --arg, such as 'f32[8,128]', for x too"),
+        (["f32[4097@x,1024]"], "a multiple of x=4 before @x, got 4097"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(arguments: list[str], expected: str, tmp_path: Path) -> None:
+    with pytest.raises(RatchetError) as refused:
+        lowered(f"{_PROGRAMS}:pairs", arguments, chip("v5e"), mesh={"x": 4}, dumps=tmp_path)
+    assert expected in str(refused.value)
+
+
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
     for mesh, axes in (({"x": 4}, "its axes are x"), ({}, "there is none")):
         with pytest.raises(RatchetError, match=f"expected an axis of --mesh behind @, got 'y': {axes}"):

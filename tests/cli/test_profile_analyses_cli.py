@@ -24,6 +24,7 @@ from capture_examples import (
 from schedule_examples import NEWEST, unpack
 from simulated_examples import SMALL, run
 
+from harness.hardware import chip
 from harness.shell.catalogue import EVERY
 from harness.shell.main import main
 from harness.verbs.xprof import COMMANDS
@@ -144,6 +145,12 @@ def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
     assert sum(row["cycles"] for row in parts) == result.cycles
     stalls = {part.name: part.cycles for part in result.breakdown.parts if part.kind == "unit stall"}
     assert {row["part"].removeprefix("unit stall "): row["cycles"] for row in parts if "stall" in row["part"]} == stalls
+    # What the bytes need of the time is no bubble's.
+    assert result.seconds is not None
+    floor = (result.hbm_read_bytes + result.hbm_written_bytes) / chip("v5e").hbm_bytes_per_second
+    cost = min(bubbles["share"] * result.seconds, result.seconds - floor)
+    found = {row["finding"]: row for row in answer(capsys, "diagnose", path)["findings"]["rows"]}
+    assert found["bubbles inside kernels"]["seconds"] == pytest.approx(cost, rel=0.05)
 
 
 def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(

@@ -119,10 +119,16 @@ RULES = (
                     arg_max(part, amount) filter (part != 'issuing') as largest from insides where is_simulated
                     group by 1),
             took as (select d.name as device, sum(r.seconds) as seconds from runs r join devices d using (device)
-            group by 1)
-            select sum(bubbles * seconds), in_percent(avg(bubbles)) || ' of the cycles, most in '
-                || any_value(largest) from by_device join took using (device) where bubbles > {RED_FLAG}""",
-        reason=f"nothing issued in over {RED_FLAG:.0%} is a red flag (protocol, section 3)",
+            group by 1),
+            -- Transfers may fill what no bundle does: the time that the bytes need is no bubble's.
+            least_time as (
+                select d.name as device, sum(w.hbm_bytes) / any_value(bandwidth) as floor
+                from work w join devices d using (device), peaks where w.is_work group by 1)
+            select sum(least(bubbles * seconds, greatest(0, seconds - coalesce(floor, 0)))),
+                in_percent(avg(bubbles)) || ' of the cycles, most in '
+                || any_value(largest) from by_device join took using (device) left join least_time using (device)
+                where bubbles > {RED_FLAG}""",
+        reason=f"nothing issued in over {RED_FLAG:.0%}: a red flag (section 3); less what the bytes need",
         remedy="more independent work in a step; `diagnose N` simulates edits",
     ),
     Rule(

@@ -4,36 +4,50 @@ The tables of neighbours that XLA's collectives read are such constants. `Compil
 gives the bytes; they belong beside the dumps, in a file that ends in `.executable`.
 """
 
+import re
 import struct
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 
 from harness.dumps.allocations import Allocation
-from harness.hlo.shapes import array
 
 SUFFIX = ".executable"
-# A constant fills whole blocks; what is left of the last one is filled with this bfloat16 NaN.
-_BLOCK, _FILL = 512, b"\xc0\x7f"
+# Constants lie one behind the other, in the order of the allocations, each at a multiple of this from the first. What
+# is left of a constant's last block is filled with a bfloat16 NaN (libtpu 0.0.42 and 0.0.50).
+_STRIDE, _BLOCK, _FILL = 16384, 512, b"\xc0\x7f"
+_RUN = re.compile(rb"(?:\xc0\x7f)+")
+_TABLE = re.compile(r"[su]32\[(\d+)\]")
+_WORD = 4
 
 
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
-    """The words of each constant in HBM by its allocation's name, as far as the executable in `directory` has them.
+    """The words of each constant table of integers in HBM, by its allocation's name.
 
-    Where one constant ends is known by the fill behind it, so only those are found that do not fill their blocks.
+    Empty without an executable in `directory`, and where it is not certain where in it the constants lie: where they
+    begin is known by the fill behind each table, and a table that fills its blocks has none.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:
         return {}
-    image, position = path.read_bytes(), 0
-    words: dict[str, tuple[int, ...]] = {}
-    for allocation in allocations:
-        if allocation.space != "hbm" or not allocation.is_constant:
-            continue
-        size = array(allocation.shape).logical_bytes or 0
-        fill = _FILL * ((-size % _BLOCK) // len(_FILL))
-        end = image.find(fill, position + size) if fill else -1
-        if end < 0:
-            break
-        words[allocation.name] = struct.unpack(f"<{size // 4}i", image[end - size : end])
-        position = end + len(fill)
-    return words
+    image = path.read_bytes()
+    held = [one for one in allocations if one.space == "hbm" and one.is_constant]
+    offsets = accumulate((-(-one.size // _STRIDE) * _STRIDE for one in held), initial=0)
+    tables = {
+        one.name: (offset, _WORD * int(match[1]))
+        for one, offset in zip(held, offsets, strict=False)
+        if (match := _TABLE.match(one.shape))
+    }
+    fills = [(offset + size, _FILL * (-size % _BLOCK // len(_FILL))) for offset, size in tables.values()]
+    fills = [(end, fill) for end, fill in fills if fill]
+    if not fills:
+        return {}
+    end, fill = fills[0]
+    starts = [run.start() - end for run in _RUN.finditer(image) if run.end() - run.start() == len(fill)]
+    found = {
+        tuple(struct.unpack_from(f"<{size // _WORD}i", image, start + offset) for offset, size in tables.values())
+        for start in starts
+        if start >= 0 and all(image.startswith(fill, start + end) for end, fill in fills)
+        if all(start + offset + size <= len(image) for offset, size in tables.values())
+    }
+    return dict(zip(tables, found.pop(), strict=True)) if len(found) == 1 else {}

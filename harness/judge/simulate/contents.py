@@ -23,10 +23,6 @@ class OperandContents:
     words: Words
 
 
-def _these(words: "tuple[int | Unknown, ...]") -> "tuple[int | Unknown, ...]":
-    return words
-
-
 class Contents:
     """The words at each address where something is known to begin: first the operands in vector memory.
 
@@ -40,7 +36,7 @@ class Contents:
 
     def hold(self, constants: Mapping[int, "tuple[int | Unknown, ...]"]) -> None:
         """Notes what lies at these addresses."""
-        self._at.update((address, partial(_these, words)) for address, words in constants.items())
+        self._at.update((address, partial(tuple, words)) for address, words in constants.items())
 
     def __contains__(self, address: int) -> bool:
         return address in self._at

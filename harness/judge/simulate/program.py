@@ -342,7 +342,7 @@ class _Writer:
             if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:
                 away = values[_TO_A_CHIP]
                 flags, when = f"({values[3]}, {values[4]})", f"clock, {op.source!r}"
-                send = f"memory.send({source!r}, {destination!r}, {operand}, {values[1]}, {flags}, {away}, {when})"
+                send = f"memory.send(({source!r}, {destination!r}, {operand}, {values[1]}), {flags}, {away}, {when})"
                 lines = [
                     f"if memory.is_away({away}):",
                     f"    clock = yield clock; {send}",
@@ -357,7 +357,7 @@ class _Writer:
             ]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             launches = ", launches=True" if self.on_several_chips and op.note in LAUNCH_BARRIER else ""
-            blocked = f"{indent}while memory.lacks({values[0]}, {values[1]}, {op.source!r}): yield clock"
+            blocked = f"{indent}while memory.must_wait({values[0]}, {values[1]}, {op.source!r}): yield clock"
             return [
                 *condition,
                 *([blocked] if self.on_several_chips else []),

@@ -14,6 +14,8 @@ from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.several_chips import (
     ASSIGNMENT,
     OTHER_CHIP,
+    SIGNAL,
+    TRANSFER,
     ChipPort,
     Waiting,
     destination_of,
@@ -32,10 +34,6 @@ Arrival = tuple[int, int, str, bool]
 _BOTH_CORES = 0x6000 << 16
 # More words than a scalar program puts into one of its results.
 _LARGEST_RESULT = 1 << 17
-
-
-def _handed_over(words: "tuple[int | Unknown, ...]") -> "tuple[int | Unknown, ...]":
-    return words
 
 
 class Memory:
@@ -156,7 +154,7 @@ class Memory:
             if words:
                 unset = Unknown("a result that nothing wrote")
                 whole = tuple(words.get(place, unset) for place in range(max(words) + 1))
-                found[index] = partial(_handed_over, whole)
+                found[index] = partial(tuple, whole)
         return found
 
     def _is_near(self, place: int, base: int) -> bool:
@@ -345,16 +343,17 @@ class Memory:
 
     def send(
         self,
-        source: str,
-        destination: str,
-        operand: "int | Unknown",
-        size: "int | Unknown",
+        moved: "tuple[str, str, int | Unknown, int | Unknown]",
         flags: "tuple[int | Unknown, int | Unknown]",
         overrides: "int | Unknown",
         clock: int,
         line: str,
     ) -> None:
-        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all has left."""
+        """Starts a transfer to another chip: it raises `flags`, the first there, the second here once all has left.
+
+        What is `moved`: from which memory space to which, the address in HBM if it has one, and granules.
+        """
+        source, destination, operand, size = moved
         assert self.port is not None
         chip = destination_of(decided(overrides, "where a transfer goes"))
         granules = decided(size, "the size of a transfer to another chip")
@@ -372,7 +371,7 @@ class Memory:
         )
         if self.trace is not None:
             self.trace.transferred(name, False, amount * (source == "hbm"), clock, ceil(arrived))
-        self.port.deliver(chip, there, arrived, raised, "transfer", to_hbm=destination == "hbm")
+        self.port.deliver(chip, there, arrived, raised, TRANSFER, to_hbm=destination == "hbm")
         heappush(self.arrivals.setdefault(here, []), (ceil(left), raised, f"{name} to {OTHER_CHIP}", False))
 
     def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
@@ -381,9 +380,9 @@ class Memory:
         chip, flag = signalled(decided(target, "the target of a signal to another chip"))
         self.port.check(chip, line)
         _, arrived = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
-        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"), "signal")
+        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"), SIGNAL)
 
-    def lacks(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
+    def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
         assert self.port is not None
         address, needed = decided(flag, "a wait"), decided(goal, "a wait")
@@ -427,7 +426,7 @@ class Memory:
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
                 f"it has {value} and no transfer is under way"
             )
-        if brought and value > needed and not name.endswith("signal"):
+        if brought and value > needed and name != SIGNAL:
             what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
             self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
         if value == needed and not pending:

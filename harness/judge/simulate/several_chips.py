@@ -4,6 +4,7 @@ Every chip is simulated by itself and hands out its clock before it touches anot
 the order of time. Chip i of a program stands at place i of its slice, the first axis counting fastest.
 """
 
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
@@ -24,12 +25,13 @@ from harness.records import LinkTraffic
 _IDENTITY = ("chip ID", "partition id location", "replica id location", "core index", "device assignment ptr")
 # The symbol of that table.
 ASSIGNMENT = "device assignment"
-# What a wait for another chip is booked under.
+# What a wait for another chip is booked under: for what comes from one, or goes to it behind the name of what goes.
 OTHER_CHIP = "another chip"
+TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
 _AWAY, _CHIP = 0x4000, 0x3FFF
-_SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
+_SIGNAL_CHIP_BIT = 17
 _FLAG = 0x1FFF
 # Of a flag of v6e's transfers: it is raised by 1, as XLA's reductions count them, not by their granules.
 _RAISED_BY_ONE = 0x10000
@@ -81,7 +83,7 @@ def destination_of(overrides: int) -> int | None:
 
 def signalled(target: int) -> tuple[int, int]:
     """The chip and the number of its flag that a remote signal raises."""
-    return target >> _SIGNAL_CHIP_BIT & _CHIP, target & (1 << _SIGNAL_CORE_BIT) - 1 & _FLAG
+    return target >> _SIGNAL_CHIP_BIT & _CHIP, target & _FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,8 @@ class ChipPort:
             raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {len(self.others)}")
 
     def deliver(self, chip: int, flag: int, arrival: float, amount: int, what: str, *, to_hbm: bool = False) -> None:
-        """Raises a flag of another chip by `amount` at a time; `what` does: a transfer or a signal."""
-        entry = ceil(arrival), amount, f"{OTHER_CHIP}'s {what}", to_hbm
+        """Raises a flag of another chip by `amount` at a time; `what` does, TRANSFER or SIGNAL."""
+        entry = ceil(arrival), amount, what, to_hbm
         heappush(self.others[chip].inbox.setdefault(flag, []), entry)
 
     def goes_on(self, clock: int) -> int | None:
@@ -293,13 +295,15 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
 
 
 def left_over(port: ChipPort, names: Mapping[int, str]) -> dict[str, int]:
-    """What other chips have sent to one that nothing there waits for, by a sentence each; `names` are its flags'."""
-    return {
-        f"{what} that nothing waits for (sync flag {names.get(flag, flag)})": len(entries)
+    """How often other chips have sent something to one that nothing there waits for, by a sentence on what it is.
+
+    `names` are those of the flags that all programs find in one place.
+    """
+    return Counter(
+        f"{what} that nothing waits for (sync flag {names.get(flag, flag)})"
         for flag, entries in port.inbox.items()
-        for what in [entries[0][2]]
-        if entries
-    }
+        for _, _, what, _ in entries
+    )
 
 
 def deadlock(several: Sequence[ChipPort]) -> str:

@@ -118,7 +118,7 @@ def meetings(schedule: Schedule) -> dict[int, int]:
 def exchanges(schedule: Schedule) -> frozenset[int]:
     """Identities of the operations by which an op of XLA's adds up what both cores have, right behind a barrier.
 
-    One core copies its part into the other's memory, which adds it up; both wait for the copy (`moved` by its note).
+    One core copies its part into the other's memory, which adds it up; both wait for the copy, whose note is EXCHANGED.
     Flags between them say that there is room and that it is done: the next barrier waits for the same.
     """
     copied = schedule.ops_where("dma.done.wait".__eq__)

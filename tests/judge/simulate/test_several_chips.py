@@ -57,6 +57,7 @@ def carried(simulation: Simulation) -> dict[tuple[int, int], int]:
         ("pairs", {(0, 1): 1, (1, 0): 1, (2, 3): 1, (3, 2): 1}),
         # Three shards come to each chip, over two links.
         ("gathered", dict.fromkeys(_AROUND, 1.5)),
+        ("gathered_and_scaled", dict.fromkeys(_AROUND, 1.5)),
         # Three quarters of the array to be summed and three quarters of the sum, over two links.
         ("summed", dict.fromkeys(_AROUND, 0.75)),
         # A quarter to each neighbour, and half of the quarter for the chip across over each of them, twice.

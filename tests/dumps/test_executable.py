@@ -1,0 +1,86 @@
+"""Constant tables out of a serialized executable: found where they lie, and not at all where that is not certain."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from harness.dumps.allocations import Allocation, parse_allocations
+from harness.dumps.executable import constants
+
+_FILL = b"\xc0\x7f"
+_TABLES = ((0, 2, 2, 0, 1, 3, 3, 1), tuple(range(20)))
+
+
+def allocation(name: str, shape: str, size: int, tag: str = "deduplicated constant") -> Allocation:
+    return Allocation(name=name, shape=shape, space="hbm", size=size, address=None, tag=tag)
+
+
+def table(words: tuple[int, ...]) -> bytes:
+    data = struct.pack(f"<{len(words)}i", *words)
+    return data + _FILL * (-len(data) % 512 // 2)
+
+
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 16384)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    # A constant of floating-point numbers between runs of fill of its own, then two tables, behind a head and before a
+    # program in which there is fill, too.
+    floats = struct.pack("<6f", *range(6)) + _FILL * 10 + bytes(400) + _FILL * 40
+    image = (
+        b"head" * 21 + b"x" + padded(floats) + padded(table(_TABLES[0])) + table(_TABLES[1]) + bytes(99) + _FILL * 30
+    )
+    (tmp_path / "program.executable").write_bytes(image)
+    return tmp_path
+
+
+_HELD = (
+    allocation("#allocation7", "f32[6]{0:T(128)}", 0x2000),
+    allocation("#allocation8", "s32[8]{0:T(128)}", 0x200),
+    Allocation("#allocation9", "s32[1]{0}", "sflag", 4, None, "scoped memory"),
+    allocation("#allocation10", "u32[20]{0:T(128)}", 0x200, "constant literal"),
+)
+
+
+def test_tables_are_found_behind_constants_of_other_kinds(folder: Path) -> None:
+    assert constants(folder, _HELD) == {"#allocation8": _TABLES[0], "#allocation10": _TABLES[1]}
+
+
+def test_nothing_is_found_where_a_table_does_not_lie_where_it_should(folder: Path) -> None:
+    shifted = (_HELD[1], _HELD[0], *_HELD[2:])
+    assert constants(folder, shifted) == {}
+
+
+def test_nothing_is_found_where_two_places_fit(tmp_path: Path) -> None:
+    image = padded(table(_TABLES[0])) + table((9,) * 8)
+    (tmp_path / "program.executable").write_bytes(image)
+    assert constants(tmp_path, _HELD[1:2]) == {}
+
+
+def test_nothing_is_found_without_a_table_or_an_executable(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert constants(folder, _HELD[:1]) == {}
+    assert constants(folder, (allocation("#allocation1", "s32[128]{0:T(128)}", 0x200),)) == {}
+    assert constants(tmp_path_factory.mktemp("empty"), _HELD) == {}
+
+
+def test_the_table_of_allocations_is_read() -> None:
+    text = (
+        "$region0:\n"
+        "  #allocation2 [shape = 's32[1]{0}', space=sflag, size = 0x4, offset = 0x8, scoped, tag = 'scratch operand']\n"
+        "  #allocation6 [shape = 's32[]', space=sflag, size = 0x4, offset = 0x20, fixed_abs, tag = 'barrier number']\n"
+        "  #allocation3 [shape = 's32[16]{0}', space=sflag, size = 0x40, offset = 0x774, scoped, fixed_abs, tag = '']\n"
+        "  #allocation29 [shape = 's32[16]{0:T(128)}', space=hbm, size = 0x200, tag = 'deduplicated constant']\n"
+        "  %s0 = smov [#allocation2]\n"
+    )
+    found = parse_allocations(text)
+    assert [(one.name, one.space, one.size, one.address, one.is_constant) for one in found] == [
+        ("#allocation2", "sflag", 4, None, False),
+        ("#allocation6", "sflag", 4, 0x20, False),
+        ("#allocation3", "sflag", 0x40, 0x774, False),
+        ("#allocation29", "hbm", 0x200, None, True),
+    ]

@@ -1,5 +1,4 @@
-"""The chips by name and by what a device calls itself, and slices of them; the facts of each stand in its file in
-harness/chips."""
+"""The chips by name and by what a device calls itself, and slices of them; their facts stand in harness/chips."""
 
 from math import prod
 

@@ -16,6 +16,9 @@ from harness.shell.program_name import renamed, typed
 BASELINE = '"experiment: baseline"'
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
+# A function of a program, `train.py:step`: the file, and its name.
+FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+
 
 def directory(given: Path | None) -> Path:
     """The contest meant: the one named, else this folder. Raises RatchetError `no-contest` where it does not exist."""

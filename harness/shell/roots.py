@@ -1,15 +1,14 @@
 """The folders that a program may point at: a path outside, by itself or through a symbolic link, is refused."""
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import LINKS_OF_A_CONTEST
+from harness.shell.arguments import FUNCTION
 
-_FUNCTION = re.compile(r".+\.py:[A-Za-z_]\w*")
 # A folder of captures has some hundred entries; so many take a second.
 _ENTRIES = 100_000
 
@@ -32,7 +31,7 @@ class Roots:
 
         A function of a file, `step.py:main`, is refused too (`runs-a-program`), because it would run unconfined.
         """
-        if _FUNCTION.fullmatch(text):
+        if FUNCTION.fullmatch(text):
             raise UsageError(
                 "runs-a-program", f"expected no function of a program, which would run unconfined, got {text!r}: "
                 "ratchet.sh on a terminal takes it",

@@ -1,6 +1,5 @@
 """The verb `simulate`: execute the schedules in a directory of compiler dumps."""
 
-import re
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +18,6 @@ from harness.verbs.parts.arguments import add_operands
 
 if TYPE_CHECKING:
     from harness.hardware import Chip
-
-# A function of somebody's own.
-_FUNCTION = re.compile(r".+\.py:\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +106,11 @@ class Simulate(Verb):
 
     def run(self, given: Namespace) -> Outcome:
         from harness.hardware import chip
-        from harness.shell.arguments import mesh_sizes
+        from harness.shell.arguments import FUNCTION, mesh_sizes
         from harness.workbench.capture.program_run import lowered
 
         target = chip(given.chip)
-        if not _FUNCTION.fullmatch(given.what):
+        if not FUNCTION.fullmatch(given.what):
             if given.arg or given.mesh:
                 raise UsageError("usage", "--arg and --mesh are for a function, MODULE.py:FUNCTION")
             return self._simulate(given, target, Path(given.what))

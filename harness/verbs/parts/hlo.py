@@ -16,7 +16,7 @@ from harness.hlo import parse
 from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.sharding import Mesh
 from harness.records import Table
-from harness.shell.arguments import directory, mesh_sizes, say
+from harness.shell.arguments import FUNCTION, directory, mesh_sizes, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.verbs.parts.schedules import subject
@@ -35,15 +35,13 @@ from harness.workbench.profiles.remote import Source
 
 # So many names are compared with one that is unknown.
 _MOST_COMPARED = 5000
-# A function of somebody's own: `train.py:step`.
-_FUNCTION = re.compile(r"(.+\.py):(\w+)")
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
 def hlo(given: Namespace) -> Outcome:
     named = figures_of(given.chip) if given.chip else None
-    if given.what and (match := _FUNCTION.fullmatch(given.what)) and Path(match[1]).is_file():
+    if given.what and (match := FUNCTION.fullmatch(given.what)) and Path(match[1]).is_file():
         return _function(given, named or figures_of(DEFAULT_CHIP))
     if given.arg:
         raise UsageError("usage", "--arg is for a function, MODULE.py:FUNCTION")

@@ -297,10 +297,14 @@ def page(results: Mapping[str, Any]) -> str:
 def _of_chip(name: str, found: Mapping[str, Any]) -> str:
     errors = found["errors"]
     shown = [
-        [f"`{constant}`", *(_value(constant, one[field]) for field in ("today", "fitted")),
-         f"{_value(constant, one['low'])} to {_value(constant, one['high'])}", one["held_by"] or "no rows"]
+        [
+            f"`{constant}`",
+            *(_value(constant, one[field]) for field in ("today", "fitted")),
+            f"{_value(constant, one['low'])} to {_value(constant, one['high'])}",
+            one["held_by"] or "no rows",
+        ]
         for constant, one in ((name, found["constants"][name]) for name in SPACE)
-    ]  # fmt: skip
+    ]
     columns = [*_SETS, *(name for name in errors if name not in _SETS)]
     operations = [
         [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in columns)]

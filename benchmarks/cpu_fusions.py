@@ -73,10 +73,16 @@ def main() -> None:
                 times.append([float(seconds) for seconds in done.stdout.split()])
                 outputs.append(np.load(path))
             (compile_before, run_before), (compile_after, run_after) = times
-            rows.append([
-                f"{name} on {contest.chip.name}", f"{compile_before:.2f}", f"{compile_after:.2f}", f"{run_before:.2f}",
-                f"{run_after:.2f}", f"{np.mean(outputs[0] != outputs[1]):.2%}",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"{name} on {contest.chip.name}",
+                    f"{compile_before:.2f}",
+                    f"{compile_after:.2f}",
+                    f"{run_before:.2f}",
+                    f"{run_after:.2f}",
+                    f"{np.mean(outputs[0] != outputs[1]):.2%}",
+                ]
+            )
     headers = ["kernel", "compile, s", "with fewer", "run, s", "with fewer", "outputs that differ"]
     print(f"seconds of CPU measured on this machine, {environment.cores()} cores")
     print(tabulate(rows, headers=headers, disable_numparse=True, colalign=("left",)))

@@ -24,13 +24,7 @@ from typing import Any
 
 from harness import contest as contests
 from harness.hardware import Chip, chip
-from harness.judge.evaluate.messages import (
-    CertifyRequest,
-    ShapesReply,
-    ShapesRequest,
-    TraceReply,
-    TraceRequest,
-)
+from harness.judge.evaluate.messages import CertifyRequest, ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.judge.evaluate.tasks import MODULES, ChildName
 from harness.loop import scaffold
 from harness.operators import Attention, Member, Problem, Suite
@@ -95,9 +89,15 @@ def kernel_fn(q, k, v):
     CALL
 """
 _PLAIN = {
-    "PRELUDE": "", "BEFORE": "", "SCORES": "", "WEIGHTS": "", "VALUES": "", "INDEX": "i", "OPTIONS": "",
+    "PRELUDE": "",
+    "BEFORE": "",
+    "SCORES": "",
+    "WEIGHTS": "",
+    "VALUES": "",
+    "INDEX": "i",
+    "OPTIONS": "",
     "CALL": "return attention(q, k, v)",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,9 +484,13 @@ def champions(folders: Iterable[Path]) -> Iterator[Case]:
         members = suite.members if isinstance(suite, Suite) else (Member(name="", problem=suite),)
         for member in members:
             yield Case(
-                name=f"{folder} {member.name}", is_honest=True, files=contest.candidate().files,
-                problem=member.problem, chip=contest.chip, function=member.function,
-            )  # fmt: skip
+                name=f"{folder} {member.name}",
+                is_honest=True,
+                files=contest.candidate().files,
+                problem=member.problem,
+                chip=contest.chip,
+                function=member.function,
+            )
 
 
 def planted_kernels(scratch: Path) -> Iterator[Case]:
@@ -524,13 +528,17 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
         candidate = start("candidate", own, problem)
         chip_program, program = (own / name for name in ("tpu", "traced"))
         traced = ask(
-            candidate, "trace",
+            candidate,
+            "trace",
             TraceRequest(
-                problem=str(problem), chip=case.chip, artifact=str(chip_program), program=str(program),
+                problem=str(problem),
+                chip=case.chip,
+                artifact=str(chip_program),
+                program=str(program),
                 function=case.function,
             ),
             TraceReply,
-        )  # fmt: skip
+        )
         if isinstance(traced, Failure):
             return traced
         smaller = ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply)
@@ -539,9 +547,13 @@ def examine(case: Case, folder: Path) -> Certificate | Failure:
         for path in (chip_program, program):
             shutil.copyfile(path, kept / path.name)
         certified = CertifyRequest(
-            program=str(kept / "traced"), for_chip=str(kept / "tpu"), chip=case.chip, trace=traced.trace,
-            artifact=str(aside / "cpu"), fill=None,
-        )  # fmt: skip
+            program=str(kept / "traced"),
+            for_chip=str(kept / "tpu"),
+            chip=case.chip,
+            trace=traced.trace,
+            artifact=str(aside / "cpu"),
+            fill=None,
+        )
         found: Certificate | Failure = ask(start("certifier", aside, kept), "certify", certified, Certificate)
         return found
 

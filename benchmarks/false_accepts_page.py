@@ -95,22 +95,34 @@ def _page(results: Results) -> str:
     lucky = [load.name.rsplit("by ", 1)[1] for load in results.loads if load.rate > replays.GOAL_FALSE]
     parts = [
         _INTRO.format(
-            limit=1 - POLICY.minimum_effect, goal_false=replays.GOAL_FALSE, attempts=attempts,
-            false=results.false_rate, goal_power=replays.GOAL_POWER, gain=replays.GOAL_GAIN,
-            spread=noise.PUBLISHED_SPREAD, power=min(power.rate for _, power in results.powers),
-            looks=", ".join(map(str, POLICY.looks)), budget=POLICY.paired_seconds, rate=POLICY.false_accept_rate,
-            count=len(POLICY.looks), first=stats.look_error(POLICY, 1), thousandth=stats.look_error(POLICY, 1000),
+            limit=1 - POLICY.minimum_effect,
+            goal_false=replays.GOAL_FALSE,
+            attempts=attempts,
+            false=results.false_rate,
+            goal_power=replays.GOAL_POWER,
+            gain=replays.GOAL_GAIN,
+            spread=noise.PUBLISHED_SPREAD,
+            power=min(power.rate for _, power in results.powers),
+            looks=", ".join(map(str, POLICY.looks)),
+            budget=POLICY.paired_seconds,
+            rate=POLICY.false_accept_rate,
+            count=len(POLICY.looks),
+            first=stats.look_error(POLICY, 1),
+            thousandth=stats.look_error(POLICY, 1000),
         ),
         _NULLS.format(attempts=attempts) + "\n" + _nulls(results),
         _LEDGER.format(
-            accepted=results.in_one_ledger, attempts=attempts, edge=results.edge.accepted,
-            edge_rate=results.edge.rate, allowed=stats.attempt_error(POLICY, 1),
+            accepted=results.in_one_ledger,
+            attempts=attempts,
+            edge=results.edge.accepted,
+            edge_rate=results.edge.rate,
+            allowed=stats.attempt_error(POLICY, 1),
         ),
         _SLOTS.format(worst=" or ".join(lucky) or "more than that") + "\n" + _plain((*results.slots, *results.loads)),
         _POWER.format(gain=replays.GOAL_GAIN) + "\n" + _powers(results),
         "Each as a first attempt, on every machine:\n\n" + _plain(results.other_powers),
         _recorded(),
-    ]  # fmt: skip
+    ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
@@ -128,12 +140,18 @@ def _nulls(results: Results) -> str:
     )
     lines = [
         [
-            null.name, f"{null.rate:.3%}", f"{null.upper:.3%}", f"{null.rejected / null.attempts:.1%}",
-            f"{null.undecided / null.attempts:.1%}", f"{null.too_noisy / null.attempts:.2%}", f"{null.pairs:.0f}",
-            f"{single:.0%}", f"{threes:.1%}",
+            null.name,
+            f"{null.rate:.3%}",
+            f"{null.upper:.3%}",
+            f"{null.rejected / null.attempts:.1%}",
+            f"{null.undecided / null.attempts:.1%}",
+            f"{null.too_noisy / null.attempts:.2%}",
+            f"{null.pairs:.0f}",
+            f"{single:.0%}",
+            f"{threes:.1%}",
         ]
         for null, (single, threes) in zip(results.nulls, results.naives, strict=True)
-    ]  # fmt: skip
+    ]
     note = "`at most` is the upper end of the 95 % interval of the rate (Clopper-Pearson); `control`: it fired."
     return f"{_markdown(lines, head)}\n\n{note}"
 

@@ -7,17 +7,7 @@ from pathlib import Path
 
 import fidelity_statistics as statistics
 import numpy as np
-from fidelity_statistics import (
-    KINDS,
-    ONE_DEVIATION,
-    OTHER,
-    TWO_DEVIATIONS,
-    Others,
-    Point,
-    grouped,
-    pair_error,
-    summary,
-)
+from fidelity_statistics import KINDS, ONE_DEVIATION, OTHER, TWO_DEVIATIONS, Others, Point, grouped, pair_error, summary
 from tabulate import tabulate
 
 from harness import chips

@@ -116,9 +116,13 @@ def edits(folder: Path, share: int | None) -> Iterator[Edit]:
             found.append((f"`{new.strip()}`", source.replace(old, new), None, ("wrong",)))
         for place, (what, text, ratio, expected) in enumerate(found):
             yield Edit(
-                contest=f"kernels/{kernel.template}-{place:02}", kernel=kernel, what=what, source=text,
-                planted_ratio=ratio, expected=expected,
-            )  # fmt: skip
+                contest=f"kernels/{kernel.template}-{place:02}",
+                kernel=kernel,
+                what=what,
+                source=text,
+                planted_ratio=ratio,
+                expected=expected,
+            )
 
 
 def planted(base: Path, source: str, waste: Waste, unit: str) -> tuple[str, float]:
@@ -164,8 +168,9 @@ def judged(top: Path, *before: str, **changed: str) -> Gate:
     """What `ci` says of the last commit."""
     done = subprocess.run(
         [*before, sys.executable, "-m", "harness", "ci", "-C", top, "--base", "HEAD~1", "--json", "--quiet"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | changed, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | changed,
+        stdout=subprocess.PIPE,
+    )
     return msgspec.json.decode(done.stdout, type=Gate)
 
 
@@ -178,9 +183,23 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
         if one.contest not in chosen:
             subprocess.run(["git", "-C", elsewhere, "checkout", "--quiet", "HEAD~1", "--", one.contest], check=True)
     subprocess.run(
-        ["git", "-C", elsewhere, "-c", "user.name=c", "-c", "user.email=c@d", "commit", "--quiet", "--amend", "--all",
-         "--message", "fewer"], check=True,
-    )  # fmt: skip
+        [
+            "git",
+            "-C",
+            elsewhere,
+            "-c",
+            "user.name=c",
+            "-c",
+            "user.email=c@d",
+            "commit",
+            "--quiet",
+            "--amend",
+            "--all",
+            "--message",
+            "fewer",
+        ],
+        check=True,
+    )
     home = top.parent / "another home"
     home.mkdir()
     again = judged(elsewhere, "taskset", "-c", "0", HOME=str(home), TMPDIR=str(home), LANG="C", TZ="Asia/Tokyo")
@@ -211,21 +230,30 @@ def page(found: Sequence[Edit], gate: Gate, again: int, differ: Sequence[str]) -
         right, every = totals.get(edit.expected[0], (0, 0))
         totals[edit.expected[0]] = (right + (outcome in edit.expected), every + 1)
         rows.append([edit.contest.removeprefix("kernels/"), edit.what, edit.expected[0], outcome, _change(ratio)])
-    named = {"same": "neutral edits that raise no alarm", "slower": "planted regressions of 2 to 4 % that are found",
-             "wrong": "planted wrong results that are found"}  # fmt: skip
+    named = {
+        "same": "neutral edits that raise no alarm",
+        "slower": "planted regressions of 2 to 4 % that are found",
+        "wrong": "planted wrong results that are found",
+    }
     table = [[named[name], f"{right} of {every}"] for name, (right, every) in totals.items()]
     same = f"{again - len(differ)} of {again}"
     table.append(["judged again elsewhere, the same to the last digit", same])
     heads = ["contest", "edit", "is", "outcome", "simulated time"]
     here = environment()
-    return "\n".join([
-        "# What raises an alarm of `ci`", "",
-        f"By `benchmarks/gate.py`, jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e. The templates of "
-        "attention, matmul and RMSNorm, the default threshold of 1 %, one `ci` for all edits. Elsewhere: another "
-        "clone, home, locale and time zone, one CPU of the same machine.", "",
-        tabulate(table, ["what", "count"], "pipe"), "",
-        tabulate(rows, heads, "pipe", colalign=("left", "left", "left", "left", "right")), "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# What raises an alarm of `ci`",
+            "",
+            f"By `benchmarks/gate.py`, jax {here.jax}, libtpu {here.libtpu}; times are simulated for v5e. The "
+            "templates of attention, matmul and RMSNorm, the default threshold of 1 %, one `ci` for all edits. "
+            "Elsewhere: another clone, home, locale and time zone, one CPU of the same machine.",
+            "",
+            tabulate(table, ["what", "count"], "pipe"),
+            "",
+            tabulate(rows, heads, "pipe", colalign=("left", "left", "left", "left", "right")),
+            "",
+        ]
+    )
 
 
 def _change(ratio: float | None) -> str:

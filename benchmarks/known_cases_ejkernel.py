@@ -40,10 +40,13 @@ def _attention(kernel: str, sequence: int = 2048, **options: Any) -> Program:
 def _ragged_v2(queries: list[int]) -> Program:
     tables = _tables(queries)
     operands = {
-        "queries": of(sum(queries), _HEADS, _HEAD_DIM), "kv_pages": of(_PAGES, _PAGE, 2 * _KV_HEADS, _HEAD_DIM),
-        "context_lens": tables["kv_lens"], "block_tables": tables["block_tables"].reshape(len(queries), -1),
-        "query_start_loc": tables["query_start_loc"], "num_seqs": integers([len(queries)]),
-    }  # fmt: skip
+        "queries": of(sum(queries), _HEADS, _HEAD_DIM),
+        "kv_pages": of(_PAGES, _PAGE, 2 * _KV_HEADS, _HEAD_DIM),
+        "context_lens": tables["kv_lens"],
+        "block_tables": tables["block_tables"].reshape(len(queries), -1),
+        "query_start_loc": tables["query_start_loc"],
+        "num_seqs": integers([len(queries)]),
+    }
     return _of("ragged_page_attention_v2", operands, softmax_scale=0.088)
 
 
@@ -51,27 +54,33 @@ def _ragged_v3(queries: list[int]) -> Program:
     tokens = sum(queries)
     newest = of(tokens, _KV_HEADS, _HEAD_DIM)
     operands = {
-        "queries": of(tokens, _HEADS, _HEAD_DIM), "keys": newest, "values": newest,
+        "queries": of(tokens, _HEADS, _HEAD_DIM),
+        "keys": newest,
+        "values": newest,
         "kv_cache": of(_PAGES, _PAGE, _KV_HEADS, 2, _HEAD_DIM),
-    }  # fmt: skip
+    }
     return _of("ragged_page_attention_v3", operands | _tables(queries), softmax_scale=0.088)
 
 
 def _latent(kernel: str, queries: list[int], **options: Any) -> Program:
     tokens = sum(queries)
     operands = {
-        "queries_nope": of(tokens, 16, _LATENT), "queries_pe": of(tokens, 16, _ROPE),
-        "keys_values": of(tokens, _LATENT), "keys_pe": of(tokens, _ROPE),
+        "queries_nope": of(tokens, 16, _LATENT),
+        "queries_pe": of(tokens, 16, _ROPE),
+        "keys_values": of(tokens, _LATENT),
+        "keys_pe": of(tokens, _ROPE),
         "kv_cache": of(_PAGES, _PAGE // 2, 2, _LATENT + 128),
-    }  # fmt: skip
+    }
     return _of(kernel, operands | _tables(queries), softmax_scale=0.1, **options)
 
 
 def _paged(*, prefill: bool = False) -> Program:
     cache = of(_KV_HEADS, _PAGES, _PAGE, _HEAD_DIM)
     operands = {
-        "query": of(512 if prefill else _SEQUENCES, _HEADS, _HEAD_DIM), "key_cache": cache, "value_cache": cache,
-    }  # fmt: skip
+        "query": of(512 if prefill else _SEQUENCES, _HEADS, _HEAD_DIM),
+        "key_cache": cache,
+        "value_cache": cache,
+    }
     if prefill:
         tables = {"context_len": integers([1536]), "page_indices": integers(range(_EACH))}
         return _of("prefill_page_attention", operands | tables)
@@ -82,10 +91,12 @@ def _paged(*, prefill: bool = False) -> Program:
 
 def _decode() -> Program:
     operands = {
-        "query": of(_SEQUENCES, _HEADS, _HEAD_DIM), "key": of(_SEQUENCES, 2048, _KV_HEADS, _HEAD_DIM),
-        "value": of(_SEQUENCES, 2048, _KV_HEADS, _HEAD_DIM), "sequence_start": integers([0] * _SEQUENCES),
+        "query": of(_SEQUENCES, _HEADS, _HEAD_DIM),
+        "key": of(_SEQUENCES, 2048, _KV_HEADS, _HEAD_DIM),
+        "value": of(_SEQUENCES, 2048, _KV_HEADS, _HEAD_DIM),
+        "sequence_start": integers([0] * _SEQUENCES),
         "sequence_end": integers(_tables(_DECODE)["kv_lens"]),
-    }  # fmt: skip
+    }
     return _of("ragged_decode_attention", operands)
 
 
@@ -103,10 +114,14 @@ def _delta(*, ragged: bool = False) -> Program:
     heads = of(tokens, 16, 128)
     gates = {name: of(tokens, 16, dtype=jnp.float32) for name in ("beta", "decay")}
     operands = {
-        "query": heads, "key": heads, "value": heads, **gates,
+        "query": heads,
+        "key": heads,
+        "value": heads,
+        **gates,
         "recurrent_state": of(_SEQUENCES + 1, 16, 128, 128, dtype=jnp.float32),
-        "query_start_loc": _tables(_MIXED)["query_start_loc"], "state_indices": integers(range(1, _SEQUENCES + 1)),
-    }  # fmt: skip
+        "query_start_loc": _tables(_MIXED)["query_start_loc"],
+        "state_indices": integers(range(1, _SEQUENCES + 1)),
+    }
     return _of("ragged_gated_delta_rule", operands)
 
 

@@ -94,9 +94,7 @@ def _cross_entropy(*, backward: bool = False) -> Program:
     config = cross_entropy.Config(b_block_size=1024, h_block_size=512, v_block_size=1024)
     operation = cross_entropy.PallasMosaicTpuLinearSoftmaxCrossEntropyLoss(config=config, **_AHEAD)
     object.__setattr__(
-        operation,
-        "vjp",
-        cross_entropy.PallasMosaicTpuLinearSoftmaxCrossEntropyLossVjp(config=config, **_AHEAD),
+        operation, "vjp", cross_entropy.PallasMosaicTpuLinearSoftmaxCrossEntropyLossVjp(config=config, **_AHEAD)
     )
 
     def loss(x: jax.Array, w: jax.Array, labels: jax.Array) -> Any:

@@ -79,9 +79,11 @@ def _ragged(
 def _cache_update() -> Program:
     slices = integers(np.stack([np.arange(0, 4096, 64), np.arange(0, 1024, 16), np.full(64, 16)]))
     operands = {
-        "new_kv": of(1024, 2 * _KV_HEADS, _HEAD_DIM), "slices": slices,
-        "kv_cache": of(512 * _PAGE, 2 * _KV_HEADS, _HEAD_DIM), "num_slices": integers([64]),
-    }  # fmt: skip
+        "new_kv": of(1024, 2 * _KV_HEADS, _HEAD_DIM),
+        "slices": slices,
+        "kv_cache": of(512 * _PAGE, 2 * _KV_HEADS, _HEAD_DIM),
+        "num_slices": integers([64]),
+    }
     module = "ragged_paged_attention.v2.ragged_kv_cache_update"
     return _called(module, "kv_cache_update", operands, page_size=_PAGE, num_slices_per_block=8)
 
@@ -90,17 +92,21 @@ def _latent(module: str, queries: list[int], **options: Any) -> Program:
     tokens = sum(queries)
     heads = of(16, tokens, _LATENT) if module == "mla.v2.kernel" else of(tokens, 16, _LATENT)
     operands = {
-        "ql_nope": heads, "q_pe": of(tokens, 16, _ROPE), "new_kv_c": of(tokens, _LATENT),
-        "new_k_pe": of(tokens, _ROPE), "cache_kv": of(512, _PAGE // 2, 2, _LATENT + 128),
-    }  # fmt: skip
+        "ql_nope": heads,
+        "q_pe": of(tokens, 16, _ROPE),
+        "new_kv_c": of(tokens, _LATENT),
+        "new_k_pe": of(tokens, _ROPE),
+        "cache_kv": of(512, _PAGE // 2, 2, _LATENT + 128),
+    }
     return _called(module, "mla_ragged_paged_attention", operands | _tables(queries), sm_scale=0.1, **options)
 
 
 def _latent_update() -> Program:
     operands = {
-        "new_kv_c": of(_SEQUENCES, _LATENT), "new_k_pe": of(_SEQUENCES, _ROPE),
+        "new_kv_c": of(_SEQUENCES, _LATENT),
+        "new_k_pe": of(_SEQUENCES, _ROPE),
         "cache_kv": of(512, _PAGE // 2, 2, _LATENT + 128),
-    }  # fmt: skip
+    }
     return _called("mla.v1.kernel", "update_kv_cache", operands | _tables(_DECODE))
 
 
@@ -120,19 +126,33 @@ def _delta(queries: list[int], *, fused: bool = False) -> Program:
         operands = {"mixed_qkv": of(tokens, _WIDTH), **gates, "recurrent_state": states, **heads, **starts, **last}
         return _called("gdn.v2.recurrent_scan_v2", "recurrent_scan", operands, **_DELTA)
     operands = {
-        "qkv": of(tokens, _WIDTH), **gates, "conv_state": of(count + 1, 3, _WIDTH), "recurrent_state": states,
-        "conv_weight": of(_WIDTH, 1, 4), "conv_bias": of(_WIDTH), "a_log": heads["A_log"], "dt_bias": heads["dt_bias"],
-        **starts, **last, "seq_lens": tables["kv_lens"], "read_state_indices": starts["state_indices"],
-    }  # fmt: skip
+        "qkv": of(tokens, _WIDTH),
+        **gates,
+        "conv_state": of(count + 1, 3, _WIDTH),
+        "recurrent_state": states,
+        "conv_weight": of(_WIDTH, 1, 4),
+        "conv_bias": of(_WIDTH),
+        "a_log": heads["A_log"],
+        "dt_bias": heads["dt_bias"],
+        **starts,
+        **last,
+        "seq_lens": tables["kv_lens"],
+        "read_state_indices": starts["state_indices"],
+    }
     return _called("gdn.v3.wrapper", "fused_conv1d_gdn", operands, **_DELTA, kernel_size=4)
 
 
 def _delta_decode(version: str) -> Program:
     operands = {
-        "q": of(64, 16, 128), "k": of(64, 16, 128), "v": of(64, 32, 128), "g": of(64, 32, 128, dtype=jnp.float32),
-        "initial_state": of(65, 32, 128, 128, dtype=jnp.float32), "state_indices": integers(range(64)),
-        "distribution": integers([64, 64]), "b": of(64, 32, 128),
-    }  # fmt: skip
+        "q": of(64, 16, 128),
+        "k": of(64, 16, 128),
+        "v": of(64, 32, 128),
+        "g": of(64, 32, 128, dtype=jnp.float32),
+        "initial_state": of(65, 32, 128, 128, dtype=jnp.float32),
+        "state_indices": integers(range(64)),
+        "distribution": integers([64, 64]),
+        "b": of(64, 32, 128),
+    }
     module = f"gdn.{version}.{'fused_gdn_decode_kernel' if version == 'v1' else 'gdn_decode_kernel'}"
     return _called(module, "fused_decoding_gdn", operands, scale=0.088)
 
@@ -142,9 +162,11 @@ def _flash(*, encoder: bool = False) -> Program:
     if not encoder:
         return _called("flash_attention.kernel", "flash_attention", arrays, ("q", "k", "v"), causal=True)
     return _called(
-        "flash_attention.kernel", "encoder_only_flash_attention", arrays | {"seq_lens": integers([2048])},
+        "flash_attention.kernel",
+        "encoder_only_flash_attention",
+        arrays | {"seq_lens": integers([2048])},
         ("q", "k", "v", "seq_lens"),
-    )  # fmt: skip
+    )
 
 
 def _grouped() -> Program:
@@ -155,17 +177,24 @@ def _grouped() -> Program:
 def _convolution() -> Program:
     tables = _tables(_MIXED)
     operands = {
-        "x": of(sum(_MIXED), 8192), "conv_state": of(_SEQUENCES + 1, 3, 8192), "conv_weight": of(8192, 1, 4),
-        "conv_bias": of(8192), "query_start_loc": tables["cu_q_lens"], "state_indices": integers(range(1, 17)),
-        "distribution": tables["distribution"], "has_initial_state": of(_SEQUENCES, dtype=jnp.bool_),
-    }  # fmt: skip
+        "x": of(sum(_MIXED), 8192),
+        "conv_state": of(_SEQUENCES + 1, 3, 8192),
+        "conv_weight": of(8192, 1, 4),
+        "conv_bias": of(8192),
+        "query_start_loc": tables["cu_q_lens"],
+        "state_indices": integers(range(1, 17)),
+        "distribution": tables["distribution"],
+        "has_initial_state": of(_SEQUENCES, dtype=jnp.bool_),
+    }
     return _called("causal_conv1d.causal_conv1d", "ragged_causal_conv1d", operands, kernel_size=4)
 
 
 def _rope(function: str) -> Program:
     operands = {
-        "x": of(1024, 16, 512), "positions": integers(range(1024)), "cos_sin_cache": of(4096, 64, dtype=jnp.float32),
-    }  # fmt: skip
+        "x": of(1024, 16, 512),
+        "positions": integers(range(1024)),
+        "cos_sin_cache": of(4096, 64, dtype=jnp.float32),
+    }
     return _called("experimental.deepseek_v4.rope", function, operands, ("x", "positions", "cos_sin_cache"))
 
 
@@ -174,9 +203,11 @@ def _mixes(function: str) -> Program:
     if function == "mhc_pre_mixes":
         return _called("experimental.deepseek_v4.mhc.pre_kernel", function, streams, ("x2d", "fn"))
     operands = {
-        "x": of(1024, 2048), "res2d": of(1024, 4 * 2048), "post_layer_mix": of(1024, 4, dtype=jnp.float32),
+        "x": of(1024, 2048),
+        "res2d": of(1024, 4 * 2048),
+        "post_layer_mix": of(1024, 4, dtype=jnp.float32),
         "comb_res_mix": of(1024, 4, 4, dtype=jnp.float32),
-    }  # fmt: skip
+    }
     return _called("experimental.deepseek_v4.mhc.post_kernel", function, operands, tuple(operands))
 
 

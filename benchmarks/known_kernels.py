@@ -49,11 +49,22 @@ class Package:
 
 PACKAGES = {
     "tpu-inference": Package(("tpu-inference==0.32.0", "sympy", "mpmath"), ("vllm", "torch", "torchax")),
-    "ejkernel": Package((
-        "ejkernel==0.0.80.3", "beartype", "jaxtyping", "wadler-lindig", "chex", "toolz", "einops", "pydantic==2.14.4",
-        "pydantic-core==2.50.5", "typing-inspection", "annotated-types",
-    )),
-}  # fmt: skip
+    "ejkernel": Package(
+        (
+            "ejkernel==0.0.80.3",
+            "beartype",
+            "jaxtyping",
+            "wadler-lindig",
+            "chex",
+            "toolz",
+            "einops",
+            "pydantic==2.14.4",
+            "pydantic-core==2.50.5",
+            "typing-inspection",
+            "annotated-types",
+        )
+    ),
+}
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
     "flash full",
@@ -213,22 +224,32 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]], a
             reasons += [(origin, name, chip_name, text) for text in (why, unknown) if text]
         table.append([origin, name, *cells])
     headers = ["package", "kernel", *(title for name in chips for title in (f"{name}: enters", "simulated"))]
-    said = [f"{name}: {entering} of {len(rows)} enter unchanged, {timed} have a latency with nothing unknown"
-            for name, (entering, timed) in counts.items()]  # fmt: skip
+    said = [
+        f"{name}: {entering} of {len(rows)} enter unchanged, {timed} have a latency with nothing unknown"
+        for name, (entering, timed) in counts.items()
+    ]
     merged: dict[tuple[str, str, str], list[str]] = {}
     for origin, name, chip_name, text in reasons:
         merged.setdefault((origin, name, text.replace("|", "/").replace("\n", " ")[:300]), []).append(chip_name)
     why_not = [[origin, name, ", ".join(dict.fromkeys(on)), text] for (origin, name, text), on in merged.items()]
-    return "\n".join((
-        "# Known kernels", "",
-        f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules take "
-        "it; its results are checked in a contest, not here. Times are simulated; `*`: something was not understood, "
-        "`none`: there is no latency.", "",
-        *(f"- {sentence}" for sentence in said), "",
-        tabulate(table, headers=headers, tablefmt="github", disable_numparse=True), "",
-        "## Reasons", "",
-        tabulate(why_not, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True), "",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            "# Known kernels",
+            "",
+            f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules "
+            "take it; its results are checked in a contest, not here. Times are simulated; `*`: something was not "
+            "understood, `none`: there is no latency.",
+            "",
+            *(f"- {sentence}" for sentence in said),
+            "",
+            tabulate(table, headers=headers, tablefmt="github", disable_numparse=True),
+            "",
+            "## Reasons",
+            "",
+            tabulate(why_not, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True),
+            "",
+        )
+    )
 
 
 def simulated(case: Known, cache: Path) -> Simulation | str:

@@ -55,10 +55,25 @@ def attempt(number: int) -> Attempt:
 def row(of: Attempt) -> Row:
     """The row of such a record."""
     return Row(
-        number=of.number, kind=of.kind, outcome=of.verdict.outcome, failure_kind="", hypothesis=of.hypothesis,
-        source="simulated", chip="v5e", key_digest="0123456789", kernel_sha256=of.kernel_sha256, fingerprint="f" * 64,
-        score=0.326, seconds=2.16e-3, time_ratio=0.98, util=0.4, regime="compute-bound", copies=0, spills=9, key=of.key,
-    )  # fmt: skip
+        number=of.number,
+        kind=of.kind,
+        outcome=of.verdict.outcome,
+        failure_kind="",
+        hypothesis=of.hypothesis,
+        source="simulated",
+        chip="v5e",
+        key_digest="0123456789",
+        kernel_sha256=of.kernel_sha256,
+        fingerprint="f" * 64,
+        score=0.326,
+        seconds=2.16e-3,
+        time_ratio=0.98,
+        util=0.4,
+        regime="compute-bound",
+        copies=0,
+        spills=9,
+        key=of.key,
+    )
 
 
 def stream(attempts: int) -> Iterator[bytes]:

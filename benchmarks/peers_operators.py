@@ -129,16 +129,30 @@ def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuratio
 
 
 def _flash_backward(
-    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    o: jax.Array,
+    lse: jax.Array,
+    do: jax.Array,
+    blocks: Configuration,
     causal: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """JAX's backward pass from what its forward pass keeps: with l = 1 its m is the log of the sum of exponentials."""
     major, inner, of_q = blocks
     sizes = flash_attention.BlockSizes(
-        block_q=512, block_k_major=512, block_k=512, block_b=1,
-        block_q_major_dkv=major, block_k_major_dkv=major, block_k_dkv=inner, block_q_dkv=inner,
-        block_k_major_dq=major, block_k_dq=inner, block_q_dq=of_q,
-    )  # fmt: skip
+        block_q=512,
+        block_k_major=512,
+        block_k=512,
+        block_b=1,
+        block_q_major_dkv=major,
+        block_k_major_dkv=major,
+        block_k_dkv=inner,
+        block_q_dkv=inner,
+        block_k_major_dq=major,
+        block_k_dq=inner,
+        block_q_dq=of_q,
+    )
     batched = [array[None] for array in (q, k, v, o, lse, do)]
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
@@ -155,16 +169,30 @@ def _splash_backward(
     of_q, of_kv, compute, fused = blocks
     heads, sequence, _ = q.shape
     sizes = splash_attention.BlockSizes(
-        block_q=512, block_kv=512, block_q_dkv=of_q, block_kv_dkv=of_kv, block_kv_dkv_compute=compute,
-        block_q_dq=None if fused else of_q, block_kv_dq=None if fused else of_kv, use_fused_bwd_kernel=bool(fused),
-    )  # fmt: skip
+        block_q=512,
+        block_kv=512,
+        block_q_dkv=of_q,
+        block_kv_dkv=of_kv,
+        block_kv_dkv_compute=compute,
+        block_q_dq=None if fused else of_q,
+        block_kv_dq=None if fused else of_kv,
+        use_fused_bwd_kernel=bool(fused),
+    )
     mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
     kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
     residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
     found = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
-        False, splash_attention.DEFAULT_MASK_VALUE, False, sizes, None, kernel.kwargs["mask_function"], None, False,
-        residuals, do,
-    )  # fmt: skip
+        False,
+        splash_attention.DEFAULT_MASK_VALUE,
+        False,
+        sizes,
+        None,
+        kernel.kwargs["mask_function"],
+        None,
+        False,
+        residuals,
+        do,
+    )
     return found[3:6]
 
 
@@ -204,10 +232,7 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
     ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
-    "examples/grouped-matmul-experts-v6e": (
-        Peer("JAX megablox", _gmm, _EXPERTS),
-        Peer("XLA ragged_dot", _ragged_dot),
-    ),
+    "examples/grouped-matmul-experts-v6e": (Peer("JAX megablox", _gmm, _EXPERTS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/paged-decode-v6e": (
         Peer("JAX paged attention", paged, PAGED),
@@ -275,8 +300,10 @@ def seconds(trial: Trial, cache: Path) -> float | str:
         done = subprocess.run(
             [sys.executable, __file__, "--compile", *names],
             env=environment(directory, flags=flags) | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr.strip()[-90:]]
             return f"not compiled: {lines[-1][:150]}"

@@ -27,15 +27,28 @@ def paged(
 
 
 def ragged_paged(
-    q: jax.Array, kv: jax.Array, lengths: jax.Array, table: jax.Array, starts: jax.Array, count: jax.Array,
+    q: jax.Array,
+    kv: jax.Array,
+    lengths: jax.Array,
+    table: jax.Array,
+    starts: jax.Array,
+    count: jax.Array,
     blocks: tuple[int, ...],
-) -> jax.Array:  # fmt: skip
+) -> jax.Array:
     """Attention of q [tokens, heads, d] over kv [pages, page_size, 2 kv_heads, d], in blocks of RAGGED."""
     queries, pages = blocks
     return ragged_paged_attention(
-        q, kv, lengths, table, starts, count, sm_scale=q.shape[-1] ** -0.5,
-        num_queries_per_block=queries, num_kv_pages_per_block=pages, vmem_limit_bytes=_VMEM_LIMIT,
-    )  # fmt: skip
+        q,
+        kv,
+        lengths,
+        table,
+        starts,
+        count,
+        sm_scale=q.shape[-1] ** -0.5,
+        num_queries_per_block=queries,
+        num_kv_pages_per_block=pages,
+        vmem_limit_bytes=_VMEM_LIMIT,
+    )
 
 
 def as_ragged(problem: PagedAttention) -> PagedAttention:

@@ -44,11 +44,7 @@ class Problem:
     def attention(self) -> Attention:
         """The same as the judge's own problem."""
         return Attention(
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            sequence=self.sequence,
-            head_dim=HEAD_DIM,
-            causal=self.causal,
+            heads=self.heads, kv_heads=self.kv_heads, sequence=self.sequence, head_dim=HEAD_DIM, causal=self.causal
         )
 
     @property

@@ -25,9 +25,7 @@ from harness.records import Policy
 
 _AT_A_TIME = 2
 # Ray listens on the loopback alone, whatever system the name speaks of.
-_ENVIRONMENT = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled",
-}  # fmt: skip
+_ENVIRONMENT = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 
 
 def main() -> None:

@@ -96,9 +96,14 @@ def promises(folders: Sequence[Path]) -> Promises:
                 if (rule.name in by_code and not finding.edits) or _follows(finding, champion, attempt.evidence):
                     cost = finding.cost or None
                     pair = Pair(
-                        contest=contest, attempt=attempt.number, rule=rule.name, promised=promised, cost=cost, got=got,
+                        contest=contest,
+                        attempt=attempt.number,
+                        rule=rule.name,
+                        promised=promised,
+                        cost=cost,
+                        got=got,
                         is_block=bool(finding.edits),
-                    )  # fmt: skip
+                    )
                     pairs.append(pair)
             spoken = {rule.name for rule, finding, _ in said if not finding.edits}
             silent += [(contest, attempt.number, rule, got) for rule in by_code if rule not in spoken]

@@ -72,34 +72,48 @@ PROBLEMS = (
     Problem(kernel="jax:splash", chip="v5e", shape={"sequence": 3072, "causal": True}, conditions=(_SCORES[1],)),
     Problem(kernel="jax:megablox", chip="v5e", shape={"m": 1536, "k": 2048, "n": 3072, "groups": 4}),
     Problem(
-        kernel="matmul", chip="v6e", shape={"m": 3072, "n": 3072, "k": 3072},
+        kernel="matmul",
+        chip="v6e",
+        shape={"m": 3072, "n": 3072, "k": 3072},
         grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
     ),
     Problem(
-        kernel="swiglu", chip="v5e", shape={"tokens": 3072, "model": 3072, "hidden": 3072},
+        kernel="swiglu",
+        chip="v5e",
+        shape={"tokens": 3072, "model": 3072, "hidden": 3072},
         grid=(("BT", _SOME), ("BH", _SOME), ("BK", _MORE)),
     ),
     Problem(
-        kernel="quantized-matmul-int8", chip="v6e", shape={"m": 512, "n": 6144, "k": 3072},
+        kernel="quantized-matmul-int8",
+        chip="v6e",
+        shape={"m": 512, "n": 6144, "k": 3072},
         grid=(("BM", ("32", "64", "128", "256", "512")), ("BN", _SOME), ("BK", _MORE)),
     ),
     Problem(
-        kernel="quantized-matmul-int8", chip="v5e", shape={"m": 1024, "n": 3072, "k": 3072},
+        kernel="quantized-matmul-int8",
+        chip="v5e",
+        shape={"m": 1024, "n": 3072, "k": 3072},
         grid=(("BM", ("64", "128", "256", "512", "1024")), ("BN", _SOME), ("BK", _MORE)),
     ),
     Problem(
-        kernel="swiglu", chip="v6e", shape={"tokens": 3072, "model": 6144, "hidden": 1536},
+        kernel="swiglu",
+        chip="v6e",
+        shape={"tokens": 3072, "model": 6144, "hidden": 1536},
         grid=(("BT", _SOME), ("BH", ("128", "256", "384", "512", "768")), ("BK", _MORE)),
     ),
     Problem(
-        kernel="matmul", chip="v5p", shape={"m": 3072, "n": 6144, "k": 3072},
+        kernel="matmul",
+        chip="v5p",
+        shape={"m": 3072, "n": 6144, "k": 3072},
         grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
     ),
     Problem(
-        kernel="quantized-matmul", chip="v7x", shape={"m": 3072, "n": 3072, "k": 3072},
+        kernel="quantized-matmul",
+        chip="v7x",
+        shape={"m": 3072, "n": 3072, "k": 3072},
         grid=(("BM", _SOME), ("BN", _SOME), ("BK", _MORE)),
     ),
-)  # fmt: skip
+)
 
 
 class Bench:
@@ -230,9 +244,15 @@ def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: i
     """The best time that a search has seen after each of its evaluations, until it is near and AIM are over."""
     near = min(times.values()) * (1 + NEAR)
     study = Study(
-        bench.grid, method=method, trials=len(times), deadline=inf, seed=seed,
-        path=scratch / f"{seed}.journal", name=str(seed), allowed=frozenset(bench.settings),
-    )  # fmt: skip
+        bench.grid,
+        method=method,
+        trials=len(times),
+        deadline=inf,
+        seed=seed,
+        path=scratch / f"{seed}.journal",
+        name=str(seed),
+        allowed=frozenset(bench.settings),
+    )
     best = inf
     found: list[float] = []
     while (len(found) < AIM or (len(found) < _MOST and best > near)) and (settings := study.ask()) is not None:
@@ -268,9 +288,15 @@ def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, flo
     near = sum(seconds <= least * (1 + NEAR) for seconds in times.values())
     with_time = sum(seconds < inf for seconds in times.values())
     return [
-        problem.name, len(times), with_time, near, f"{1e6 * least:.1f} us",
-        *(f"{count:g}" for count in counts.values()), f"{100 * behind:.2f} %", f"{reached} of {_SEEDS}",
-    ], counts  # fmt: skip
+        problem.name,
+        len(times),
+        with_time,
+        near,
+        f"{1e6 * least:.1f} us",
+        *(f"{count:g}" for count in counts.values()),
+        f"{100 * behind:.2f} %",
+        f"{reached} of {_SEEDS}",
+    ], counts
 
 
 def main() -> None:
@@ -288,9 +314,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ratchet-", dir=_MEMORY if _MEMORY.is_dir() else None) as scratch:
         rows = [row(problem, Path(scratch) / str(number)) for number, problem in enumerate(problems)]
     heads = [
-        "problem", "settings", "with a time", f"within {NEAR:.0%} of the best", "best, simulated",
-        "tpe: evaluations", "random: evaluations", f"tpe: behind after {AIM}", f"tpe: within after {AIM}",
-    ]  # fmt: skip
+        "problem",
+        "settings",
+        "with a time",
+        f"within {NEAR:.0%} of the best",
+        "best, simulated",
+        "tpe: evaluations",
+        "random: evaluations",
+        f"tpe: behind after {AIM}",
+        f"tpe: within after {AIM}",
+    ]
     print(f"Evaluations until a search is within {NEAR:.0%} of the best of its grid, median of {_SEEDS} seeds")
     print(tabulate([line for line, _ in rows], headers=heads, disable_numparse=True))
     short, below = map(sum, zip(*(out_of_vmem(lines_of(problem)) for problem in problems), strict=True))

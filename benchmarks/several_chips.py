@@ -130,12 +130,19 @@ def page() -> str:
     table = tabulate(
         rows,
         headers=[
-            "what", "slice", "shard", "bytes of the busiest link", "by hand", "time (simulated)",
-            "over the bound", "published", "CPU time",
+            "what",
+            "slice",
+            "shard",
+            "bytes of the busiest link",
+            "by hand",
+            "time (simulated)",
+            "over the bound",
+            "published",
+            "CPU time",
         ],
         tablefmt="github",
         disable_numparse=True,
-    )  # fmt: skip
+    )
     return _HEAD + table + "\n"
 
 

@@ -21,11 +21,7 @@ from harness.loop import scaffold
 from harness.loop.bench import Bench
 
 ROOT = Path(__file__).parent.parent
-CONTESTS = (
-    ROOT,
-    ROOT / "examples" / "matmul",
-    ROOT / "examples" / "attention-gqa-v6e",
-)
+CONTESTS = (ROOT, ROOT / "examples" / "matmul", ROOT / "examples" / "attention-gqa-v6e")
 
 
 def compiled(directory: Path, target: Path) -> Path:

@@ -160,9 +160,12 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     problem, own_chip = _prepared(path)
     stated = dict(constants(path.read_bytes()))
     return Contest(
-        directory=directory, problem=problem, chip=chip(chip_name or own_chip),
-        stubs=_stubs(path, stated.get(STUBS, "()")), assumption=_assumption(path, stated.get(_ASSUME)),
-    )  # fmt: skip
+        directory=directory,
+        problem=problem,
+        chip=chip(chip_name or own_chip),
+        stubs=_stubs(path, stated.get(STUBS, "()")),
+        assumption=_assumption(path, stated.get(_ASSUME)),
+    )
 
 
 def _assumption(path: Path, stated: str | None) -> Assumption | None:

@@ -50,9 +50,15 @@ _LONG = (
 )  # fmt: skip
 # The longest files of the quick run; the first two are also among the longest of the default run.
 _FIRST = (
-    "judge/test_evidence", "selftest/test_selftest", "judge/test_floors", "judge/simulate/test_simulate",
-    "prepare/test_prepare", "hlo/test_sharding", "judge/simulate/test_module", "cli/test_commands",
-)  # fmt: skip
+    "judge/test_evidence",
+    "selftest/test_selftest",
+    "judge/test_floors",
+    "judge/simulate/test_simulate",
+    "prepare/test_prepare",
+    "hlo/test_sharding",
+    "judge/simulate/test_module",
+    "cli/test_commands",
+)
 _PLACES = {Path(__file__).parent / f"{name}.py": place for place, name in enumerate((*_FIRST, *_LONG))}
 _LONG_FILES = frozenset(Path(__file__).parent / f"{name}.py" for name in _LONG)
 

@@ -42,13 +42,7 @@ def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str
         for name, ours in _programs(after.evidence)
         if name in theirs
     ]
-    return Comparison(
-        before=before.name,
-        after=after.name,
-        differing=differing,
-        programs=tuple(programs),
-        diff=diff,
-    )
+    return Comparison(before=before.name, after=after.name, differing=differing, programs=tuple(programs), diff=diff)
 
 
 def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:

@@ -134,15 +134,25 @@ def _slots(evidence: Evidence) -> Iterator[CounterLine]:
 # In the order of the report. Around the kernel nothing should be left to XLA: the protocol expects no copies, and the
 # judge lets no dot and no exponential stand outside the Pallas call.
 COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
-    Counter("hlo", "copy", "copy", is_at_a_glance=True, expected=_none(
-        "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write")),
-    Counter("hlo", "transpose", "transpose", expected=_none(
-        "whole buffers rearranged in HBM: ask for the layout in the kernel's block specs instead")),
+    Counter(
+        "hlo",
+        "copy",
+        "copy",
+        is_at_a_glance=True,
+        expected=_none(
+            "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write"
+        ),
+    ),
+    Counter(
+        "hlo",
+        "transpose",
+        "transpose",
+        expected=_none("whole buffers rearranged in HBM: ask for the layout in the kernel's block specs instead"),
+    ),
     Counter("hlo", "fusion", "fusion"),
     Counter("hlo", "dot", "dot", expected=_none("matmul work outside the kernel")),
     Counter("hlo", "exponential", "exponential", expected=_none("exponentials outside the kernel")),
-    Counter("hlo", "reduce", "reduce", expected=_none(
-        "reductions outside the kernel, each one more pass over HBM")),
+    Counter("hlo", "reduce", "reduce", expected=_none("reductions outside the kernel, each one more pass over HBM")),
     Counter("hlo", "custom call", "custom_call", expected=_calls),
     Counter("hlo", "text lines", "text_lines"),
     Counter("mosaic", "matmul", "matmul", expected=_inside("matmul"), is_at_a_glance=True),
@@ -159,14 +169,26 @@ COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
     Counter("schedule", "spills", "static_spills", expected=_spill_in_text),
     Counter("schedule", "fills", "static_fills", expected=_spill_in_text),
     Counter("schedule", "bundles executed", _executed("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
-    Counter("schedule", "spills executed", _executed("executed_spills"), expected=_SPILL, is_at_a_glance=True,
-            is_of_cycles=True),
-    Counter("schedule", "fills executed", _executed("executed_fills"), expected=_SPILL, is_at_a_glance=True,
-            is_of_cycles=True),
+    Counter(
+        "schedule",
+        "spills executed",
+        _executed("executed_spills"),
+        expected=_SPILL,
+        is_at_a_glance=True,
+        is_of_cycles=True,
+    ),
+    Counter(
+        "schedule",
+        "fills executed",
+        _executed("executed_fills"),
+        expected=_SPILL,
+        is_at_a_glance=True,
+        is_of_cycles=True,
+    ),
     _slots,
     Counter("schedule", "DMA transfers", _executed("dma_transfers")),
     Counter("schedule", "grid steps executed", _steps, expected=_as_the_grid),
-)  # fmt: skip
+)
 _ROWS = tuple(row for row in COUNTERS if isinstance(row, Counter))
 AT_A_GLANCE = frozenset((row.level, row.name) for row in _ROWS if row.is_at_a_glance)
 OF_CYCLES = frozenset((SCORE_BLOCK, *(row.name for row in _ROWS if row.is_of_cycles)))

@@ -9,9 +9,7 @@ from typing import Literal, TypeAlias
 # buffers of the kernel's own. dtype: casts, precisions, dtypes of results. mask: what is compared with positions,
 # and what is skipped. compiler: its other parameters. body: any other code. claims: only what the kernel says about
 # itself. unreadable: one of the texts is no Python.
-Kind: TypeAlias = Literal[
-    "constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"
-]  # fmt: skip
+Kind: TypeAlias = Literal["constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"]
 _ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
 
 # What the judge takes from kernel.py beside the program: it follows a change, it is none.
@@ -43,9 +41,21 @@ _CALLS: dict[str, Kind] = {
     "triu": "mask",
 }
 _DTYPES = {
-    "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int4", "int8", "int16", "int32",
-    "uint4", "uint8", "uint16", "uint32",
-}  # fmt: skip
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int4",
+    "int8",
+    "int16",
+    "int32",
+    "uint4",
+    "uint8",
+    "uint16",
+    "uint32",
+}
 # Positions are of this dtype, whatever is computed.
 _OF_POSITIONS = "int32"
 # A hypothesis is tied to an observation where it has a number, or a word that a report uses for what it counts, times

@@ -84,8 +84,8 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         for one, found in evidence.named_members
     )
     return replace(
-        result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members,
-    )  # fmt: skip
+        result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members
+    )
 
 
 def advise(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> tuple[Hint, ...]:

@@ -13,13 +13,7 @@ from harness.records.whatif import Answer, Scale
 
 # One resource at a time, as far as it can be thought: twice as much of what there is, no latency at all.
 # The clock comes last: no change of a kernel has its effect.
-SWEEP = (
-    Scale(mxu=2.0),
-    Scale(bandwidth=2.0),
-    Scale(dma_latency=0.0),
-    Scale(transfer_cost=0.0),
-    Scale(clock=2.0),
-)
+SWEEP = (Scale(mxu=2.0), Scale(bandwidth=2.0), Scale(dma_latency=0.0), Scale(transfer_cost=0.0), Scale(clock=2.0))
 
 
 def scaled(machine: Machine, scale: Scale) -> Machine:

@@ -48,12 +48,7 @@ ROW = ChipRow(
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.
     links=Links(
-        one_way_bytes_per_second=1e11,
-        axes=2,
-        ring_size=16,
-        rings_are_multiples=False,
-        source=BOOK,
-        hop_seconds=0.75e-6,
+        one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK, hop_seconds=0.75e-6
     ),
     workbench=Workbench(
         has_counters=True,

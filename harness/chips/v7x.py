@@ -53,9 +53,6 @@ ROW = ChipRow(
         source="Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together",
     ),
     workbench=Workbench(
-        offloads_collectives=True,
-        has_counters=True,
-        has_periodic_counters=True,
-        has_unit_counters=True,
+        offloads_collectives=True, has_counters=True, has_periodic_counters=True, has_unit_counters=True
     ),
 )

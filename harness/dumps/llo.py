@@ -178,8 +178,7 @@ _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
 _END = re.compile(r"End region \d")
 _SOURCE = re.compile(r'loc\("([\w.+\-]*:\d+)')
 _OP = re.compile(
-    r"%[a-z]*\d+(?:_([a-z]+\d+))? = (inlined_call_operand\.<[^>]*>|[a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)",
-    re.DOTALL,
+    r"%[a-z]*\d+(?:_([a-z]+\d+))? = (inlined_call_operand\.<[^>]*>|[a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)", re.DOTALL
 )
 _PREDICATE = re.compile(r"\((!?)%p\d+_(p\d+)\)")
 _REGISTER = re.compile(r"%[a-z]+\d+_([a-z]+\d+)")
@@ -207,9 +206,13 @@ _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+(?= )|(?:all-reduce-megacore|enha
 _MEETING = re.compile(r"/\* (barrier-megacore|global-barrier)-wait \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
 _NOTES = {
-    "inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION,
+    "inlined_call": _CALLED,
+    "sld": _RUNTIME_WORD,
+    "sdivrem": _RESULTS,
+    "shalt": _CHECKED,
+    "dma": _DIRECTION,
     "vwait": _MEETING,
-}  # fmt: skip
+}
 # The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
 # at most, behind it, that is no note. Groups are the fields of Op; what has another form is read by `_op`. The slash is
 # that of a transpose, whose operands begin with `[1/8]`.

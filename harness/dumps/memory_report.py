@@ -30,8 +30,11 @@ _SOURCE = re.compile(r'source_file="([^"]*)"(?: source_line=(\d+))?')
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _PPROF = {
     "Profile": (
-        ("sample_type", 1, "ValueType*"), ("sample", 2, "Sample*"), ("location", 4, "Location*"),
-        ("function", 5, "Function*"), ("string_table", 6, "string*"),
+        ("sample_type", 1, "ValueType*"),
+        ("sample", 2, "Sample*"),
+        ("location", 4, "Location*"),
+        ("function", 5, "Function*"),
+        ("string_table", 6, "string*"),
     ),
     "ValueType": (("type", 1, "int64"), ("unit", 2, "int64")),
     "Sample": (("location_id", 1, "uint64*"), ("value", 2, "int64*"), ("label", 3, "Label*")),
@@ -39,7 +42,7 @@ _PPROF = {
     "Location": (("id", 1, "uint64"), ("line", 4, "Line*")),
     "Line": (("function_id", 1, "uint64"), ("line", 2, "int64")),
     "Function": (("id", 1, "uint64"), ("name", 2, "int64"), ("filename", 4, "int64")),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,15 +25,27 @@ _NAMES = {
     "exp": ("math.exp", "math.exp2"),
     "reduction": ("vector.multi_reduction", "vector.reduction", "tpu.all_reduce", "tpu.reduce", "tpu.reduce_index"),
     "load": (
-        "vector.load", "vector.maskedload", "vector.transfer_read", "tpu.load", "tpu.vector_load",
-        "tpu.vector_load_idx", "tpu.strided_load", "tpu.shuffled_load",
+        "vector.load",
+        "vector.maskedload",
+        "vector.transfer_read",
+        "tpu.load",
+        "tpu.vector_load",
+        "tpu.vector_load_idx",
+        "tpu.strided_load",
+        "tpu.shuffled_load",
     ),
     "store": (
-        "vector.store", "vector.maskedstore", "vector.transfer_write", "tpu.store", "tpu.vector_store",
-        "tpu.vector_store_idx", "tpu.strided_store", "tpu.shuffled_store",
+        "vector.store",
+        "vector.maskedstore",
+        "vector.transfer_write",
+        "tpu.store",
+        "tpu.vector_store",
+        "tpu.vector_store_idx",
+        "tpu.strided_store",
+        "tpu.shuffled_store",
     ),
     "dma": ("tpu.enqueue_dma", "tpu.enqueue_indirect_dma"),
-}  # fmt: skip
+}
 
 
 def counts(bodies: Sequence[bytes]) -> MosaicCounts:

@@ -52,7 +52,7 @@ def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -
             )
             for position, array in sorted(arguments.items())
         ),
-    )  # fmt: skip
+    )
 
 
 def write(directory: Path, every: Sequence[TimingTables]) -> None:

@@ -23,11 +23,7 @@ Value: TypeAlias = str | int | float | bytes
 _PLANES, _LINES, _EVENTS = 1, 3, 4
 # Strings are read as bytes: profilers put names there that are no UTF-8. Entries are those of maps.
 _SCHEMA = {
-    "XSpace": (
-        ("errors", 2, "bytes*"),
-        ("warnings", 3, "bytes*"),
-        ("hostnames", 4, "bytes*"),
-    ),
+    "XSpace": (("errors", 2, "bytes*"), ("warnings", 3, "bytes*"), ("hostnames", 4, "bytes*")),
     "XPlane": (
         ("name", 2, "bytes"),
         ("event_metadata", 4, "EventEntry*"),
@@ -36,11 +32,7 @@ _SCHEMA = {
     ),
     "EventEntry": (("key", 1, "int64"), ("value", 2, "XEventMetadata")),
     "StatEntry": (("key", 1, "int64"), ("value", 2, "XStatMetadata")),
-    "XLine": (
-        ("name", 2, "bytes"),
-        ("timestamp_ns", 3, "int64"),
-        ("display_name", 11, "bytes"),
-    ),
+    "XLine": (("name", 2, "bytes"), ("timestamp_ns", 3, "int64"), ("display_name", 11, "bytes")),
     "XEvent": (
         ("metadata_id", 1, "int64"),
         ("offset_ps", 2, "int64"),
@@ -57,11 +49,7 @@ _SCHEMA = {
         ("bytes_value", 6, "bytes!"),
         ("ref_value", 7, "uint64!"),
     ),
-    "XEventMetadata": (
-        ("name", 2, "bytes"),
-        ("display_name", 4, "bytes"),
-        ("stats", 5, "XStat*"),
-    ),
+    "XEventMetadata": (("name", 2, "bytes"), ("display_name", 4, "bytes"), ("stats", 5, "XStat*")),
     "XStatMetadata": (("name", 2, "bytes"),),
 }
 
@@ -160,10 +148,7 @@ def read(data: bytes, name: str) -> Space:
             "Capture it again",
         )
     return Space(
-        planes=planes,
-        hostnames=_texts(space.hostnames),
-        errors=_texts(space.errors),
-        warnings=_texts(space.warnings),
+        planes=planes, hostnames=_texts(space.hostnames), errors=_texts(space.errors), warnings=_texts(space.warnings)
     )
 
 

@@ -172,12 +172,7 @@ def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
                 window_dilation=window_dilation,
             )
             for size, stride, (low, high), input_dilation, window_dilation in zip(
-                numbers["size"],
-                numbers["stride"],
-                padding,
-                numbers["lhs_dilate"],
-                numbers["rhs_dilate"],
-                strict=True,
+                numbers["size"], numbers["stride"], padding, numbers["lhs_dilate"], numbers["rhs_dilate"], strict=True
             )
         )
     except ValueError as error:

@@ -121,12 +121,7 @@ class Ledger:
             recording.undo(self.place, begun)
 
     def record(
-        self,
-        attempt: Attempt,
-        row: Row,
-        candidate: Candidate,
-        new_branch_commit: bool,
-        guarded: tuple[str, ...] = (),
+        self, attempt: Attempt, row: Row, candidate: Candidate, new_branch_commit: bool, guarded: tuple[str, ...] = ()
     ) -> Recorded:
         """Puts one decided attempt into the ledger and returns its commits.
 
@@ -143,13 +138,7 @@ class Ledger:
         branch = git.branch_or_none(self.place.repository) or ""
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
         prepared = recording.prepare(
-            self.place,
-            attempt,
-            row,
-            candidate,
-            accept=new_branch_commit,
-            branch=begun.branch,
-            guarded=guarded,
+            self.place, attempt, row, candidate, accept=new_branch_commit, branch=begun.branch, guarded=guarded
         )
         if not new_branch_commit and champions.holder(self.place):
             champion = self.champion_candidate()

@@ -83,13 +83,7 @@ def finish(place: Place, begun: Journal) -> Recorded:
 # --- the log -----------------------------------------------------------------------------------
 
 
-def _log_commit(
-    place: Place,
-    attempt: Attempt,
-    row: Row,
-    blobs: Mapping[str, str],
-    before: str | None,
-) -> str:
+def _log_commit(place: Place, attempt: Attempt, row: Row, blobs: Mapping[str, str], before: str | None) -> str:
     entries = {name: git.TreeEntry(mode="100644", blob=blob) for name, blob in blobs.items()}
     record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
     entries[RECORD_NAME] = git.TreeEntry(mode="100644", blob=record)

@@ -88,17 +88,33 @@ def _scaled(
     taken = known.get(row.kernel_sha256)
     if taken is None:
         empty = replace(
-            row, key_digest=scale.key_digest, key=scale.key, score=None, seconds=None, util=None, regime=None,
-            gap_fraction=None, members=tuple((name, None) for name, _ in row.members),
-        )  # fmt: skip
+            row,
+            key_digest=scale.key_digest,
+            key=scale.key,
+            score=None,
+            seconds=None,
+            util=None,
+            regime=None,
+            gap_fraction=None,
+            members=tuple((name, None) for name, _ in row.members),
+        )
         return ScaledRow(row=empty, then=row, why_unknown=why.get(row.kernel_sha256, NOT_YET))
     against = known.get(champion) if champion is not None else None
     ratio = row.time_ratio
     if row.kind == "experiment" and against is not None and against.seconds and taken.seconds is not None:
         ratio = taken.seconds / against.seconds
     scaled = replace(
-        row, key_digest=scale.key_digest, key=scale.key, score=taken.score, seconds=taken.seconds, util=taken.util,
-        regime=taken.regime, gap_fraction=taken.gap_fraction, copies=taken.copies, spills=taken.spills,
-        members=taken.members, time_ratio=ratio,
-    )  # fmt: skip
+        row,
+        key_digest=scale.key_digest,
+        key=scale.key,
+        score=taken.score,
+        seconds=taken.seconds,
+        util=taken.util,
+        regime=taken.regime,
+        gap_fraction=taken.gap_fraction,
+        copies=taken.copies,
+        spills=taken.spills,
+        members=taken.members,
+        time_ratio=ratio,
+    )
     return ScaledRow(row=scaled, then=row)

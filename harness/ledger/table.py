@@ -16,9 +16,15 @@ Line = ScaledRow | Recheck | Losses | Note
 Changed = Literal["judge", "compiler", "machine"]
 # The part that each field of a key belongs to; source and chip end a run instead.
 _PARTS: dict[str, Changed] = {
-    "judge": "judge", "timing": "judge", "checks": "judge", "problem": "judge", "jax": "compiler",
-    "jaxlib": "compiler", "libtpu": "compiler", "machine": "machine",
-}  # fmt: skip
+    "judge": "judge",
+    "timing": "judge",
+    "checks": "judge",
+    "problem": "judge",
+    "jax": "compiler",
+    "jaxlib": "compiler",
+    "libtpu": "compiler",
+    "machine": "machine",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

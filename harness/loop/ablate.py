@@ -33,12 +33,19 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
         rows = tuple(work.row(piece) for piece in pieces.asked)
         whole, failure = work.whole()
     return Ablation(
-        chip=contest.chip.name, source="simulated", attempt=pieces.attempt, champion=pieces.champion,
-        baseline=pieces.baseline, champion_seconds=work.seconds, champion_spills=executed_spills(work.champion),
-        champion_vmem_bytes=_vmem_bytes(work.champion, contest.chip), whole_seconds=whole, whole_failure=failure,
+        chip=contest.chip.name,
+        source="simulated",
+        attempt=pieces.attempt,
+        champion=pieces.champion,
+        baseline=pieces.baseline,
+        champion_seconds=work.seconds,
+        champion_spills=executed_spills(work.champion),
+        champion_vmem_bytes=_vmem_bytes(work.champion, contest.chip),
+        whole_seconds=whole,
+        whole_failure=failure,
         reworded=reworded,
         changes=rows,
-    )  # fmt: skip
+    )
 
 
 class _Work:
@@ -90,10 +97,14 @@ class _Work:
         taken = (piece, *others)
         evidence = self._evidence(taken)
         row = replace(
-            row, tie=tie, together=tuple(other.name for other in others), failure=row.failure or why_not(evidence),
-            spills=executed_spills(evidence), vmem_bytes=_vmem_bytes(evidence, self._chip),
+            row,
+            tie=tie,
+            together=tuple(other.name for other in others),
+            failure=row.failure or why_not(evidence),
+            spills=executed_spills(evidence),
+            vmem_bytes=_vmem_bytes(evidence, self._chip),
             scratch=f"profile_data/{self._texts.work(_name(taken), self._candidate(taken))}",
-        )  # fmt: skip
+        )
         row = with_worth(row, self.champion, evidence)
         return replace(row, own_seconds=self._own_seconds(row, others))
 
@@ -147,10 +158,13 @@ def with_worth(row: Ablated, champion: Evidence, rest: Evidence) -> Ablated:
     is_same = _is_same_program(champion, rest)
     off = 0.0 if is_same else compare_simulated.uncertainty(champion, rest)
     return replace(
-        row, effect="none" if is_same else _effect(with_it, without, off), without_seconds=without,
-        worth_seconds=without - with_it, worth_fraction=1 - with_it / without,
+        row,
+        effect="none" if is_same else _effect(with_it, without, off),
+        without_seconds=without,
+        worth_seconds=without - with_it,
+        worth_fraction=1 - with_it / without,
         uncertainty_seconds=None if off is None else off * with_it,
-    )  # fmt: skip
+    )
 
 
 def _is_same_program(champion: Evidence, other: Evidence) -> bool:

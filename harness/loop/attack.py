@@ -58,9 +58,14 @@ def attack(
         kept = _Kept(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
         files.write_atomically(path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
     return Attack(
-        problem=title, kernel_sha256=sha256, seed=seed, tried=tried, seconds=time.monotonic() - began, worst=worst,
+        problem=title,
+        kernel_sha256=sha256,
+        seed=seed,
+        tried=tried,
+        seconds=time.monotonic() - began,
+        worst=worst,
         file=path.relative_to(contest.directory).as_posix() if worst else "",
-    )  # fmt: skip
+    )
 
 
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
@@ -81,15 +86,26 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     with Bench(contest=contest).held("attack"):
         found = attack_search.repeat(_plan(contest, member, candidate), kept.found)
     return Attack(
-        problem=title, kernel_sha256=candidate.sha256, seed=found.seed, tried=1,
-        seconds=time.monotonic() - began, worst=found, file=str(path),
-    )  # fmt: skip
+        problem=title,
+        kernel_sha256=candidate.sha256,
+        seed=found.seed,
+        tried=1,
+        seconds=time.monotonic() - began,
+        worst=found,
+        file=str(path),
+    )
 
 
 def _plan(contest: Contest, member: Member, candidate: Candidate) -> Plan:
     work = contest.directory / "profile_data" / "attack" / "work"
     asked = Request(
-        directory=contest.directory, candidate=candidate, problem=contest.problem, chip=contest.chip, work=work,
-        simulate=simulate.run, timed=False, stubs=contest.stubs,
-    )  # fmt: skip
+        directory=contest.directory,
+        candidate=candidate,
+        problem=contest.problem,
+        chip=contest.chip,
+        work=work,
+        simulate=simulate.run,
+        timed=False,
+        stubs=contest.stubs,
+    )
     return Plan(request=asked, member=member, source="simulated", work=work)

@@ -58,17 +58,22 @@ class Target:
         candidate = self._start("candidate")
         platform = plan.chip.platform
         request = TraceRequest(
-            problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)),
-            function=plan.member.function, stubs=plan.request.stubs,
-        )  # fmt: skip
+            problem=str(plan.pickled_problem),
+            chip=plan.chip,
+            artifact=str(plan.written(platform)),
+            function=plan.member.function,
+            stubs=plan.request.stubs,
+        )
         self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
         traced = self._ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply, plan.policy.trace_seconds)
         assert isinstance(traced, ShapesReply)
         self._reduced = traced.reduced
         self._artifacts: dict[TracedShape, str] = {}
         shapes: dict[TracedShape, bool] = {
-            "reduced": traced.reduced is not None, "second": traced.has_second, "full": True,
-        }  # fmt: skip
+            "reduced": traced.reduced is not None,
+            "second": traced.has_second,
+            "full": True,
+        }
         for shape in (shape for shape, is_traced in shapes.items() if is_traced):
             export = ExportRequest(artifact=str(plan.written(f"{shape}.cpu")), shape=shape)
             self._ask(candidate, "export_cpu", export, Done, plan.policy.correctness_seconds)
@@ -87,28 +92,39 @@ class Target:
     def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> Found:
         """What the kernel makes of this input. Raises RatchetError where the program cannot be run."""
         request = CheckRequest(
-            problem=str(self._plan.pickled_problem), reduced=None if shape == "full" else self._reduced,
-            is_second=shape == "second", family=family, seed=seed, artifact=self._artifacts[shape],
-        )  # fmt: skip
+            problem=str(self._plan.pickled_problem),
+            reduced=None if shape == "full" else self._reduced,
+            is_second=shape == "second",
+            family=family,
+            seed=seed,
+            artifact=self._artifacts[shape],
+        )
         reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
         assert isinstance(reply, CheckReply)
         error, tolerance = reply.check.error, reply.check.tolerance
         return Found(
-            shape=shape, title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}", family=family,
-            seed=seed, ratio=error / tolerance if error is not None and tolerance else None, words=words,
-            said=reply.failure.message if reply.failure else "", output=reply.check.shape,
-        )  # fmt: skip
+            shape=shape,
+            title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}",
+            family=family,
+            seed=seed,
+            ratio=error / tolerance if error is not None and tolerance else None,
+            words=words,
+            said=reply.failure.message if reply.failure else "",
+            output=reply.check.shape,
+        )
 
     def _start(self, name: str) -> Child:
         modules = {"candidate": "harness.judge.evaluate.candidate", "checker": "harness.judge.evaluate.correctness"}
         plan = self._plan
         return self._children.start(
-            name, modules[name], plan.directory_of(name), environments.on_cpu(),
+            name,
+            modules[name],
+            plan.directory_of(name),
+            environments.on_cpu(),
             confinement=reach(
-                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data,
-                on_device=False,
+                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data, on_device=False
             ),
-        )  # fmt: skip
+        )
 
     def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
         """The answer. Raises RatchetError with the kind of the failure: there is nothing to attack then."""

@@ -64,9 +64,14 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
     rows, skipped = history.rows(ledger.place)
     _say_all(skipped, say)
     run = Run(
-        ledger=ledger, bench=bench, options=options, say=say, number=ledger.next_number(), rows=rows,
+        ledger=ledger,
+        bench=bench,
+        options=options,
+        say=say,
+        number=ledger.next_number(),
+        rows=rows,
         key=contest.key(measuring.source(contest.chip, bench.on)),
-    )  # fmt: skip
+    )
     ledger.begin(original, f"attempt {run.number}")
     watch = None
     try:
@@ -206,9 +211,14 @@ def _judged_again(
     noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
     run.ledger.log_notes()
     return Judged(
-        attempt=attempt, report=report, advice=advice, champion_report=None, recorded=False, noted=noted,
+        attempt=attempt,
+        report=report,
+        advice=advice,
+        champion_report=None,
+        recorded=False,
+        noted=noted,
         messages=champion_fails(champion, attempt.evidence),
-    )  # fmt: skip
+    )
 
 
 def _record(

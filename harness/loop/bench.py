@@ -72,12 +72,23 @@ class Bench:
         """
         self.contest.require_conforming()
         request = Request(
-            directory=self.contest.directory, candidate=candidate, problem=self.contest.problem,
-            chip=self.contest.chip, work=self.profile_data / work, simulate=simulate.run, policy=self.policy,
-            on=self.on, deep=self.deep, timed=self.timed, checked=self.checked, with_lines=self.with_lines,
-            draws=self.draws, programs=_seen_programs(self.contest) if self.reuses else None,
-            stubs=self.contest.stubs, assumption=self.contest.assumption,
-        )  # fmt: skip
+            directory=self.contest.directory,
+            candidate=candidate,
+            problem=self.contest.problem,
+            chip=self.contest.chip,
+            work=self.profile_data / work,
+            simulate=simulate.run,
+            policy=self.policy,
+            on=self.on,
+            deep=self.deep,
+            timed=self.timed,
+            checked=self.checked,
+            with_lines=self.with_lines,
+            draws=self.draws,
+            programs=_seen_programs(self.contest) if self.reuses else None,
+            stubs=self.contest.stubs,
+            assumption=self.contest.assumption,
+        )
         progress = named(name, self.progress) if name else self.progress
         with kept_captures.in_use(self.profile_data):
             return evaluation.evaluate(

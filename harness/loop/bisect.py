@@ -171,9 +171,14 @@ def bisect(
             good, bad = search.ends()
         comparison = search.compared(good, bad)
     return Bisection(
-        metric=metric, chip=contest.chip.name, threshold=threshold, kernels=len(steps), judged=tuple(search.judged),
-        suspects=tuple(step.name for step in steps[good + 1 : bad + 1]), comparison=comparison,
-    )  # fmt: skip
+        metric=metric,
+        chip=contest.chip.name,
+        threshold=threshold,
+        kernels=len(steps),
+        judged=tuple(search.judged),
+        suspects=tuple(step.name for step in steps[good + 1 : bad + 1]),
+        comparison=comparison,
+    )
 
 
 class _Search:
@@ -228,10 +233,13 @@ class _Search:
         found = self._evaluated(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(found), executed_spills(found)
         judgment = Judgment(
-            name=step.name, title=step.title, seconds=latency, spills=spills,
+            name=step.name,
+            title=step.title,
+            seconds=latency,
+            spills=spills,
             failure=why_not(found, timed=self._metric != "correctness"),
             is_bad=self._is_bad(found, latency, spills) if at else False,
-        )  # fmt: skip
+        )
         self._found[step.candidate] = judgment
         self.judged.append(judgment)
         return judgment

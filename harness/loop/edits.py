@@ -53,9 +53,14 @@ def simulated(
         )
 
     screening.screen(
-        contest, lambda: waiting.pop(0) if waiting else None, tell, policy, on="simulated",
-        places=screening.local(min(len(waiting), screening.cores_to_use()) or 1), work="edits",
-    )  # fmt: skip
+        contest,
+        lambda: waiting.pop(0) if waiting else None,
+        tell,
+        policy,
+        on="simulated",
+        places=screening.local(min(len(waiting), screening.cores_to_use()) or 1),
+        work="edits",
+    )
     return tuple(sorted(found, key=lambda one: (one.time_ratio is None, one.time_ratio or 0.0, one.words)))
 
 

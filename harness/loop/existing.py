@@ -25,8 +25,12 @@ _WRAPPERS = Path(__file__).parents[1] / "operators"
 _WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
 # Names under which published kernels take a problem's parameters.
 _ALSO_CALLED = {
-    "sm_scale": "scale", "softmax_scale": "scale", "is_causal": "causal", "epsilon": "eps", "num_heads": "heads",
-}  # fmt: skip
+    "sm_scale": "scale",
+    "softmax_scale": "scale",
+    "is_causal": "causal",
+    "epsilon": "eps",
+    "num_heads": "heads",
+}
 # For finding errors, or for a machine that is not judged.
 _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")

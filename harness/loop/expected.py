@@ -62,7 +62,5 @@ def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
     screening = each * math.ceil(settings / jobs)
     return replace(
-        attempt,
-        stages={**attempt.stages, "screening": screening},
-        total_seconds=screening + attempt.total_seconds,
+        attempt, stages={**attempt.stages, "screening": screening}, total_seconds=screening + attempt.total_seconds
     )

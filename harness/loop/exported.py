@@ -49,9 +49,8 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
         dialogue = Dialogue(children=children, stage="contract", progress=progress)
         written = own / "candidate.program"
         request = TraceRequest(
-            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function,
-            stubs=kernel.stubs,
-        )  # fmt: skip
+            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function, stubs=kernel.stubs
+        )
         seconds = kernel.policy.trace_seconds
         dialogue.ask(child, "trace", request, TraceReply, seconds)
         problem, reduced = kernel.problem, None
@@ -70,6 +69,9 @@ def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> I
             artifact=str(program), problem=str(pickled), reduced=reduced, seed=seed(), warmup_calls=warmup_calls
         )
         yield Exported(
-            kernel=kernel, dialogue=replace(dialogue, stage="profile"), scratch=scratch, subject=subject,
+            kernel=kernel,
+            dialogue=replace(dialogue, stage="profile"),
+            scratch=scratch,
+            subject=subject,
             title=problem.statement().title,
-        )  # fmt: skip
+        )

@@ -176,9 +176,15 @@ def judge(
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
     reason += "" if was == folder else f"; before in {was or '.'}"
     gated = Gated(
-        contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed, comparison=comparison,
-        seconds=_simulated_seconds(new.evidence), chip=contest.chip.name,
-    )  # fmt: skip
+        contest=folder,
+        outcome=outcome,
+        reason=reason,
+        prepare=state,
+        changed=changed,
+        comparison=comparison,
+        seconds=_simulated_seconds(new.evidence),
+        chip=contest.chip.name,
+    )
     return Judged(gated=gated, before=old, after=new, contest=contest)
 
 
@@ -191,9 +197,14 @@ def _alone(
     evidence: Evidence | None = None,
 ) -> Judged:
     gated = Gated(
-        contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed,
-        seconds=_simulated_seconds(evidence) if evidence else None, chip=evidence.chip if evidence else "",
-    )  # fmt: skip
+        contest=folder,
+        outcome=outcome,
+        reason=reason,
+        prepare=state,
+        changed=changed,
+        seconds=_simulated_seconds(evidence) if evidence else None,
+        chip=evidence.chip if evidence else "",
+    )
     return Judged(gated=gated, before=None, after=None, contest=None)
 
 

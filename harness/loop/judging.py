@@ -49,9 +49,11 @@ def judge(
         return facing is not None and early_rejection.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
     evidence = replace(run.bench, timed=facing is None).judge(
-        candidate, run.work, after_trace=refuse_identical,
+        candidate,
+        run.work,
+        after_trace=refuse_identical,
         is_slower=is_slower if facing and not run.options.all_checks else None,
-    )  # fmt: skip
+    )
     paired = None
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":

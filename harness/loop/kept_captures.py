@@ -40,8 +40,17 @@ _EXPORTED = ".perfetto.json.gz"
 # What an evaluation leaves: programs, dumps, found figures; by attempt, or by the command that asked for it. Not in
 # it are the inputs that `attack` found and the journal of `tune`, which can be gone on with, and pages and plots.
 _OF_COMMANDS = (
-    "new", "judge", "diff-*", "attack/work", "sweep/*", "edits/*", "bisect/*", "ablate/*", "revoke/*", "replay/*",
-)  # fmt: skip
+    "new",
+    "judge",
+    "diff-*",
+    "attack/work",
+    "sweep/*",
+    "edits/*",
+    "bisect/*",
+    "ablate/*",
+    "revoke/*",
+    "replay/*",
+)
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"

@@ -42,19 +42,24 @@ def software(found: Environment, lock_file: Path) -> Iterator[Line]:
     """Python and the packages, against the lock file."""
     is_good = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
     yield Line(
-        what="Python", value=found.python, state="ok" if is_good else "problem",
+        what="Python",
+        value=found.python,
+        state="ok" if is_good else "problem",
         remedy="" if is_good else "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12",
-    )  # fmt: skip
+    )
     yield Line(what="jax, jaxlib", value=f"{found.jax}, {found.jaxlib}")
     on_linux = platform.system() == "Linux" and platform.machine() == "x86_64"
     if found.libtpu:
         yield Line(what="libtpu", value=found.libtpu)
     else:
         yield Line(
-            what="libtpu", value="not installed", state="problem" if on_linux else "note",
-            remedy="Remove .venv and run ratchet.sh again" if on_linux
+            what="libtpu",
+            value="not installed",
+            state="problem" if on_linux else "note",
+            remedy="Remove .venv and run ratchet.sh again"
+            if on_linux
             else "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here",
-        )  # fmt: skip
+        )
     yield _locked(lock_file)
 
 
@@ -81,9 +86,11 @@ def _locked(lock_file: Path) -> Line:
         return Line(what="requirements.lock", value=f"{count} packages, all as locked")
     more = f" and {len(different) - 4} more" if len(different) > 4 else ""
     return Line(
-        what="requirements.lock", value=f"{'; '.join(different[:4])}{more}", state="note",
+        what="requirements.lock",
+        value=f"{'; '.join(different[:4])}{more}",
+        state="note",
         remedy="Remove .venv and run ratchet.sh again; results of other versions are not compared with these",
-    )  # fmt: skip
+    )
 
 
 def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | None) -> Iterator[Line]:
@@ -100,14 +107,18 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
         yield Line(what="chip of the contest", value=f"{wanted.name}: is here")
     elif wanted.platform == "tpu":
         yield Line(
-            what="chip of the contest", value=f"{wanted.name}: not here", state="note",
+            what="chip of the contest",
+            value=f"{wanted.name}: not here",
+            state="note",
             remedy="Latencies are simulated, which is what this project does without a TPU",
-        )  # fmt: skip
+        )
     else:
         yield Line(
-            what="chip of the contest", value=f"{wanted.name}: not here", state="note",
+            what="chip of the contest",
+            value=f"{wanted.name}: not here",
+            state="note",
             remedy="There is no simulator for GPUs: --on cpu runs everything but the device",
-        )  # fmt: skip
+        )
 
 
 def room(folder: Path) -> Iterator[Line]:
@@ -119,15 +130,19 @@ def room(folder: Path) -> Iterator[Line]:
     else:
         is_good = free >= _MEMORY_BYTES
         yield Line(
-            what="memory available", value=f"{free / 1e9:.1f} GB", state="ok" if is_good else "note",
+            what="memory available",
+            value=f"{free / 1e9:.1f} GB",
+            state="ok" if is_good else "note",
             remedy="" if is_good else f"Large shapes may need {_MEMORY_BYTES / 1e9:.1f} GB: end other programs",
-        )  # fmt: skip
+        )
     disk = shutil.disk_usage(folder).free
     is_good = disk >= _DISK_BYTES
     yield Line(
-        what="disk free", value=f"{disk / 1e9:.1f} GB", state="ok" if is_good else "problem",
+        what="disk free",
+        value=f"{disk / 1e9:.1f} GB",
+        state="ok" if is_good else "problem",
         remedy="" if is_good else f"Make {_DISK_BYTES / 1e9:.1f} GB free: old captures lie in profile_data",
-    )  # fmt: skip
+    )
 
 
 def _available_bytes() -> int | None:
@@ -143,18 +158,22 @@ def isolation(layers: Isolation) -> Iterator[Line]:
     """What confines a kernel.py that is judged."""
     if layers.landlock is None:
         yield Line(
-            what="Landlock", value="not offered by this kernel", state="note",
+            what="Landlock",
+            value="not offered by this kernel",
+            state="note",
             remedy="kernel.py can read and write what you can: read it before you run it",
-        )  # fmt: skip
+        )
     else:
         yield Line(what="Landlock", value=f"version {layers.landlock}")
     if layers.system_calls_filtered:
         yield Line(what="seccomp", value="system calls are filtered")
     else:
         yield Line(
-            what="seccomp", value="not available here", state="note",
+            what="seccomp",
+            value="not available here",
+            state="note",
             remedy="kernel.py could start processes and open sockets: read it before you run it",
-        )  # fmt: skip
+        )
 
 
 def browser() -> Line:
@@ -163,9 +182,11 @@ def browser() -> Line:
     if path:
         return Line(what="chromium", value=path)
     return Line(
-        what="chromium", value="not found", state="note",
+        what="chromium",
+        value="not found",
+        state="note",
         remedy="Only tests of the report page need it: apt-get install chromium",
-    )  # fmt: skip
+    )
 
 
 def repository(folder: Path, lock_name: str) -> Iterator[Line]:
@@ -188,9 +209,11 @@ def repository(folder: Path, lock_name: str) -> Iterator[Line]:
         yield Line(what="lock", value=f"held by {holder}", state="note", remedy="Wait for it: one attempt at a time")
     elif path.is_file() and path.stat().st_size:
         yield Line(
-            what="lock", value="left by a run that was ended", state="note",
+            what="lock",
+            value="left by a run that was ended",
+            state="note",
             remedy="Nothing to do: the next run takes it over",
-        )  # fmt: skip
+        )
     else:
         yield Line(what="lock", value="free")
 
@@ -199,9 +222,11 @@ def _identity(repo: Repo) -> Line:
     status, output, _ = attempted(repo, "var", "GIT_COMMITTER_IDENT")
     if status != 0:
         return Line(
-            what="git identity", value="not set", state="problem",
+            what="git identity",
+            value="not set",
+            state="problem",
             remedy='git config --global user.name "Your Name"; git config --global user.email you@example.org',
-        )  # fmt: skip
+        )
     # Name and address, without the time that follows.
     return Line(what="git identity", value=output.decode("utf-8", "replace").rpartition(">")[0] + ">")
 

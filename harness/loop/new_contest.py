@@ -29,12 +29,7 @@ _STAND_IN = "packages that are not installed, and that something stands in for w
 
 
 def new(
-    directory: Path,
-    like: str,
-    settings: tuple[tuple[str, str], ...],
-    progress: Progress,
-    *,
-    around: str | None = None,
+    directory: Path, like: str, settings: tuple[tuple[str, str], ...], progress: Progress, *, around: str | None = None
 ) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like` and commits exactly its files.
 

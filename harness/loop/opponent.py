@@ -104,9 +104,12 @@ def _passes(run: Run, champion: Attempt) -> bool | None:
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:
     """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
     return resimulate.Defender(
-        evidence=facing.evidence, candidate=facing.candidate, bench=run.bench, say=run.say,
+        evidence=facing.evidence,
+        candidate=facing.candidate,
+        bench=run.bench,
+        say=run.say,
         works=(run.champions_work, f"{facing.attempt.number:04d}"),
-    )  # fmt: skip
+    )
 
 
 def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:

@@ -132,10 +132,12 @@ def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench
     if opponent is None or attempt.champion is None:
         return None
     return resimulate.Defender(
-        evidence=opponent, candidate=history.candidate(ledger.place, attempt.champion.attempt),
-        works=(_champions_work(attempt), f"{attempt.champion.attempt:04d}"), bench=bench,
+        evidence=opponent,
+        candidate=history.candidate(ledger.place, attempt.champion.attempt),
+        works=(_champions_work(attempt), f"{attempt.champion.attempt:04d}"),
+        bench=bench,
         say=lambda sentence: bench.progress(sentence, "done", 0.0),
-    )  # fmt: skip
+    )
 
 
 def _champions_work(attempt: Attempt) -> str:

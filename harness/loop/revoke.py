@@ -167,13 +167,7 @@ def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -
 
 
 def _court(
-    ledger: Ledger,
-    champion: Attempt,
-    policy: Policy,
-    progress: Progress,
-    draws: tuple[Draw, ...],
-    *,
-    force: bool,
+    ledger: Ledger, champion: Attempt, policy: Policy, progress: Progress, draws: tuple[Draw, ...], *, force: bool
 ) -> _Recheck:
     # `prepare.py` names one chip; the champion may be that of another.
     contest = contests.load(ledger.place.kernel_path.parent, champion.evidence.chip)
@@ -299,10 +293,7 @@ def _attempt(
     """The record: evidence and kernel of the attempt that holds the title now, or of the failed champion."""
     champion, shown = first.attempt, holder or first
     revocation = Revocation(
-        champion=champion.number,
-        reason=reason,
-        tried=tried,
-        holder=holder.attempt.number if holder else None,
+        champion=champion.number, reason=reason, tried=tried, holder=holder.attempt.number if holder else None
     )
     if holder is None:
         sentence = f"attempt {champion.number} loses its title and no accepted attempt passes: there is no champion"

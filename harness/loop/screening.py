@@ -231,18 +231,25 @@ class _Queue:
 
     def _request(self, candidate: Candidate) -> Request:
         return Request(
-            directory=str(self._contest.directory), prepare=self._prepare, chip=self._contest.chip.name,
-            candidate=candidate, on=self._on, checked=self._on == "cpu", policy=self._policy,
+            directory=str(self._contest.directory),
+            prepare=self._prepare,
+            chip=self._contest.chip.name,
+            candidate=candidate,
+            on=self._on,
+            checked=self._on == "cpu",
+            policy=self._policy,
             work=f"{self._work}/{next(self._numbers):03d}",
             key=self._key,
-        )  # fmt: skip
+        )
 
     def _without_answer(self) -> Evidence:
         said = f"what screened it ended {_MOST_TRIES} times without an answer"
         return Evidence(
-            problem=self._contest.problem.statement(), chip=self._contest.chip.name, environment=environment(),
+            problem=self._contest.problem.statement(),
+            chip=self._contest.chip.name,
+            environment=environment(),
             failure=Failure(kind="killed", message=said, stage="compile"),
-        )  # fmt: skip
+        )
 
 
 class Process:

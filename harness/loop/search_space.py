@@ -14,9 +14,23 @@ Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
 _RANGE = re.compile(r"\s*(-?\d+)\.\.(-?\d+)(?::(pow2|\d+))?\s*")
 _IN_CONDITIONS = (
-    ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Name, ast.Constant, ast.Load, ast.boolop, ast.unaryop,
-    ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.cmpop,
-)  # fmt: skip
+    ast.BoolOp,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.Compare,
+    ast.Name,
+    ast.Constant,
+    ast.Load,
+    ast.boolop,
+    ast.unaryop,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.FloorDiv,
+    ast.Div,
+    ast.Mod,
+    ast.cmpop,
+)
 # Of a space up to this size, all settings can be listed.
 MOST_LISTED = 1 << 16
 # A range beyond this is a slip of the keyboard, and a record names all values.

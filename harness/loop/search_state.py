@@ -120,9 +120,14 @@ def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
     if found is None or given is None or given.is_on_branch is False:
         return found
     return replace(
-        given, number=found.number, kind=found.kind, hypothesis=found.hypothesis, commit=found.commit, revokes=(),
+        given,
+        number=found.number,
+        kind=found.kind,
+        hypothesis=found.hypothesis,
+        commit=found.commit,
+        revokes=(),
         holder=None,
-    )  # fmt: skip
+    )
 
 
 def winner(rows: Sequence[Row], champion: Row) -> Row:

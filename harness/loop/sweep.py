@@ -94,20 +94,28 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         if isinstance(found, RatchetError):
             raise found
         record = Sweep(
-            parameters=wanted.parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
+            parameters=wanted.parameters,
+            source=found.source,
+            chip=contest.chip.name,
+            screened=found.screened,
             looked_at=_looked_at(found.screened, search),
             champion=found.champion.number if found.champion else None,
             champion_seconds=found.champion.seconds if found.champion else None,
-        )  # fmt: skip
+        )
         ranked = _ranked(found.screened, again=options.again)
         if not ranked:
             return Outcome(
                 swept=Swept(
-                    hypothesis=hypothesis, sweep=record, best=None, attempt=None, outcome=None,
-                    why_none=_why_none(found.screened), seconds=time.monotonic() - began,
+                    hypothesis=hypothesis,
+                    sweep=record,
+                    best=None,
+                    attempt=None,
+                    outcome=None,
+                    why_none=_why_none(found.screened),
+                    seconds=time.monotonic() - began,
                 ),
                 judged=None,
-            )  # fmt: skip
+            )
         best, *others = ranked
         count = len(found.screened)
         told = f"{hypothesis} [best of {count}: {words(best.settings)}]"

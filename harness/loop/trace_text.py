@@ -39,7 +39,13 @@ def evidence(contest: Contest, candidate: Candidate, progress: Progress) -> Evid
 
 def _request(folder: Path, contest: Contest, candidate: Candidate) -> Request:
     return Request(
-        directory=folder, candidate=candidate, problem=contest.problem, chip=contest.chip,
-        work=folder / "profile_data" / "new", simulate=simulate.run, on="simulated", stubs=contest.stubs,
+        directory=folder,
+        candidate=candidate,
+        problem=contest.problem,
+        chip=contest.chip,
+        work=folder / "profile_data" / "new",
+        simulate=simulate.run,
+        on="simulated",
+        stubs=contest.stubs,
         assumption=contest.assumption,
-    )  # fmt: skip
+    )

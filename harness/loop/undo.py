@@ -86,12 +86,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             judged_against=git.head_commit(ledger.place.repository),
             policy=policy,
             verdict=Verdict(outcome="accept", reasons=(reason,)),
-            champion=Champion(
-                attempt=champion.number,
-                commit=ledger.champion_commit() or "",
-                score=None,
-                seconds=None,
-            ),
+            champion=Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=None, seconds=None),
             champion_evidence=None,
             paired=None,
             expected_time_ratio=None,
@@ -125,8 +120,7 @@ def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> R
     same = [row.number for row in history.rows(ledger.place)[0] if row.kernel_sha256 == sha256]
     if same:
         return RatchetError(
-            "unsaved-kernel",
-            f"{expected}, got that of attempt {same[-1]}: ./ratchet.sh checkout {champion}, then undo",
+            "unsaved-kernel", f"{expected}, got that of attempt {same[-1]}: ./ratchet.sh checkout {champion}, then undo"
         )
     if _is_saved(ledger):
         return RatchetError(

@@ -246,11 +246,7 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
     width = sum(output.shape[-1] for output in small.statement().outputs)
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
-        for name, method in (
-            ("reference", small.reference),
-            ("honest", small.honest),
-            ("rounding", small.rounding),
-        ):
+        for name, method in (("reference", small.reference), ("honest", small.honest), ("rounding", small.rounding)):
             found = method(inputs, rows)
             if found.shape != (len(rows), width) or found.dtype != np.float64:
                 got = f"{found.dtype}{list(found.shape)}"

@@ -51,11 +51,7 @@ class Probe:
 
 
 def probe(
-    name: str,
-    family: str,
-    regions: Iterable[Region],
-    moves: Iterable[Part] = (),
-    stays: Iterable[Part] = (),
+    name: str, family: str, regions: Iterable[Region], moves: Iterable[Part] = (), stays: Iterable[Part] = ()
 ) -> Probe:
     """A probe of these parts, without the empty ones, which promise nothing."""
     moving, staying = (tuple(part for part in parts if part.rows and part.columns) for parts in (moves, stays))
@@ -149,9 +145,17 @@ def _exact(
     seed: int,
 ) -> Check:
     return Check(
-        family=family, mode=mode, shape=outputs[0].shape, seed=seed, elements=compared, criterion=criterion,
-        error=float(broken), honest_error=0.0, tolerance=0.0, passed=not broken,
-    )  # fmt: skip
+        family=family,
+        mode=mode,
+        shape=outputs[0].shape,
+        seed=seed,
+        elements=compared,
+        criterion=criterion,
+        error=float(broken),
+        honest_error=0.0,
+        tolerance=0.0,
+        passed=not broken,
+    )
 
 
 def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:

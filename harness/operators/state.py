@@ -39,9 +39,17 @@ def check_state(
         differs = in_rows(np.ascontiguousarray(expected).view(word) != np.ascontiguousarray(got).view(word))
         count = int(np.count_nonzero(differs))
         check = Check(
-            family=family, mode=mode, shape=expected.shape, seed=seed, elements=differs.size, criterion="state",
-            error=float(count), honest_error=0.0, tolerance=0.0, passed=not count,
-        )  # fmt: skip
+            family=family,
+            mode=mode,
+            shape=expected.shape,
+            seed=seed,
+            elements=differs.size,
+            criterion="state",
+            error=float(count),
+            honest_error=0.0,
+            tolerance=0.0,
+            passed=not count,
+        )
         failure = None
         if count:
             first = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), expected.shape))
@@ -49,12 +57,13 @@ def check_state(
             changed = statement.inputs[place]
             where = wrong_parts((changed,), differs)
             failure = Failure(
-                stage="correctness", kind="wrong-state",
+                stage="correctness",
+                kind="wrong-state",
                 message=f"wrong state in {where}: {changed.name}{list(first)} is {float(got[first]):.6g}, expected "
                 f"{float(expected[first]):.6g}, {'what was there before' if is_left else 'which this call writes'} "
                 f"(inputs: {family}, seed {seed})",
                 detail=f"{count} of {differs.size} elements differ; look at where each token is written, and at what "
                 "else is",
-            )  # fmt: skip
+            )
         found.append((check, failure))
     return found

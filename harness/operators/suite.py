@@ -59,11 +59,13 @@ class Suite:
         total = math.fsum(member.weight for member in self.members)
         stated = tuple(
             SuiteMember(
-                name=member.name, weight=member.weight / total, function=member.function,
+                name=member.name,
+                weight=member.weight / total,
+                function=member.function,
                 statement=member.problem.statement(),
             )
             for member in self.members
-        )  # fmt: skip
+        )
         operations = tuple(dict.fromkeys(member.statement.operation for member in stated))
         words = ", ".join(f"{member.name} ({member.weight:.0%})" for member in stated)
         return Statement(

@@ -13,10 +13,19 @@ from harness.records import Statement
 
 # Beyond these sums leave float32, or squares of what is smallest do.
 LIMITS = {
-    "scale": (2.0**-20, 2.0**12), "row_spread": (0.0, 12.0), "column_spread": (0.0, 12.0), "row_offset": (0.0, 100.0),
-    "column_offset": (0.0, 100.0), "channels": (0, 8), "channel_factor": (1.0, 1024.0), "spikes": (0, 8),
-    "spike": (1.0, 1024.0), "zeros": (0.0, 0.99), "cancelled": (0.0, 0.9), "noise": (0.0, 1.0),
-}  # fmt: skip
+    "scale": (2.0**-20, 2.0**12),
+    "row_spread": (0.0, 12.0),
+    "column_spread": (0.0, 12.0),
+    "row_offset": (0.0, 100.0),
+    "column_offset": (0.0, 100.0),
+    "channels": (0, 8),
+    "channel_factor": (1.0, 1024.0),
+    "spikes": (0, 8),
+    "spike": (1.0, 1024.0),
+    "zeros": (0.0, 0.99),
+    "cancelled": (0.0, 0.9),
+    "noise": (0.0, 1.0),
+}
 # What an attempt draws one recipe of each.
 KINDS = ("scales", "outliers", "offsets", "even", "mixture")
 # One for a shape at which one draw has to do.

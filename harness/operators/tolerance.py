@@ -264,9 +264,16 @@ def check(
 
 def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
     return Check(
-        family=family, mode=mode, shape=output.shape, seed=seed, elements=0,
-        error=None, honest_error=None, tolerance=None, passed=False,
-    )  # fmt: skip
+        family=family,
+        mode=mode,
+        shape=output.shape,
+        seed=seed,
+        elements=0,
+        error=None,
+        honest_error=None,
+        tolerance=None,
+        passed=False,
+    )
 
 
 def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str, seed: int) -> Failure | None:
@@ -320,9 +327,17 @@ def _is_forbidden(
     """The check of such a rounding, and its failure."""
     what, share, unit = made
     check = Check(
-        family=family, mode=mode, shape=output.shape, seed=seed, elements=elements, criterion="root mean square",
-        error=share * unit, honest_error=0.0, tolerance=FORBIDDEN_SHARE * unit, passed=False,
-    )  # fmt: skip
+        family=family,
+        mode=mode,
+        shape=output.shape,
+        seed=seed,
+        elements=elements,
+        criterion="root mean square",
+        error=share * unit,
+        honest_error=0.0,
+        tolerance=FORBIDDEN_SHARE * unit,
+        passed=False,
+    )
     message = (
         f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
         f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
@@ -346,10 +361,17 @@ def _judge(
         error, honest_error = found.rms(found.averaged), found.rms(found.honest_scaled)
         tolerance = RMS_FACTOR * found.unit
     check = Check(
-        family=family, mode=mode, shape=output.shape, seed=seed, elements=scaled.size, criterion=criterion,
-        error=float(error) * unit, honest_error=float(honest_error) * unit, tolerance=tolerance * unit,
+        family=family,
+        mode=mode,
+        shape=output.shape,
+        seed=seed,
+        elements=scaled.size,
+        criterion=criterion,
+        error=float(error) * unit,
+        honest_error=float(honest_error) * unit,
+        tolerance=tolerance * unit,
         passed=found.passed,
-    )  # fmt: skip
+    )
     if check.passed:
         return check, None
     outside = scaled > WORST_FACTOR * found.unit
@@ -370,9 +392,17 @@ def _judge_exact(
     differs = found.differs
     count = int(np.count_nonzero(differs))
     check = Check(
-        family=family, mode=mode, shape=output.shape, seed=seed, elements=differs.size, criterion="exact",
-        error=float(count), honest_error=0.0, tolerance=0.0, passed=not count,
-    )  # fmt: skip
+        family=family,
+        mode=mode,
+        shape=output.shape,
+        seed=seed,
+        elements=differs.size,
+        criterion="exact",
+        error=float(count),
+        honest_error=0.0,
+        tolerance=0.0,
+        passed=not count,
+    )
     if not count:
         return check, None
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(differs)), differs.shape))

@@ -76,7 +76,10 @@ def _answer(member: Member) -> Answered:
     """What does not answer here is named by `complain` before anything is judged."""
     problem = member.problem
     return Answered(
-        name=member.name, weight=member.weight, function=member.function, statement=problem.statement(),
+        name=member.name,
+        weight=member.weight,
+        function=member.function,
+        statement=problem.statement(),
         full=tuple(_answer_or(lambda: problem.families(True), ())),
         small=tuple(_answer_or(lambda: problem.families(False), ())),
         reduced=_answer_or(lambda: tuple(_shapes(problem)), ()),
@@ -84,7 +87,7 @@ def _answer(member: Member) -> Answered:
         timing=_answer_or(lambda: _timing(problem), {}),
         pickled=pickle.dumps(problem),
         is_own=prepare_module.is_prepare(type(problem).__module__),
-    )  # fmt: skip
+    )
 
 
 def _answer_or(answer: Any, otherwise: Any) -> Any:

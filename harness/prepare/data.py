@@ -33,17 +33,36 @@ class _NotDataError(Exception):
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}  # fmt: skip
+}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "tuple": tuple, "list": list, "dict": dict, "zip": zip, "enumerate": enumerate, "min": min, "max": max, "sum": sum,
-    "int": int, "float": float, "len": len, "abs": abs,
-}  # fmt: skip
+    "tuple": tuple,
+    "list": list,
+    "dict": dict,
+    "zip": zip,
+    "enumerate": enumerate,
+    "min": min,
+    "max": max,
+    "sum": sum,
+    "int": int,
+    "float": float,
+    "len": len,
+    "abs": abs,
+}
 
 
 def read(source: bytes) -> tuple[Any, Any] | None:

@@ -158,9 +158,14 @@ class OpTime:
 
 
 OffenceKind = Literal[
-    "chip-halts", "transfer-pending", "transfer-part-waited", "semaphore-not-zero", "memory-nobody-wrote",
-    "check-unknown", "transfer-raced",
-]  # fmt: skip
+    "chip-halts",
+    "transfer-pending",
+    "transfer-part-waited",
+    "semaphore-not-zero",
+    "memory-nobody-wrote",
+    "check-unknown",
+    "transfer-raced",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

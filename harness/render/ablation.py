@@ -23,9 +23,14 @@ _COLUMNS = (
     Column("what was changed", least=len("what was changed"), room=24),
 )
 _WORDS: dict[Effect, str] = {
-    "gain": "pays", "loss": "costs", "unclear": "unclear", "none": "nothing", "superseded": "superseded",
-    "needed": "needed", "unknown": "unknown",
-}  # fmt: skip
+    "gain": "pays",
+    "loss": "costs",
+    "unclear": "unclear",
+    "none": "nothing",
+    "superseded": "superseded",
+    "needed": "needed",
+    "unknown": "unknown",
+}
 _STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt"}
 
 
@@ -58,15 +63,21 @@ def _table(found: Ablation) -> Grid:
     rows = [
         Row(
             (
-                _short(one) + ("*" if one.together else ""), one.without_seconds, one.worth_seconds,
-                one.uncertainty_seconds, one.worth_fraction, one.own_seconds,
+                _short(one) + ("*" if one.together else ""),
+                one.without_seconds,
+                one.worth_seconds,
+                one.uncertainty_seconds,
+                one.worth_fraction,
+                one.own_seconds,
                 _more(one.spills, found.champion_spills, count),
-                _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes), _WORDS[one.effect], one.title,
+                _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes),
+                _WORDS[one.effect],
+                one.title,
             ),
             style=_STYLES.get(one.effect),
         )
         for one in found.changes
-    ]  # fmt: skip
+    ]
     return Grid(_COLUMNS, rows, title_room=0)
 
 

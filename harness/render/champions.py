@@ -8,9 +8,13 @@ from harness.render.sections import GAP, Block, Column, Grid, Line, markdown, sc
 from harness.units import milliseconds
 
 _COLUMNS = (
-    Column("contest"), Column("chip"), Column("time", side="r"), Column("x floor", side="r"),
-    Column("checks", side="r"), Column("checked"),
-)  # fmt: skip
+    Column("contest"),
+    Column("chip"),
+    Column("time", side="r"),
+    Column("x floor", side="r"),
+    Column("checks", side="r"),
+    Column("checked"),
+)
 _HEAD = """\
 # Champions
 

@@ -35,9 +35,10 @@ def time_words(program: ProgramPair) -> str:
     times = [
         f"fails ({clean(failure.partition(':')[0])})" if failure else "unknown" if taken is None else seconds(taken)
         for taken, failure in (
-            (program.before_seconds, program.before_failure), (program.after_seconds, program.after_failure),
+            (program.before_seconds, program.before_failure),
+            (program.after_seconds, program.after_failure),
         )
-    ]  # fmt: skip
+    ]
     ratio = f", {change(program.time_ratio)}" if program.time_ratio is not None else ""
     source = f" [{with_chip(program.source, program.chip)}]" if program.source else ""
     return f"{times[0]} -> {times[1]}{ratio}{source}"
@@ -82,9 +83,12 @@ def _pairs(pairs: Sequence[Pair], head: str) -> Grid:
 
 def _lines(lines: Sequence[LinePair]) -> Grid:
     columns = (
-        Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("change", side="r"),
+        Column("line"),
+        Column("cycles before", "count"),
+        Column("after", "count"),
+        Column("change", side="r"),
         Column("source", least=_LEAST_NAME),
-    )  # fmt: skip
+    )
     rows = [
         (where(line), line.before_cycles, line.after_cycles, f"{line.difference:+,.0f}", line.text) for line in lines
     ]
@@ -121,8 +125,12 @@ def relative(pair: Pair) -> str:
 
 
 _BISECTED = (
-    Column("kernel"), Column("time", "s"), Column("spills", "count"), Column(""), Column("what was changed", least=12),
-)  # fmt: skip
+    Column("kernel"),
+    Column("time", "s"),
+    Column("spills", "count"),
+    Column(""),
+    Column("what was changed", least=12),
+)
 _BAD = {True: "bad", False: "good", None: "unknown"}
 
 

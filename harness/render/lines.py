@@ -11,11 +11,16 @@ from harness.units import decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
 _COLUMNS = (
-    Column("line", side="r", width=5, unknown=""), Column("cycles", "count", width=11, unknown=""),
-    Column("share", "fraction", width=6, unknown=""), Column("issue", side="r", width=6, unknown=""),
-    Column("stall", side="r", width=6, unknown=""), Column("wait", side="r", width=6, unknown=""),
-    Column("spill/step", side="r", width=10, unknown=""), Column(" units", width=18), Column(" source"),
-)  # fmt: skip
+    Column("line", side="r", width=5, unknown=""),
+    Column("cycles", "count", width=11, unknown=""),
+    Column("share", "fraction", width=6, unknown=""),
+    Column("issue", side="r", width=6, unknown=""),
+    Column("stall", side="r", width=6, unknown=""),
+    Column("wait", side="r", width=6, unknown=""),
+    Column("spill/step", side="r", width=10, unknown=""),
+    Column(" units", width=18),
+    Column(" source"),
+)
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
 # More lines than this without a cycle, docstrings for instance, are folded into one.
 _FOLDED = 3

@@ -32,16 +32,19 @@ _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "failed": ("x", "failed", True),
 }
 _HATCHES: dict[PieceKind, str] = {
-    "work": "", "bubble": "...", "stall": "///", "dma": "\\\\\\", "edge": "--", "other": "||",
-}  # fmt: skip
+    "work": "",
+    "bubble": "...",
+    "stall": "///",
+    "dma": "\\\\\\",
+    "edge": "--",
+    "other": "||",
+}
 # Several pieces of one kind share its colour: each after the first is paler and has a mark more.
 _MARKS = ("", "..", "++", "oo", "xx", "**")
 _PALER, _PALEST = 0.14, 0.56
 # Pieces below this share of every run are drawn as one for each kind: nobody could tell them apart.
 _SMALL_SHARE = 0.04
-_SMALL_NAMES: dict[PieceKind, str] = {
-    "stall": "unit stalls", "dma": "operand waits", "edge": "fill and drain",
-}  # fmt: skip
+_SMALL_NAMES: dict[PieceKind, str] = {"stall": "unit stalls", "dma": "operand waits", "edge": "fill and drain"}
 # More than this many numbers beside points would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
@@ -199,9 +202,16 @@ def _progress(group: Group, palette: Palette) -> Figure:
     for entry in without:
         shape, _, _ = _SHAPES[entry.row.outcome]
         above.plot(
-            entry.row.number, 0.97, shape, transform=above.get_xaxis_transform(), ms=7, mew=1.8, fillstyle="none",
-            color=palette.outcomes[entry.row.outcome], label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
-        )  # fmt: skip
+            entry.row.number,
+            0.97,
+            shape,
+            transform=above.get_xaxis_transform(),
+            ms=7,
+            mew=1.8,
+            fillstyle="none",
+            color=palette.outcomes[entry.row.outcome],
+            label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
+        )
     _legend(above, palette)
     _finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
     return figure
@@ -228,9 +238,20 @@ def _scatter(
         colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
         bars = None if ends is None else [[at - ends[0]], [ends[1] - at]]
         axes.errorbar(
-            entry.row.number, at, yerr=bars, fmt=shape, ms=6.5, mew=1.6, color=colour, ecolor=palette.faint,
-            elinewidth=1, capsize=2, markerfacecolor=colour if is_filled else palette.paper, label=word, zorder=3,
-        )  # fmt: skip
+            entry.row.number,
+            at,
+            yerr=bars,
+            fmt=shape,
+            ms=6.5,
+            mew=1.6,
+            color=colour,
+            ecolor=palette.faint,
+            elinewidth=1,
+            capsize=2,
+            markerfacecolor=colour if is_filled else palette.paper,
+            label=word,
+            zorder=3,
+        )
 
 
 def _roofline(group: Group, palette: Palette) -> Figure:
@@ -246,14 +267,25 @@ def _roofline(group: Group, palette: Palette) -> Figure:
         shape, word, is_filled = _shape(entry)
         colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
         axes.plot(
-            intensity, rate, shape, ms=7, mew=1.6, color=colour, markerfacecolor=colour if is_filled else "none",
-            label=word, ls="none",
-        )  # fmt: skip
+            intensity,
+            rate,
+            shape,
+            ms=7,
+            mew=1.6,
+            color=colour,
+            markerfacecolor=colour if is_filled else "none",
+            label=word,
+            ls="none",
+        )
         if entry.is_accepted and len(placed) <= _MOST_NUMBERS:
             axes.annotate(
-                str(entry.row.number), (intensity, rate), xytext=(7, -11), textcoords="offset points", fontsize=9,
+                str(entry.row.number),
+                (intensity, rate),
+                xytext=(7, -11),
+                textcoords="offset points",
+                fontsize=9,
                 color=palette.ink,
-            )  # fmt: skip
+            )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
@@ -286,9 +318,14 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
     for intensity, style, words, side in verticals:
         axes.axvline(intensity, ls=style, lw=1, color=palette.faint)
         axes.annotate(
-            words, (intensity, bottom), xytext=(4 if side == "left" else -4, 5), textcoords="offset points", ha=side,
-            fontsize=9, color=palette.faint,
-        )  # fmt: skip
+            words,
+            (intensity, bottom),
+            xytext=(4 if side == "left" else -4, 5),
+            textcoords="offset points",
+            ha=side,
+            fontsize=9,
+            color=palette.faint,
+        )
 
 
 def _time(group: Group, palette: Palette) -> Figure:
@@ -305,15 +342,27 @@ def _time(group: Group, palette: Palette) -> Figure:
             named.add(part.name)
             colour, hatch = looks[part.name]
             axes.barh(
-                place, part.seconds, left=start, height=0.62, color=colour, edgecolor=palette.paper,
-                hatch=hatch, linewidth=0.8, label=label,
-            )  # fmt: skip
+                place,
+                part.seconds,
+                left=start,
+                height=0.62,
+                color=colour,
+                edgecolor=palette.paper,
+                hatch=hatch,
+                linewidth=0.8,
+                label=label,
+            )
             if part.seconds > 0.04 * longest:
                 axes.text(
-                    start + part.seconds / 2, place, f" {percent(part.fraction, 0)} ", ha="center", va="center",
-                    fontsize=9, color=palette.ink,
+                    start + part.seconds / 2,
+                    place,
+                    f" {percent(part.fraction, 0)} ",
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    color=palette.ink,
                     bbox={"boxstyle": "round,pad=0.15", "facecolor": palette.paper, "edgecolor": "none"},
-                )  # fmt: skip
+                )
             start += part.seconds
     totals = [seconds(sum(part.seconds for part in parts)) for _, parts in bars]
     names = [f"{name}\n{total}" for (name, _), total in zip(bars, totals, strict=True)]
@@ -330,9 +379,14 @@ def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
     """A dotted line across, with words below its left end."""
     axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
     axes.annotate(
-        words, (0.005, value), xycoords=("axes fraction", "data"), xytext=(0, -12), textcoords="offset points",
-        color=palette.floor, fontsize=9,
-    )  # fmt: skip
+        words,
+        (0.005, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -12),
+        textcoords="offset points",
+        color=palette.floor,
+        fontsize=9,
+    )
 
 
 def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
@@ -393,9 +447,17 @@ def _legend(axes: Axes, palette: Palette) -> None:
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(
-        unique.values(), unique.keys(), frameon=False, fontsize=9, labelcolor=palette.ink, loc="lower left",
-        bbox_to_anchor=(0, 1.0), ncols=6, borderaxespad=0.2, handletextpad=0.4,
-    )  # fmt: skip
+        unique.values(),
+        unique.keys(),
+        frameon=False,
+        fontsize=9,
+        labelcolor=palette.ink,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=6,
+        borderaxespad=0.2,
+        handletextpad=0.4,
+    )
 
 
 def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:

@@ -193,9 +193,14 @@ def measured(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 _BUFFERS = (
     # Less of a name tells nothing.
-    Column("buffer", least=12), Column("role"), Column("block"), Column("held", side="r"), Column("VMEM", "KiB"),
-    Column("fetches", "count"), Column("HBM traffic", "B"),
-)  # fmt: skip
+    Column("buffer", least=12),
+    Column("role"),
+    Column("block"),
+    Column("held", side="r"),
+    Column("VMEM", "KiB"),
+    Column("fetches", "count"),
+    Column("HBM traffic", "B"),
+)
 
 
 def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator[Block]:
@@ -222,9 +227,14 @@ def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator
 
 
 _CHECKS = (
-    Column("family", least=12), Column("mode"), Column("shape"), Column("error", "error"),
-    Column("honest\nerror", "error"), Column("tolerance", "error"), Column(""),
-)  # fmt: skip
+    Column("family", least=12),
+    Column("mode"),
+    Column("shape"),
+    Column("error", "error"),
+    Column("honest\nerror", "error"),
+    Column("tolerance", "error"),
+    Column(""),
+)
 
 
 def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Block]:
@@ -252,11 +262,16 @@ def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Bloc
     if full:
         rows = [
             (
-                check.family, check.mode_words, _shape(check.shape), check.error, check.honest_error, check.tolerance,
+                check.family,
+                check.mode_words,
+                _shape(check.shape),
+                check.error,
+                check.honest_error,
+                check.tolerance,
                 "passed" if check.passed else "FAILED",
             )
             for check in done
-        ]  # fmt: skip
+        ]
         yield Grid(_CHECKS, rows, indent="  ")
 
 

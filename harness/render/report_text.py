@@ -45,11 +45,7 @@ _PLAIN = View()
 
 
 def report_text(
-    attempt: Attempt,
-    report: Report,
-    advice: Sequence[Hint],
-    champion_report: Report | None,
-    view: View = _PLAIN,
+    attempt: Attempt, report: Report, advice: Sequence[Hint], champion_report: Report | None, view: View = _PLAIN
 ) -> str:
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints."""
     return screen(_attempt(attempt, report, advice, champion_report, view), view.columns, colour=view.colour)
@@ -73,11 +69,7 @@ def _attempt(
 
 
 def judge_text(
-    evidence: Evidence,
-    report: Report,
-    advice: Sequence[Hint],
-    verdict: Verdict,
-    view: View = _PLAIN,
+    evidence: Evidence, report: Report, advice: Sequence[Hint], verdict: Verdict, view: View = _PLAIN
 ) -> str:
     """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
     return screen(_judged(evidence, report, advice, verdict, view), view.columns, colour=view.colour)
@@ -159,12 +151,7 @@ def _judged_against(attempt: Attempt) -> str:
 
 
 def _findings(
-    evidence: Evidence,
-    report: Report,
-    advice: Sequence[Hint],
-    champion: Report | None,
-    verdict: Verdict,
-    view: View,
+    evidence: Evidence, report: Report, advice: Sequence[Hint], champion: Report | None, verdict: Verdict, view: View
 ) -> Iterator[Block]:
     """Everything below the verdict."""
     full, failed = view.full, evidence.failure

@@ -23,10 +23,17 @@ def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int 
     every = [*(one.then.members for one in rows), *(note.members for note in notes)]
     members = dict.fromkeys(name for times in every for name, _ in times)
     names = [
-        "record", *_ROW, "is_champion", *_FIGURES, *(f"then_{name}" for name in _FIGURES), "why_unknown", "taken_back",
+        "record",
+        *_ROW,
+        "is_champion",
+        *_FIGURES,
+        *(f"then_{name}" for name in _FIGURES),
+        "why_unknown",
+        "taken_back",
         *_NOTE,
-        *(f"seconds {name}" for name in members), *(f"then_seconds {name}" for name in members),
-    ]  # fmt: skip
+        *(f"seconds {name}" for name in members),
+        *(f"then_seconds {name}" for name in members),
+    ]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
     writer.writeheader()

@@ -7,9 +7,14 @@ from harness.render.layout import clean, terminal_width
 from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
 
 _COLUMNS = (
-    Column(""), Column("candidate"), Column("row", side="r"), Column("is"), Column("verdict"), Column("caught by"),
+    Column(""),
+    Column("candidate"),
+    Column("row", side="r"),
+    Column("is"),
+    Column("verdict"),
+    Column("caught by"),
     Column("s", side="r"),
-)  # fmt: skip
+)
 
 
 def selftest_text(tried: Sequence[Tried], seconds: float, classes: Sequence[str] = ()) -> str:

@@ -206,8 +206,7 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
                 steps=_steps(members, revoked),
                 bound=next((entry.bound for entry in members if entry.bound is not None), None),
                 roof=Roof(
-                    flops_per_second=hardware.peak_bf16_flops_per_second,
-                    bytes_per_second=hardware.hbm_bytes_per_second,
+                    flops_per_second=hardware.peak_bf16_flops_per_second, bytes_per_second=hardware.hbm_bytes_per_second
                 ),
                 minimum_intensity=reports[0].minimum_intensity if reports else None,
             )

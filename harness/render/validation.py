@@ -10,18 +10,28 @@ from harness.units import percent, quantity
 
 _STEPS = (Column("step"), Column("outcome"), Column("s", side="r"), Column("found", least=16))
 _PAGE_STEPS = (
-    Column("step"), Column("shows"), Column("outcome"), Column("s", side="r"), Column("limit, s", side="r"),
+    Column("step"),
+    Column("shows"),
+    Column("outcome"),
+    Column("s", side="r"),
+    Column("limit, s", side="r"),
     Column("found"),
-)  # fmt: skip
+)
 
 
 def validation_text(found: Validation, width: int) -> str:
     """A line for each step, then each kernel's times beside each other."""
     steps = [(one.name, one.outcome, f"{one.seconds:.0f}", one.found) for one in found.steps]
     blocks = (
-        Words(_headline(found)), GAP, Grid(_STEPS, steps), GAP, _kernels(found), GAP, Words(_errors(found)),
+        Words(_headline(found)),
+        GAP,
+        Grid(_STEPS, steps),
+        GAP,
+        _kernels(found),
+        GAP,
+        Words(_errors(found)),
         Line(f"written: {clean(found.archive)}, and the same name with .md", is_whole=True),
-    )  # fmt: skip
+    )
     return screen(blocks, width)
 
 
@@ -58,14 +68,22 @@ _ORDER = ("held", "not held", "timed out", "not run")
 
 def _kernels(found: Validation) -> Grid:
     columns = (
-        Column("kernel"), Column(found.source, "times"), Column("+/-", "times"),
-        Column(f"simulated {found.chip}", "times"), Column("simulated over measured", side="r"),
-    )  # fmt: skip
+        Column("kernel"),
+        Column(found.source, "times"),
+        Column("+/-", "times"),
+        Column(f"simulated {found.chip}", "times"),
+        Column("simulated over measured", side="r"),
+    )
     rows = [
-        (one.name, one.measured_seconds, one.plus_minus_seconds, one.simulated_seconds,
-         _error(one) if found.source == "measured" else None)
+        (
+            one.name,
+            one.measured_seconds,
+            one.plus_minus_seconds,
+            one.simulated_seconds,
+            _error(one) if found.source == "measured" else None,
+        )
         for one in found.kernels
-    ]  # fmt: skip
+    ]
     return Grid(columns, rows)
 
 

@@ -147,9 +147,15 @@ class Children:
     ) -> Job:
         """Puts a request in the child's queue. `limit` seconds count from when the child gets to it."""
         job = Job(
-            child=child, label=label, stage=stage, task=task, arguments=arguments, reply_type=reply_type,
-            limit_seconds=limit, nonce=secrets.token_hex(_NONCE_DIGITS // 2),
-        )  # fmt: skip
+            child=child,
+            label=label,
+            stage=stage,
+            task=task,
+            arguments=arguments,
+            reply_type=reply_type,
+            limit_seconds=limit,
+            nonce=secrets.token_hex(_NONCE_DIGITS // 2),
+        )
         child.queue.append(job)
         if len(child.queue) == 1:
             self._send(job)
@@ -227,22 +233,25 @@ class Children:
             if held > self._memory_bytes:
                 allowed = self._memory_bytes / 2**30
                 self._fail(
-                    child, "out-of-memory",
+                    child,
+                    "out-of-memory",
                     f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
                     "have, and was ended",
-                )  # fmt: skip
+                )
             elif len(own) > _PROCESS_LIMIT or sum(process.threads for process in own) > _THREAD_LIMIT:
                 self._fail(
-                    child, "too-many-processes",
+                    child,
+                    "too-many-processes",
                     f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
                     f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
-                )  # fmt: skip
+                )
             elif job is not None and is_over(job, time.monotonic() - job.started, own):
                 self._fail(
-                    child, "timeout",
+                    child,
+                    "timeout",
                     f"{job.label} took more than {job.limit_seconds:g} s, waits for a core not counted, and was ended: "
                     "the kernel loops forever, or is that slow",
-                )  # fmt: skip
+                )
 
     def _send(self, job: Job) -> None:
         job.started = time.monotonic()
@@ -312,9 +321,10 @@ class Children:
         child.printed = (child.printed + chunk)[-_KEPT_OUTPUT:]
         if child.printed_bytes > _OUTPUT_LIMIT:
             self._fail(
-                child, "output-flood",
+                child,
+                "output-flood",
                 f"the {child.name} process printed more than {_OUTPUT_LIMIT >> 20} MiB and was ended",
-            )  # fmt: skip
+            )
 
     def _died(self, child: Child) -> None:
         """The channel is closed: the process has ended, or has thrown its only way of answering away."""

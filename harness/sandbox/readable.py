@@ -19,18 +19,36 @@ _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64
 # Where Debian's folder of the machine's own libraries is there, that one; what else lies in these is not libraries.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
 _SETTINGS_OF_LIBRARIES = (
-    "/etc/ld.so.cache", "/etc/nsswitch.conf", "/etc/localtime", "/etc/gai.conf", "/usr/share/zoneinfo",
+    "/etc/ld.so.cache",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/etc/gai.conf",
+    "/usr/share/zoneinfo",
     # Of OpenSSL, which hashlib loads: the file itself on Debian, Fedora, Arch, and what Fedora's includes.
-    "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf", "/etc/crypto-policies/back-ends/opensslcnf.config",
-)  # fmt: skip
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/crypto-policies/back-ends/opensslcnf.config",
+)
 _MACHINE = (
-    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/filesystems",
-    "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/max_map_count", "/proc/sys/vm/nr_hugepages",
-    "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/kernel/osrelease",
-    "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/version",
+    "/proc/filesystems",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/max_map_count",
+    "/proc/sys/vm/nr_hugepages",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/threads-max",
+    "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/kernel/mm/hugepages",
     "/sys/kernel/mm/transparent_hugepage",
-    "/dev/random", "/dev/urandom", "/dev/zero",
-)  # fmt: skip
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+)
 # Not the folders: they hold the tables of the network, and the environment.
 _OF_ITSELF = ("cmdline", "exe", "limits", "maps", "smaps", "stat", "statm", "status")
 

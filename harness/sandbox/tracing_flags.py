@@ -26,8 +26,5 @@ def _known_to_libtpu(names: tuple[str, ...]) -> frozenset[str]:
     path = Path(folders[0]) / "libtpu.so" if folders else None
     if path is None or not path.is_file():
         return frozenset()
-    with (
-        path.open("rb") as library,
-        mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as text,
-    ):
+    with path.open("rb") as library, mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as text:
         return frozenset(name for name in names if text.find(name.encode()) >= 0)

@@ -52,9 +52,16 @@ class Caller:
 def _evidence(time: float | None, source: Source = "measured", **fields: object) -> Evidence:
     """What is known about a kernel that passed and took `time` seconds."""
     check = Check(
-        family="composite", mode="full", shape=(16384, 128), seed=1, elements=49152,
-        error=0.01, honest_error=0.01, tolerance=0.1, passed=True,
-    )  # fmt: skip
+        family="composite",
+        mode="full",
+        shape=(16384, 128),
+        seed=1,
+        elements=49152,
+        error=0.01,
+        honest_error=0.01,
+        tolerance=0.1,
+        passed=True,
+    )
     found = Evidence(
         problem=_PROBLEM.statement(),
         chip=_CHIP.name,
@@ -124,12 +131,29 @@ def _simulation(time: float) -> Simulation:
     work = _PROBLEM.work()
     cycles = time * _CHIP.clock_hz
     return Simulation(
-        chip=_CHIP.name, seconds=time, plus_minus_seconds=None, cycles=cycles, bundle_cycles=int(cycles),
-        dma_wait_cycles=0.0, unit_stall_cycles=0.0, launch_cycles=0.0, clock_hz=_CHIP.clock_hz, ops=(), units=(),
-        static_bundles=1, empty_bundles=0, static_spills=0, static_fills=0, executed_spills=0, executed_fills=0,
-        hbm_read_bytes=work.minimum_hbm_bytes, hbm_written_bytes=work.minimum_hbm_bytes, dma_transfers=1, unknown=(),
+        chip=_CHIP.name,
+        seconds=time,
+        plus_minus_seconds=None,
+        cycles=cycles,
+        bundle_cycles=int(cycles),
+        dma_wait_cycles=0.0,
+        unit_stall_cycles=0.0,
+        launch_cycles=0.0,
+        clock_hz=_CHIP.clock_hz,
+        ops=(),
+        units=(),
+        static_bundles=1,
+        empty_bundles=0,
+        static_spills=0,
+        static_fills=0,
+        executed_spills=0,
+        executed_fills=0,
+        hbm_read_bytes=work.minimum_hbm_bytes,
+        hbm_written_bytes=work.minimum_hbm_bytes,
+        dma_transfers=1,
+        unknown=(),
         mxu_flops=work.matmul_flops,
-    )  # fmt: skip
+    )
 
 
 def _run(name: str, ratio: float) -> Resimulation:

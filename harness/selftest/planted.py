@@ -83,8 +83,7 @@ def _patched(path: Path) -> bytes:
     base = CANDIDATES / "bases" / f"{name}.py"
     if not base.is_file() and name not in scaffold.templates():
         raise RatchetError(
-            "bad-candidate",
-            f"{path}: expected `Base:` with the name of a file of bases/ or a template, got {text!r}",
+            "bad-candidate", f"{path}: expected `Base:` with the name of a file of bases/ or a template, got {text!r}"
         )
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernel.py")
@@ -113,8 +112,7 @@ def _read(path: Path) -> Planted:
     is_bad = path.parent.name == "bad"
     if not what or (is_bad and ("Row" not in fields or any(len(place) != 2 for place in caught))):
         raise RatchetError(
-            "bad-candidate",
-            f"{path}: expected one sentence, `Row: N` and `Caught by: STAGE KIND; ...`, got {text!r}",
+            "bad-candidate", f"{path}: expected one sentence, `Row: N` and `Caught by: STAGE KIND; ...`, got {text!r}"
         )
     return Planted(
         name=path.stem,

@@ -43,8 +43,11 @@ def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
             found = found[int(name)]
         else:
             there = ", ".join(found) if isinstance(found, dict) else f"{len(found)} items" if found else "nothing"
-            raise UsageError("unknown-part", f"expected a part of the answer such as /tables/0/rows, got {path!r}: "
-                             f"where {name!r} is looked for there is {there[:300]}")  # fmt: skip
+            raise UsageError(
+                "unknown-part",
+                f"expected a part of the answer such as /tables/0/rows, got {path!r}: "
+                f"where {name!r} is looked for there is {there[:300]}",
+            )
     if isinstance(found, dict):
         found = [[name, value] for name, value in found.items()]
     if not isinstance(found, list | str):

@@ -33,9 +33,10 @@ class Roots:
         """
         if FUNCTION.fullmatch(text):
             raise UsageError(
-                "runs-a-program", f"expected no function of a program, which would run unconfined, got {text!r}: "
+                "runs-a-program",
+                f"expected no function of a program, which would run unconfined, got {text!r}: "
                 "ratchet.sh on a terminal takes it",
-            )  # fmt: skip
+            )
         if text.startswith("gs://"):
             raise self._outside(text)
         for word in {text, text.partition("=")[2]}:

@@ -110,8 +110,10 @@ class Tool:
                 properties[argument.also] = {**argument._one(), "description": f"the same as {argument.name}"}
         if self.verb.takes_contest:
             properties[CONTEST] = {
-                "type": "string", "maxLength": _LONGEST, "description": "the contest's folder (default: the server's)"
-            }  # fmt: skip
+                "type": "string",
+                "maxLength": _LONGEST,
+                "description": "the contest's folder (default: the server's)",
+            }
         if self.effect == "reads":
             properties[PART] = {
                 "type": "string",

@@ -85,19 +85,28 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
         )
     return (
         table_of(
-            "out_of_memory", f"why {name} did not fit into {space}", "static", _LARGEST, full.largest, notes,
+            "out_of_memory",
+            f"why {name} did not fit into {space}",
+            "static",
+            _LARGEST,
+            full.largest,
+            notes,
             "the message names no allocation",
         ),
-    )  # fmt: skip
+    )
 
 
 def _snapshot(held: tuple[Held, ...], name: str) -> Table:
     total = sum(one.bytes for one in held)
     return table_of(
-        "held", f"what devices held when {name} was taken", "measured", _HELD, [one for one in held if one.bytes],
+        "held",
+        f"what devices held when {name} was taken",
+        "measured",
+        _HELD,
+        [one for one in held if one.bytes],
         [f"{decimal(total, 'B', 2)} in all. A snapshot has no peak: it shows what was alive at that moment."],
         "nothing was alive",
-    )  # fmt: skip
+    )
 
 
 def _place(held: Held) -> str:

@@ -44,9 +44,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / COUNTERS).write_text(rows.replace(first, row + first))
     path = os.pathsep.join((str(folder), str(Path(PROJECT) / "tests" / "support")))
     said = subprocess.run(
-        (sys.executable, "-c", ASKED), cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
+        (sys.executable, "-c", ASKED),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: dict[str, Any] = json.loads(said.stdout)
     return found
 
@@ -54,8 +58,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_rule_is_found_and_advises(told: dict[str, Any]) -> None:
     said = {rule: others for rule, *others in told["hints"]}
     assert said["many loads"] == [
-        "body", "a value that is loaded once stays in registers", "9 loads in the kernel beside 7 stores (Mosaic)",
-    ]  # fmt: skip
+        "body",
+        "a value that is loaded once stays in registers",
+        "9 loads in the kernel beside 7 stores (Mosaic)",
+    ]
 
 
 def test_the_counter_stands_at_its_place_and_at_a_glance(told: dict[str, Any]) -> None:

@@ -40,9 +40,20 @@ def with_call(given: Evidence, **changes: Any) -> Evidence:
 
 def earlier(number: int, outcome: Outcome = "accept", **changes: Any) -> Row:
     row = Row(
-        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis="h", source="simulated",
-        chip="v5e", key_digest="k", kernel_sha256="", fingerprint="", seconds=2e-3, spills=0, key=KEY,
-    )  # fmt: skip
+        number=number,
+        kind="experiment",
+        outcome="accept",
+        failure_kind="",
+        hypothesis="h",
+        source="simulated",
+        chip="v5e",
+        key_digest="k",
+        kernel_sha256="",
+        fingerprint="",
+        seconds=2e-3,
+        spills=0,
+        key=KEY,
+    )
     return replace(row, outcome=outcome, **changes)
 
 

@@ -91,8 +91,9 @@ def test_a_new_body_is_no_change_of_the_grid_or_of_dtypes_that_were_there_before
     )
     assert kinds_of_change(MATMUL, MATMUL.replace(product, halves)) == ("body",)
     assert kinds_of_change(MATMUL, MATMUL.replace(product, halves.replace("jnp.float32", "jnp.bfloat16", 1))) == (
-        "dtype", "body",
-    )  # fmt: skip
+        "dtype",
+        "body",
+    )
 
 
 def test_a_body_that_is_skipped_is_the_same_body() -> None:

@@ -254,7 +254,9 @@ SHOWN = {
         # Four times as large would fit into VMEM, and is more than kernels do well with.
         Case(
             lambda: with_run(
-                evidence(2e-3, bq=512, bkv=1024), unit_stall_cycles=0.9e6, units=saved(NAIVE).simulation.units  # type: ignore[union-attr]
+                evidence(2e-3, bq=512, bkv=1024),
+                unit_stall_cycles=0.9e6,
+                units=saved(NAIVE).simulation.units,  # type: ignore[union-attr]
             ),
             ("now 1024) to 2048",),
         ),
@@ -291,7 +293,7 @@ SHOWN = {
         Case(lambda: evidence(2e-3, problem=statement(head_dim=64)), ("head_dim 64 fills 50% of a 128 x 128",)),
     ],
     "both low": [Case(lambda: rowwise(0.9e-3, block=64), ("both low", "128 grid steps", "fewer, longer steps"))],
-}  # fmt: skip
+}
 
 SILENT = {
     "saturated": [Case(lambda: good()), Case(lambda: saved(CHAMPION))],
@@ -475,7 +477,7 @@ SILENT = {
         Case(lambda: with_run(saved(V6E), mxu_flops=round(1.56 * saved(V6E).problem.work.matmul_flops))),
     ],
     "both low": [Case(lambda: saved(NAIVE)), Case(lambda: rowwise(0.3e-3)), Case(lambda: rowwise(0.9e-3, block=8192))],
-}  # fmt: skip
+}
 
 
 def looked(name: str, case: Case) -> RuleCase | None:

@@ -136,8 +136,10 @@ def test_a_validation_row_is_judged_by_its_prediction() -> None:
 def test_rows_to_check_come_from_each_chip_and_operation_in_turn() -> None:
     other = "pallas_mosaic_tpu_flash_attention"
     config = {"block_q": 512, "block_kv": 512, "block_kv_compute": 512}
-    made = [Row(chip_dir="tpu_v6_lite", operation=other, key=f"{n}", config=json.dumps(config | {"block_q": 512 * n}))
-            for n in (2, 1)] + [row(1), row(2)]  # fmt: skip
+    made = [
+        Row(chip_dir="tpu_v6_lite", operation=other, key=f"{n}", config=json.dumps(config | {"block_q": 512 * n}))
+        for n in (2, 1)
+    ] + [row(1), row(2)]
     by_name = {one.name: one for one in made}
     points = [replace(POINT, row=one.name, operation=one.operation) for one in made]
     ordered = sorted(points, key=fidelity._turn(points, by_name))

@@ -50,11 +50,7 @@ def plan(**changes: Any) -> plans.Plan:
 def timed(seconds: float) -> tasks.Outcome:
     """An outcome with this time."""
     return tasks.Outcome(
-        seconds=seconds,
-        plus_minus_seconds=seconds / 10,
-        around_seconds=1e-6,
-        spills=1234,
-        vmem_bytes=12 << 20,
+        seconds=seconds, plus_minus_seconds=seconds / 10, around_seconds=1e-6, spills=1234, vmem_bytes=12 << 20
     )
 
 

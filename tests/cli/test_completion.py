@@ -80,9 +80,14 @@ def asked(folder: Path, line: str) -> str:
     """What the program itself answers to zsh, which shows descriptions too."""
     answer = folder.parent / "answer"
     question = {
-        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "zsh", "_ARGCOMPLETE_IFS": "\v", "COMP_LINE": line,
-        "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "PYTHONPATH": str(PROJECT),
-    }  # fmt: skip
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_SHELL": "zsh",
+        "_ARGCOMPLETE_IFS": "\v",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "PYTHONPATH": str(PROJECT),
+    }
     done = subprocess.run([sys.executable, "-m", "harness"], cwd=folder, env=os.environ | question, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     return answer.read_text(encoding="utf-8")
@@ -139,9 +144,13 @@ def test_a_shell_asks_this_program_whatever_is_typed(tmp_path: Path) -> None:
         printf '%s\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True,
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PYTHONPATH": str(PROJECT), "RATCHET_ENVIRONMENT": str(place)},
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == "bisect"
     assert not (tmp_path / "ran").exists()
 

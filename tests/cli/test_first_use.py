@@ -22,9 +22,16 @@ def clone(tmp_path: Path) -> Path:
 
 def first_use(clone: Path, path: str, *words: str, **changed: str) -> subprocess.CompletedProcess[str]:
     offline = {
-        "PIP_INDEX_URL": NOWHERE, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0",
-        "UV_DEFAULT_INDEX": NOWHERE, "UV_NO_CACHE": "1", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "PATH": path,
-    }  # fmt: skip
+        "PIP_INDEX_URL": NOWHERE,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_RETRIES": "0",
+        "UV_DEFAULT_INDEX": NOWHERE,
+        "UV_NO_CACHE": "1",
+        "UV_HTTP_RETRIES": "0",
+        "UV_NO_CONFIG": "1",
+        "PATH": path,
+    }
     return subprocess.run(
         [clone / "ratchet.sh", *words], env=os.environ | offline | changed, capture_output=True, text=True, timeout=100
     )

@@ -172,11 +172,19 @@ def saved(name: str) -> tuple[list[bytes], Verb]:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        ("hlo text", 4000), ("hlo proto", 100), ("script", 1000), ("record", 2000), ("capture ops", 600),
-        ("capture overview", 600), ("capture overlap", 500), ("capture export", 200), ("dump v5e-twice-1024", 400),
-        ("dump v5e-planned-1024", 300), ("dump v5e-converged-1024", 300),
+        ("hlo text", 4000),
+        ("hlo proto", 100),
+        ("script", 1000),
+        ("record", 2000),
+        ("capture ops", 600),
+        ("capture overview", 600),
+        ("capture overlap", 500),
+        ("capture export", 200),
+        ("dump v5e-twice-1024", 400),
+        ("dump v5e-planned-1024", 300),
+        ("dump v5e-converged-1024", 300),
     ],
-)  # fmt: skip
+)
 def test_no_edit_of_a_real_file_is_a_bug_or_takes_more_than_its_share(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,10 +51,14 @@ def ran(*words: str, seconds: int = 100, **variables: str) -> Ran:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reading, writing = os.pipe()
         subprocess.run(
-            [sys.executable, "-S", "-c", _BETWEEN, str(writing), str(seconds), *words], check=True,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=(writing,),
+            [sys.executable, "-S", "-c", _BETWEEN, str(writing), str(seconds), *words],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=(writing,),
             env={**os.environ, **variables, "PYTHONPATH": str(PROJECT)},
-        )  # fmt: skip
+        )
         code, cpu_seconds, peak_bytes = os.read(reading, 1000).split()
         os.close(reading)
         os.close(writing)

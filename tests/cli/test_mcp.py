@@ -11,17 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from capture_examples import (
-    V6E,
-    Ran,
-    empty_run,
-    four_devices_run,
-    one_device_run,
-    plane,
-    run_folder,
-    serialized,
-    space,
-)
+from capture_examples import V6E, Ran, empty_run, four_devices_run, one_device_run, plane, run_folder, serialized, space
 from evidence_examples import evidence
 from ledger_fixtures import four_attempts, new_repository
 from loop_fixtures import PROJECT, committed_contest, copied, ratchet
@@ -73,9 +63,8 @@ def talk(contest: Path, conversation: Callable[[Client], Awaitable[None]]) -> No
 
     async def run() -> None:
         command = StdioServerParameters(
-            command=sys.executable, args=["-m", "harness", "mcp", "-C", str(contest)], cwd=str(contest),
-            env=SERVER,
-        )  # fmt: skip
+            command=sys.executable, args=["-m", "harness", "mcp", "-C", str(contest)], cwd=str(contest), env=SERVER
+        )
         with anyio.fail_after(SECONDS):
             async with Client(command) as client:
                 await conversation(client)
@@ -144,8 +133,11 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
     one, four = (str(contest / "profile_data" / "plugins" / "profile" / run) for run in ("one-device", "four-devices"))
     asked: list[tuple[str, dict[str, Any], list[str]]] = [
         ("xprof_overview", {"where": "one-device"}, ["xprof", "overview", one]),
-        ("xprof_framework_ops", {"where": one, "category": ["attention"], "top": 1},
-         ["xprof", "framework-ops", one, "--category", "attention", "--top", "1"]),
+        (
+            "xprof_framework_ops",
+            {"where": one, "category": ["attention"], "top": 1},
+            ["xprof", "framework-ops", one, "--category", "attention", "--top", "1"],
+        ),
         ("xprof_compare", {"first": one, "second": four}, ["xprof", "compare", one, four]),
         ("xprof_memory_diagnose", {"where": one}, ["xprof", "memory", "diagnose", one]),
         ("results", {"limit": 2}, ["results", "--limit", "2"]),
@@ -153,13 +145,28 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
         ("hlo", {"what": "f32[3,5]{1,0:T(2,2)}", "chip": "v5e"}, ["hlo", "f32[3,5]{1,0:T(2,2)}", "--chip=v5e"]),
         ("predict", {"what": "shapes", "arrays": "bf16[8,8192]"}, ["predict", "shapes", "bf16[8,8192]"]),
         ("xprof_graph", {"run": "one-device", "op": "fusion.3"}, ["xprof", "graph", one, "--op", "fusion.3"]),
-        ("xprof_mfu", {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
-         ["xprof", "mfu", four, "--gbs", "8", "--seq", "128", "--flops-per-token", "1.3e8"]),
-        *((f"xprof_{name}", {"run": "four-devices"}, ["xprof", name, four]) for name in (
-            "breakdown", "counters", "gaps", "lines", "ops", "overlap", "roofline", "scopes", "steps", "utilization",
-            "waste",
-        )),
-    ]  # fmt: skip
+        (
+            "xprof_mfu",
+            {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
+            ["xprof", "mfu", four, "--gbs", "8", "--seq", "128", "--flops-per-token", "1.3e8"],
+        ),
+        *(
+            (f"xprof_{name}", {"run": "four-devices"}, ["xprof", name, four])
+            for name in (
+                "breakdown",
+                "counters",
+                "gaps",
+                "lines",
+                "ops",
+                "overlap",
+                "roofline",
+                "scopes",
+                "steps",
+                "utilization",
+                "waste",
+            )
+        ),
+    ]
     answers: list[dict[str, Any]] = []
 
     async def conversation(client: Client) -> None:
@@ -244,19 +251,26 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
     other = copied(contest, tmp_path / "other")
     # A record is a claim: what it says of its dumps opens nothing elsewhere.
     asked: list[tuple[str, dict[str, Any]]] = [
-        ("xprof_ops", {"run": str(outside)}), ("xprof_ops", {"run": str(tmp_path / "elsewhere")}),
-        ("xprof_ops", {"run": "linked"}), ("xprof_ops", {"run": str(linked / "host.xplane.pb")}),
+        ("xprof_ops", {"run": str(outside)}),
+        ("xprof_ops", {"run": str(tmp_path / "elsewhere")}),
+        ("xprof_ops", {"run": "linked"}),
+        ("xprof_ops", {"run": str(linked / "host.xplane.pb")}),
         ("xprof_ops", {"run": os.path.relpath(tmp_path / "elsewhere", contest)}),
         ("xprof_list_runs", {"log_directory": str(tmp_path / "elsewhere")}),
-        ("xprof_ops", {"run": "gs://bucket/dir"}), ("xprof_ops", {"contest": str(other)}),
-        ("hlo", {"what": str(secret)}), ("hlo", {"what": "link"}), ("audit", {"file": str(secret)}),
+        ("xprof_ops", {"run": "gs://bucket/dir"}),
+        ("xprof_ops", {"contest": str(other)}),
+        ("hlo", {"what": str(secret)}),
+        ("hlo", {"what": "link"}),
+        ("audit", {"file": str(secret)}),
         ("simulate", {"what": str(tmp_path), "chip": "v5e"}),
-        ("whatif", {"what": str(tmp_path), "chip": "v5e"}), ("results", {"contest": str(other)}),
+        ("whatif", {"what": str(tmp_path), "chip": "v5e"}),
+        ("results", {"contest": str(other)}),
         ("whatif", {"what": "dumps", "chip": "v5e", "operand": f"x={secret}"}),
         ("table", {"kernel": str(other), "shapes": "shapes.json"}),
         ("table", {"kernel": "jax:splash", "shapes": "shapes.json", "out": str(tmp_path / "out")}),
-        ("attack", {"repeat": str(secret)}), ("run_experiment", {"message": "x", "contest": str(other)}),
-    ]  # fmt: skip
+        ("attack", {"repeat": str(secret)}),
+        ("run_experiment", {"message": "x", "contest": str(other)}),
+    ]
 
     async def conversation(client: Client) -> None:
         for tool, arguments in asked:
@@ -341,8 +355,14 @@ def test_an_answer_that_is_too_long_to_read_is_refused(contest: Path, monkeypatc
 def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
     """Two thousand operations: 400 kB of JSON in parts of at most 100,000 characters, none lost."""
     count = 2_000
-    ops = [Ran((f"%add.{at} = f32[8]{{0}} add(f32[8]{{0}} %a, f32[8]{{0}} %b)", {"hlo_category": "non-fusion"}),
-               10.0 + at, 0.5) for at in range(count)]  # fmt: skip
+    ops = [
+        Ran(
+            (f"%add.{at} = f32[8]{{0}} add(f32[8]{{0}} %a, f32[8]{{0}} %b)", {"hlo_category": "non-fusion"}),
+            10.0 + at,
+            0.5,
+        )
+        for at in range(count)
+    ]
     run_folder(tmp_path / "logs", "long", serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": ops}, V6E))))
     names: list[str] = []
 

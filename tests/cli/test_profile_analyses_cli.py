@@ -231,12 +231,15 @@ def test_published_spellings_are_understood(published: str, ours: str) -> None:
 @pytest.mark.parametrize(
     ("published", "ours"),
     [
-        ("memory peak --run-dir D", "xprof memory D"), ("compute breakdown", "xprof breakdown"),
-        ("comm overlap --run-dir D", "xprof overlap D"), ("compare --runs a,b", "xprof compare a b"),
-        ("memory diagnose D", "xprof memory diagnose D"), ("roofline", "xprof roofline"),
+        ("memory peak --run-dir D", "xprof memory D"),
+        ("compute breakdown", "xprof breakdown"),
+        ("comm overlap --run-dir D", "xprof overlap D"),
+        ("compare --runs a,b", "xprof compare a b"),
+        ("memory diagnose D", "xprof memory diagnose D"),
+        ("roofline", "xprof roofline"),
         ("mfu --gbs 8 --num-chips 4", "xprof mfu --gbs 8 --num-chips 4"),
     ],
-)  # fmt: skip
+)
 def test_without_xprof_they_get_the_exact_command(
     published: str, ours: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,8 +52,12 @@ def test_what_both_pages_show_of_one_run_is_the_same() -> None:
     protocol, profiling = (page.read_text(encoding="utf-8") for page in PAGES)
 
     def baselines(text: str) -> set[str]:
-        printed = [line for command, is_measured, lines in outputs(text) if "mine" in command and not is_measured
-                   for line in lines]  # fmt: skip
+        printed = [
+            line
+            for command, is_measured, lines in outputs(text)
+            if "mine" in command and not is_measured
+            for line in lines
+        ]
         first = {match[1] for line in printed if (match := re.search(r"against ([\d.]+) of attempt 1", line))}
         results = {line for line in printed if line.startswith("RESULT") and "util=12.5%" in line}
         return first | {re.sub(r" +", " ", line.strip()) for line in results}

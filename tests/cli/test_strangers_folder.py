@@ -34,9 +34,13 @@ def test_modules_of_the_folder_that_it_is_called_in_are_not_imported(tmp_path: P
     for name in ("harness", "msgspec", "git", "json", "argparse", "difflib"):
         (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
     done = subprocess.run(
-        ["bash", str(here / "ratchet.sh"), "--version"], cwd=folder, capture_output=True, text=True, timeout=60,
+        ["bash", str(here / "ratchet.sh"), "--version"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{sysconfig.get_path('purelib')}"},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout.split()[0]) == (0, "kernel-ratchet"), done.stderr
     assert not marker.exists()
 
@@ -99,8 +103,19 @@ def with_hostile_words(value: Any, name: str = "") -> Any:
         return {name: with_hostile_words(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return [with_hostile_words(item, name) for item in value]
-    words = ("hypothesis", "reasons", "title", "more", "fewer", "machine", "python", "platform", "kernel_name", "diff",
-             "dump_directory")  # fmt: skip
+    words = (
+        "hypothesis",
+        "reasons",
+        "title",
+        "more",
+        "fewer",
+        "machine",
+        "python",
+        "platform",
+        "kernel_name",
+        "diff",
+        "dump_directory",
+    )
     return HOSTILE if isinstance(value, str) and name in words else value
 
 

@@ -21,13 +21,26 @@ from harness.verbs.parts import validation as made
 
 def validation(*kernels: MeasuredKernel) -> Validation:
     step = ValidationStep(
-        name="A/A control", shows="the same program again is no improvement", command="./ratchet.sh judge",
-        outcome="not held", seconds=3.2, limit_seconds=180.0, found="accept | <b>x0.9</b>",
-    )  # fmt: skip
+        name="A/A control",
+        shows="the same program again is no improvement",
+        command="./ratchet.sh judge",
+        outcome="not held",
+        seconds=3.2,
+        limit_seconds=180.0,
+        found="accept | <b>x0.9</b>",
+    )
     return Validation(
-        chip="v6e", source="measured", device="TPU v6 lite", versions="jax 0", started="2026-01-01T00:00:00+00:00",
-        seconds=60.0, minutes=30.0, steps=(step,), kernels=kernels, archive="validate-v6e.tar.gz",
-    )  # fmt: skip
+        chip="v6e",
+        source="measured",
+        device="TPU v6 lite",
+        versions="jax 0",
+        started="2026-01-01T00:00:00+00:00",
+        seconds=60.0,
+        minutes=30.0,
+        steps=(step,),
+        kernels=kernels,
+        archive="validate-v6e.tar.gz",
+    )
 
 
 def kernel(name: str, measured: float | None, simulated: float | None) -> MeasuredKernel:

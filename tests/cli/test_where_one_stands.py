@@ -33,9 +33,12 @@ def test_only_what_takes_a_contest_gets_the_folder() -> None:
         assert renamed("./ratchet.sh checkout 10, then") == "./ratchet.sh -C 'a b' checkout 10, then"
         assert renamed('./ratchet.sh "experiment: baseline"') == "./ratchet.sh -C 'a b' \"experiment: baseline\""
         for same in (
-            "ratchet.sh new DIR", "./ratchet.sh -C x show 3", "usage: ratchet.sh show [-h]", "ratchet.sh showing",
+            "ratchet.sh new DIR",
+            "./ratchet.sh -C x show 3",
+            "usage: ratchet.sh show [-h]",
+            "ratchet.sh showing",
             "other/ratchet.sh show",
-        ):  # fmt: skip
+        ):
             assert renamed(same) == same
     finally:
         work_in(None)
@@ -80,9 +83,11 @@ def test_a_ledger_is_readable_without_its_prepare_py(tmp_path: Path, capsys: pyt
 def test_a_pipe_that_is_closed_early_changes_no_exit_code(words: list[str], code: int) -> None:
     program = "import sys; from harness.shell.main import program; sys.exit(program())"
     with subprocess.Popen(
-        [sys.executable, "-c", program, "-C", str(EXAMPLE), *words], cwd=PROJECT, stdout=subprocess.PIPE,
+        [sys.executable, "-c", program, "-C", str(EXAMPLE), *words],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

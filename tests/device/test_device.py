@@ -185,10 +185,22 @@ def _contest_of_chip(device: Device, name: str) -> Path:
 def _captured(commands: Commands, port: int, captures: Path) -> bool:
     """Whether JAX's own client gets a capture with operations: a server that waits for the kernel answers too."""
     client = subprocess.Popen(
-        (sys.executable, "-P", "-m", "jax.collect_profile", str(port), "500", "--log_dir", str(captures),
-         "--no_perfetto_link"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        (
+            sys.executable,
+            "-P",
+            "-m",
+            "jax.collect_profile",
+            str(port),
+            "500",
+            "--log_dir",
+            str(captures),
+            "--no_perfetto_link",
+        ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
+    )
     waited(client, _CAPTURE_SECONDS)
     if commands.has_operations(captures):
         return True

@@ -85,10 +85,34 @@ MODULE_PROTO = message_class("hlo_compared", SCHEMA, "HloModuleProto")
 # xla_data.proto, PrimitiveType.
 TUPLE = 13
 TYPES = {
-    1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
-    12: "f64", 14: "opaque", 15: "c64", 16: "bf16", 17: "token", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn", 21: "s4",
-    22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3",
-}  # fmt: skip
+    1: "pred",
+    2: "s8",
+    3: "s16",
+    4: "s32",
+    5: "s64",
+    6: "u8",
+    7: "u16",
+    8: "u32",
+    9: "u64",
+    10: "f16",
+    11: "f32",
+    12: "f64",
+    14: "opaque",
+    15: "c64",
+    16: "bf16",
+    17: "token",
+    18: "c128",
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    21: "s4",
+    22: "u4",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+    26: "s2",
+    27: "u2",
+    28: "f8e4m3",
+}
 # xla_data.proto, OpSharding.Type.
 KINDS = {0: "replicated", 1: "maximal", 2: "tuple", 3: "devices", 4: "manual"}
 # XLA ends a tile's dimension that is joined with the next one with this number.
@@ -226,20 +250,46 @@ INDICES = jax.ShapeDtypeStruct((5,), jnp.int32)
 
 def programs() -> Iterator[tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]]:
     for function in (
-        jnp.sin, jnp.sort, jnp.cumsum, jnp.argmax, jnp.flip, jax.nn.softmax, jnp.linalg.norm, jnp.var, jnp.round,
-        jax.nn.gelu, jnp.ravel, lambda x: x.T @ x, lambda x: x[1:, ::2],
-        lambda x: jax.lax.scan(lambda c, r: (c + r, c * r), x[0], x), lambda x: jnp.where(x > 0, x, 0),
-        lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y * 2, x), lambda x: jax.lax.top_k(x, 2),
-        lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x), lambda x: x.at[1].add(2.0),
-        lambda x: jnp.einsum("ab,cb->ac", x, x), jax.grad(lambda x: jnp.sum(jnp.tanh(x))), jnp.fft.rfft,
+        jnp.sin,
+        jnp.sort,
+        jnp.cumsum,
+        jnp.argmax,
+        jnp.flip,
+        jax.nn.softmax,
+        jnp.linalg.norm,
+        jnp.var,
+        jnp.round,
+        jax.nn.gelu,
+        jnp.ravel,
+        lambda x: x.T @ x,
+        lambda x: x[1:, ::2],
+        lambda x: jax.lax.scan(lambda c, r: (c + r, c * r), x[0], x),
+        lambda x: jnp.where(x > 0, x, 0),
+        lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y * 2, x),
+        lambda x: jax.lax.top_k(x, 2),
+        lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
+        lambda x: x.at[1].add(2.0),
+        lambda x: jnp.einsum("ab,cb->ac", x, x),
+        jax.grad(lambda x: jnp.sum(jnp.tanh(x))),
+        jnp.fft.rfft,
         lambda x: jax.lax.conv_general_dilated(x[None, None], x[None, None], (1, 2), "SAME"),
-        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 2), (1, 2), "SAME"), lambda x: jnp.pad(x, 2),
-        lambda x: x.astype(jnp.bfloat16).reshape(3, 8), lambda x: jax.lax.bitcast_convert_type(x, jnp.int32),
-        lambda x: jnp.concatenate([x, x], 1), lambda x: jnp.repeat(x, 2, 0), lambda x: (x, (x + 1, x.sum())),
-    ):  # fmt: skip
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 2), (1, 2), "SAME"),
+        lambda x: jnp.pad(x, 2),
+        lambda x: x.astype(jnp.bfloat16).reshape(3, 8),
+        lambda x: jax.lax.bitcast_convert_type(x, jnp.int32),
+        lambda x: jnp.concatenate([x, x], 1),
+        lambda x: jnp.repeat(x, 2, 0),
+        lambda x: (x, (x + 1, x.sum())),
+    ):
         yield function, (MATRIX,)
-    for function in (jnp.cumsum, jnp.sort, lambda i: jnp.zeros(9)[i], lambda i: jnp.bincount(i, length=4),
-                     lambda i: jax.random.uniform(jax.random.key(0), (i.shape[0],)), lambda i: i // 3 % 2):  # fmt: skip
+    for function in (
+        jnp.cumsum,
+        jnp.sort,
+        lambda i: jnp.zeros(9)[i],
+        lambda i: jnp.bincount(i, length=4),
+        lambda i: jax.random.uniform(jax.random.key(0), (i.shape[0],)),
+        lambda i: i // 3 % 2,
+    ):
         yield function, (INDICES,)
 
 

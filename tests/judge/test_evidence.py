@@ -75,11 +75,7 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert len({check.seed for check in values}) == len(values)
     # Values at both shapes; keys and queries, and the same call twice, at the reduced one.
     bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
-    assert bits == [
-        ("dependence", "full"),
-        *[("dependence", "reduced")] * 3,
-        ("determinism", "reduced"),
-    ]
+    assert bits == [("dependence", "full"), *[("dependence", "reduced")] * 3, ("determinism", "reduced")]
     # The interpreter has a shape of its own, whose numbers of blocks are no powers of two.
     assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
 
@@ -161,7 +157,7 @@ WRONG = {
         ),
     ),
     "not rescaled": ("wrong-result", (("acc_ref[...] * rescale", "acc_ref[...]"),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.long
@@ -209,10 +205,7 @@ def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
         "few = weights.astype(jnp.int8)\n    weights = jnp.where((few + few).astype(jnp.float32) < 9, weights, 0)\n"
     )
     adding = naive(
-        (
-            "    weights = jnp.exp(scores - new_max)\n",
-            f"    weights = jnp.exp(scores - new_max)\n    {narrow}",
-        )
+        ("    weights = jnp.exp(scores - new_max)\n", f"    weights = jnp.exp(scores - new_max)\n    {narrow}")
     )
     found = evaluated(contest, adding, work="adding")
     assert found.failure is not None

@@ -235,8 +235,11 @@ def test_the_peer_is_right_as_far_as_a_cpu_can_tell(contest: Path) -> None:
     script.write_text((EXAMPLE / "peer.py").read_text())
     done = subprocess.run(
         [sys.executable, str(script), "--on", "cpu"],
-        capture_output=True, text=True, timeout=120, env={**environment.on_cpu(), "PYTHONPATH": PROJECT},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment.on_cpu(), "PYTHONPATH": PROJECT},
+    )
     script.unlink()
     assert done.returncode == 0, done.stderr
     assert "allowed against float64" in done.stdout

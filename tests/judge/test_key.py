@@ -116,12 +116,7 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
         # Of the same row, what only the workbench asks.
         ("harness/chips/v5e.py", "workbench=Workbench()", "workbench=Workbench(has_counters=True)", {JUDGE}),
         # Reached by its name alone: the process that the simulator runs in.
-        (
-            "harness/judge/evaluate/timing/simulation.py",
-            '"simulate":',
-            '"simulated":',
-            {JUDGE, TIMING, CHECKS},
-        ),
+        ("harness/judge/evaluate/timing/simulation.py", '"simulate":', '"simulated":', {JUDGE, TIMING, CHECKS}),
         ("prepare.py", "SIZE = 512", "SIZE = 513", {JUDGE, CHECKS}),
         ("prepare.py", ":>{4}}", ":<{4}}", {JUDGE, CHECKS}),
         ("prepare.py", "return SIZE", 'return ["", SIZE]', {JUDGE, CHECKS}),

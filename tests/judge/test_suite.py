@@ -98,8 +98,11 @@ def test_each_member_is_compiled_once_and_traced_before_any(contest: Path) -> No
     found, begun = judged(contest, naive(("VMEM_LIMIT = None", "VMEM_LIMIT = 12 * 2**20")))
     assert found.failure is None
     assert [stage for stage in begun if stage.endswith(("trace", "compile"))] == [
-        "short trace", "long trace", "short compile", "long compile",
-    ]  # fmt: skip
+        "short trace",
+        "long trace",
+        "short compile",
+        "long compile",
+    ]
     # Latencies of all come before the checks at the full shape of any.
     first = next(place for place, stage in enumerate(begun) if "correctness" in stage)
     assert first > begun.index("long simulate")

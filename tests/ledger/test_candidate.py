@@ -66,8 +66,9 @@ def test_constants_of_all_files_can_be_set_and_words_are_not_tuned() -> None:
     assert candidate.constants == (("KERNEL_NAME", "'a'"), ("BQ", "1"), ("BK", "2"))
     assert candidate.tunable == (("BQ", "1"), ("BK", "2"))
     assert candidate.set((("BK", "4"), ("BQ", "3"))).files == {
-        "kernel.py": b'KERNEL_NAME = "a"\nBQ = 3\n', "tiles.py": b"BK = 4\n",
-    }  # fmt: skip
+        "kernel.py": b'KERNEL_NAME = "a"\nBQ = 3\n',
+        "tiles.py": b"BK = 4\n",
+    }
     assert candidate.set(()) == candidate
     with pytest.raises(RatchetError, match="--set BM: BM is not assigned"):
         candidate.set((("BM", "4"),))

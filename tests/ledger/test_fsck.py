@@ -355,7 +355,7 @@ FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
         ("verdict", lambda one: replace(one, champion=None)),
         ("verdict", lambda one: replace(one, champion=replace(one.champion, attempt=9))),
     ],
-)  # fmt: skip
+)
 def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
     edited(clone, 3, change)
@@ -374,13 +374,30 @@ def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Pa
 def judged_again(**now: Any) -> Replay:
     """The champion, attempt 4, judged again under its own key: the same, but for what is said."""
     then = Judgement(
-        outcome="accept", reasons=("5 % less time",), failure_kind="", source="simulated", seconds=1e-3,
-        plus_minus_seconds=None, score=1.0, time_ratio=0.95, checks_passed=2, checks=2, tightest=None, fingerprint="a1",
-    )  # fmt: skip
+        outcome="accept",
+        reasons=("5 % less time",),
+        failure_kind="",
+        source="simulated",
+        seconds=1e-3,
+        plus_minus_seconds=None,
+        score=1.0,
+        time_ratio=0.95,
+        checks_passed=2,
+        checks=2,
+        tightest=None,
+        fingerprint="a1",
+    )
     return Replay(
-        number=4, hypothesis="", kernel_sha256="", then=then, now=replace(then, **now), differences=(),
-        drift=now.get("seconds", 1e-3) / 1e-3, changes=(), scratch="",
-    )  # fmt: skip
+        number=4,
+        hypothesis="",
+        kernel_sha256="",
+        then=then,
+        now=replace(then, **now),
+        differences=(),
+        drift=now.get("seconds", 1e-3) / 1e-3,
+        changes=(),
+        scratch="",
+    )
 
 
 @pytest.mark.parametrize(
@@ -412,8 +429,10 @@ def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
     allowed.write_text(f"user@example.org {(tmp_path / 'own.pub').read_text()}")
     for name, value in (
-        ("gpg.format", "ssh"), ("user.signingkey", str(tmp_path / "own.pub")), ("commit.gpgsign", "true"),
-    ):  # fmt: skip
+        ("gpg.format", "ssh"),
+        ("user.signingkey", str(tmp_path / "own.pub")),
+        ("commit.gpgsign", "true"),
+    ):
         git(contest, "config", name, value)
     ledger = Ledger.open(contest)
     run_attempt(ledger)
@@ -435,8 +454,9 @@ def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
     run_attempt(ledger, "reject")
     unsigned = [one for one in audit(ledger, signed_by=str(allowed)).findings if one.kind == "not-signed"]
     assert [one.what for one in unsigned if one.where.startswith("log")] == [
-        "its signer is not among the allowed ones", "it is not signed",
-    ]  # fmt: skip
+        "its signer is not among the allowed ones",
+        "it is not signed",
+    ]
     assert len([one for one in unsigned if one.where.startswith("commit")]) == 1
     with pytest.raises(UsageError, match="expected --signed-by a file of allowed signers"):
         audit(ledger, signed_by=str(tmp_path / "nobody"))

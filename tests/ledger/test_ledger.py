@@ -205,8 +205,11 @@ def test_nothing_of_the_users_is_committed_by_an_accept(ledger: Ledger, contest:
     run_attempt(ledger)
     assert git(contest, "diff", "--name-only", base, "HEAD").split() == ["experiments/0001-idea-1.json", "kernel.py"]
     assert git(contest, "diff", "--cached", "--no-renames", "--name-only", "-z").split("\0")[:-1] == [
-        "moved", "removed", "renamed", "staged",
-    ]  # fmt: skip
+        "moved",
+        "removed",
+        "renamed",
+        "staged",
+    ]
 
 
 def test_a_staged_loser_is_not_left_staged(ledger: Ledger, contest: Path) -> None:

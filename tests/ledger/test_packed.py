@@ -54,11 +54,14 @@ def view(ledger: Ledger) -> list[Any]:
     rows, skipped = history.rows(ledger.place)
     champion = ledger.champion()
     return [
-        rows, skipped, ledger.next_number(), champion and champion.number,
+        rows,
+        skipped,
+        ledger.next_number(),
+        champion and champion.number,
         [history.attempt(ledger.place, row.number) for row in rows],
         [history.candidate(ledger.place, row.number) for row in rows],
         [(held.row, held.attempt, held.candidate, held.complaint) for held in read_all(ledger.place, rows)],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -146,8 +149,11 @@ def test_a_file_that_is_no_readable_attempt_stays(ledger: Ledger, contest: Path)
     whole_file = second.read_bytes()
     second.write_bytes(whole_file[:-40])
     (folder / "0009-copied.json").write_bytes(whole_file)
-    (folder / "0010-more.json").write_bytes(whole_file.replace(b'"number": 2', b'"number": 10').replace(
-        b'"number":2,', b'"number":10,').replace(b'"schema"', b'"more": 1, "schema"', 1))  # fmt: skip
+    (folder / "0010-more.json").write_bytes(
+        whole_file.replace(b'"number": 2', b'"number": 10')
+        .replace(b'"number":2,', b'"number":10,')
+        .replace(b'"schema"', b'"more": 1, "schema"', 1)
+    )
     (folder / "0011-link.json").symlink_to(second)
     (folder / "mine.txt").write_text("mine")
     found = pack(ledger.place)

@@ -97,9 +97,13 @@ def test_independent_changes_go_one_at_a_time_also_from_lines_side_by_side(tmp_p
 
 def test_changes_of_the_same_lines_are_named(tmp_path: Path) -> None:
     folder = recorded_steps(
-        tmp_path, [("BK = 128", "BK = 256")], [OTHER_WORDS], [("BK = 256", "BK = 512"), MORE_ROOM], [LARGER_BLOCKS],
+        tmp_path,
+        [("BK = 128", "BK = 256")],
+        [OTHER_WORDS],
+        [("BK = 256", "BK = 512"), MORE_ROOM],
+        [LARGER_BLOCKS],
         [("VMEM_LIMIT = 64", "VMEM_LIMIT = 32")],
-    )  # fmt: skip
+    )
     assert text_without(folder, 2) is None
     # 4 itself is tied to 6 by another line.
     assert text_without(folder, 2, 4) is None
@@ -242,16 +246,33 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
 
 def ablation(*found: Ablated, whole: float | None = 1.0e-3) -> Ablation:
     return Ablation(
-        chip="v5e", source="simulated", attempt=None, champion=9, baseline=1, champion_seconds=0.6e-3,
-        champion_spills=1000, champion_vmem_bytes=8 << 20, whole_seconds=whole,
-        whole_failure="" if whole else "wrong-result: it differs", reworded=(7, 8), changes=found,
-    )  # fmt: skip
+        chip="v5e",
+        source="simulated",
+        attempt=None,
+        champion=9,
+        baseline=1,
+        champion_seconds=0.6e-3,
+        champion_spills=1000,
+        champion_vmem_bytes=8 << 20,
+        whole_seconds=whole,
+        whole_failure="" if whole else "wrong-result: it differs",
+        reworded=(7, 8),
+        changes=found,
+    )
 
 
 PAYS = Ablated(
-    name="attempt 2", attempt=2, title="larger blocks", effect="gain", without_seconds=0.7e-3, worth_seconds=0.1e-3,
-    worth_fraction=1 / 7, uncertainty_seconds=0.012e-3, spills=500, vmem_bytes=8 << 20,
-)  # fmt: skip
+    name="attempt 2",
+    attempt=2,
+    title="larger blocks",
+    effect="gain",
+    without_seconds=0.7e-3,
+    worth_seconds=0.1e-3,
+    worth_fraction=1 / 7,
+    uncertainty_seconds=0.012e-3,
+    spills=500,
+    vmem_bytes=8 << 20,
+)
 COSTS = replace(
     PAYS, name="attempt 5", effect="loss", without_seconds=0.58e-3, worth_seconds=-0.02e-3, worth_fraction=-0.02 / 0.58
 )

@@ -51,11 +51,15 @@ print(recipe)
 def test_recipes_are_changed_alike_in_every_process() -> None:
     recipes = {
         subprocess.run(
-            [sys.executable, "-c", MUTATED], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-            capture_output=True, text=True, timeout=60,
+            [sys.executable, "-c", MUTATED],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
         ).stdout
         for seed in ("1", "2", "3")
-    }  # fmt: skip
+    }
     assert len(recipes) == 1
 
 

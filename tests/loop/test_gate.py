@@ -103,8 +103,10 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
 
     def outcomes() -> dict[str, str]:
         change = gating.change(repository, "main", "HEAD")
-        judged = [gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
-                  for folder, names in gating.touched(change)]  # fmt: skip
+        judged = [
+            gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
+            for folder, names in gating.touched(change)
+        ]
         return {one.contest: f"{one.outcome}: {one.reason}" for one in judged}
 
     (kernels / "norm" / "kernel.py").rename(kernels / "norm" / "slow.py")
@@ -217,9 +219,15 @@ def test_where_only_the_base_fails_the_change_mends_it_unless_the_machine_failed
 def gate(outcome: GateOutcome, reason: str, contest: str = "kernels/norm") -> Gate:
     comparison = compare(side(4), side(3), "")
     gated = Gated(
-        contest=contest, outcome=outcome, reason=reason, prepare="touched", changed=("kernel.py", "prepare.py"),
-        comparison=comparison, seconds=comparison.programs[0].after_seconds, chip="v5e",
-    )  # fmt: skip
+        contest=contest,
+        outcome=outcome,
+        reason=reason,
+        prepare="touched",
+        changed=("kernel.py", "prepare.py"),
+        comparison=comparison,
+        seconds=comparison.programs[0].after_seconds,
+        chip="v5e",
+    )
     return Gate(base="a" * 40, head="b" * 40, compiler="jax 0, libtpu 0", threshold=0.01, contests=(gated,))
 
 
@@ -336,15 +344,22 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     given = {name: str(value["default"]) for name, value in action["inputs"].items()} | {"base": "main"}
     summary = tmp_path / "summary.md"
     runner = {
-        "GITHUB_ACTION_PATH": str(PROJECT), "GITHUB_WORKSPACE": str(repository), "GITHUB_STEP_SUMMARY": str(summary),
-    }  # fmt: skip
+        "GITHUB_ACTION_PATH": str(PROJECT),
+        "GITHUB_WORKSPACE": str(repository),
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
     for step in action["runs"]["steps"]:
-        own = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: given[m[1]], text)
-               for name, text in step["env"].items()}  # fmt: skip
+        own = {
+            name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: given[m[1]], text)
+            for name, text in step["env"].items()
+        }
         done = subprocess.run(
-            [step["shell"], "-e", "-c", step["run"]], env=os.environ | runner | own, capture_output=True, text=True,
+            [step["shell"], "-e", "-c", step["run"]],
+            env=os.environ | runner | own,
+            capture_output=True,
+            text=True,
             cwd=repository,
-        )  # fmt: skip
+        )
     assert done.returncode == 1, done.stderr
     assert "::error file=kernels/norm/kernel.py,line=1,title=kernels/norm is wrong::" in done.stdout
     assert "**wrong**" in summary.read_text(encoding="utf-8")

@@ -34,9 +34,7 @@ def contest(tmp_path: Path) -> Path:
 
 
 def watched(folder: Path) -> Watch:
-    return guard.watch(
-        open_repository(folder), (folder / "prepare.py",), ((folder / "experiments", "*.json"),), LOG
-    )  # fmt: skip
+    return guard.watch(open_repository(folder), (folder / "prepare.py",), ((folder / "experiments", "*.json"),), LOG)
 
 
 def put_right(folder: Path, before: Watch, *, were_confined: bool = False) -> Tampering:

@@ -153,11 +153,7 @@ def test_the_loop(judged: Judged, repository: Path, contest: Path) -> None:
     commits = git(repository, "log", "--format=%s", f"{judged.start}..HEAD").splitlines()
     assert len(commits) == 2
     changed = set(git(repository, "diff", "--name-only", judged.start, "HEAD").split())
-    assert changed == {
-        "mine/kernel.py",
-        "mine/experiments/0001-baseline.json",
-        "mine/experiments/0002-bq-128-512.json",
-    }
+    assert changed == {"mine/kernel.py", "mine/experiments/0001-baseline.json", "mine/experiments/0002-bq-128-512.json"}
     assert users_state(judged.repository) == judged.before
 
 

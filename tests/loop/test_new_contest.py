@@ -186,8 +186,10 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pyt
 def test_what_templates_have_in_common_is_told_apart() -> None:
     text = "#: for a b c\nall\n#: a\none\n#: b c\nothers\n#: not c\n\n#: end\nend\n"
     assert [scaffold._of_template(text, name) for name in "abc"] == [
-        "all\none\n\nend\n", "all\nothers\n\nend\n", "all\nothers\nend\n",
-    ]  # fmt: skip
+        "all\none\n\nend\n",
+        "all\nothers\n\nend\n",
+        "all\nothers\nend\n",
+    ]
 
 
 def test_the_files_of_new_contests_are_in_order(tmp_path: Path) -> None:

@@ -51,9 +51,13 @@ def kernels(contest: Contest) -> list[Candidate]:
 def screened(contest: Contest, texts: list[Candidate], places: Places) -> list[tuple[Candidate, Evidence]]:
     left, told = list(reversed(texts)), []
     screening.screen(
-        contest, lambda: left.pop() if left else None, lambda kernel, evidence: told.append((kernel, evidence)),
-        Policy(), on="simulated", places=places,
-    )  # fmt: skip
+        contest,
+        lambda: left.pop() if left else None,
+        lambda kernel, evidence: told.append((kernel, evidence)),
+        Policy(),
+        on="simulated",
+        places=places,
+    )
     return told
 
 
@@ -143,12 +147,28 @@ def table(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
     shapes.write_text(json.dumps(SHAPES))
     return subprocess.Popen(
         [
-            sys.executable, "-m", "harness", "table", "--kernel", "jax:flash", "--shapes", str(shapes), "--trials",
-            "9", "--out", str(tmp_path / "out"), "--workers", "2", *words,
+            sys.executable,
+            "-m",
+            "harness",
+            "table",
+            "--kernel",
+            "jax:flash",
+            "--shapes",
+            str(shapes),
+            "--trials",
+            "9",
+            "--out",
+            str(tmp_path / "out"),
+            "--workers",
+            "2",
+            *words,
         ],
-        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": PROJECT, "NO_COLOR": "1"},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

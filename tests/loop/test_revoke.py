@@ -193,8 +193,12 @@ def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) ->
     assert [(step.number, step.entry, step.seconds, step.was_before) for step in after.steps] == [(5, "1", 3e-3, True)]
     rows = {entry.id: row_plain(entry, standing) for entry in found}
     assert [rows[name]["verdict"] for name in "12345"] == [
-        "baseline", "accepted, revoked", "rejected", "accepted, revoked", "revoke",
-    ]  # fmt: skip
+        "baseline",
+        "accepted, revoked",
+        "rejected",
+        "accepted, revoked",
+        "revoke",
+    ]
     assert [rows[name]["revoked"] for name in "12345"] == [False, True, False, True, False]
     listed = group_plain(before)["tiles"]
     assert isinstance(listed, list | tuple)

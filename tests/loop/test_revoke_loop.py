@@ -68,14 +68,19 @@ def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revok
     naive, (_, found) = git(revoked, "show", "HEAD~4:kernel.py"), after_revoke
     assert (found["outcome"], found["champion"], found["holder"], found["attempt"]) == ("revoked", 3, 1, 4)
     assert [(one["attempt"], one["same_as"], one["failure"] is None) for one in found["tried"]] == [
-        (3, None, False), (2, 3, False), (1, None, True),
-    ]  # fmt: skip
+        (3, None, False),
+        (2, 3, False),
+        (1, None, True),
+    ]
     assert (revoked / "kernel.py").read_text() == naive == git(revoked, "show", "HEAD:kernel.py")
     assert "Ratchet-Revokes: 3 2" in git(revoked, "log", "-1", "--format=%b")
     table = ratchet(revoked, "results", expect=0).stdout
     assert [line.split()[1] for line in table.splitlines() if line[:3].strip(" *").isdigit()] == [
-        "baseline", "revoked", "revoked", "revoke",
-    ]  # fmt: skip
+        "baseline",
+        "revoked",
+        "revoked",
+        "revoke",
+    ]
     assert "REVOKED  attempt 3 lost its title" in ratchet(revoked, "show", "3", expect=0).stdout
     status = ratchet(revoked, "status", expect=0).stdout
     assert "attempt 1, " in status

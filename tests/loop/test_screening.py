@@ -66,9 +66,13 @@ def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], 
 
     try:
         screening.screen(
-            contest, lambda: left.pop() if left else None, tell, Policy(), on="simulated",
+            contest,
+            lambda: left.pop() if left else None,
+            tell,
+            Policy(),
+            on="simulated",
             places=Places(count=len(scripts), open=open_),
-        )  # fmt: skip
+        )
     finally:
         assert all(place.is_closed for place in places)
     return told
@@ -166,9 +170,16 @@ def request(contest: Contest, key: str = "") -> Request:
     own = contest.key("simulated")
     other = type(own)(**{name: getattr(own, name) for name in own.__slots__} | ({"libtpu": key} if key else {}))
     return Request(
-        directory=str(contest.directory), prepare=b"", chip=contest.chip.name, candidate=contest.candidate(),
-        on="simulated", checked=False, policy=Policy(), work="sweep/000", key=other,
-    )  # fmt: skip
+        directory=str(contest.directory),
+        prepare=b"",
+        chip=contest.chip.name,
+        candidate=contest.candidate(),
+        on="simulated",
+        checked=False,
+        policy=Policy(),
+        work="sweep/000",
+        key=other,
+    )
 
 
 def test_a_process_under_another_key_refuses(contest: Contest) -> None:
@@ -197,10 +208,16 @@ def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
     assert process.stdout is not None
     # What it answers says that it listens.
     nowhere = Request(
-        directory=str(tmp_path), prepare=b"", chip="v5e", candidate=Candidate(text=b""), on=None,
-        checked=False, policy=Policy(), work="a",
+        directory=str(tmp_path),
+        prepare=b"",
+        chip="v5e",
+        candidate=Candidate(text=b""),
+        on=None,
+        checked=False,
+        policy=Policy(),
+        work="a",
         key=Key(judge="", problem="", chip="", source="simulated", jax="", jaxlib="", libtpu="", machine=""),
-    )  # fmt: skip
+    )
     process.stdin.write(msgspec.json.encode(nowhere) + b"\n")
     process.stdin.flush()
     assert b"error" in process.stdout.readline()
@@ -276,9 +293,13 @@ def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Pat
     killer = threading.Thread(target=kill)
     killer.start()
     screening.screen(
-        contest, lambda: left.pop() if left else None, lambda kernel, evidence: told.append((kernel, evidence)),
-        Policy(), on="simulated", places=Places(count=2, open=open_),
-    )  # fmt: skip
+        contest,
+        lambda: left.pop() if left else None,
+        lambda kernel, evidence: told.append((kernel, evidence)),
+        Policy(),
+        on="simulated",
+        places=Places(count=2, open=open_),
+    )
     is_over.set()
     killer.join()
     assert {kernel for kernel, _ in told} == wanted

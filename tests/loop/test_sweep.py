@@ -79,9 +79,14 @@ def swept(*times: float | None, **changes: Any) -> Swept:
     parameters = (("BQ", ("128", "1024")), ("BKV", ("256", "512")))
     sweep = Sweep(parameters=parameters, source="simulated", chip="v5e", screened=screened)
     given: dict[str, Any] = {
-        "hypothesis": "larger", "sweep": sweep, "best": (("BQ", "1024"), ("BKV", "256")), "attempt": 3,
-        "outcome": "accept", "why_none": "", "seconds": 12.0,
-    }  # fmt: skip
+        "hypothesis": "larger",
+        "sweep": sweep,
+        "best": (("BQ", "1024"), ("BKV", "256")),
+        "attempt": 3,
+        "outcome": "accept",
+        "why_none": "",
+        "seconds": 12.0,
+    }
     return Swept(**{**given, **changes})
 
 

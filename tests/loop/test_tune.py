@@ -30,9 +30,13 @@ SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
 
 def study(folder: Path, grid: Any = GRID, **changes: Any) -> Study:
     given: dict[str, Any] = {
-        "method": "tpe", "trials": 40, "deadline": time.monotonic() + 600, "seed": 0, "path": folder / "a" / "journal",
+        "method": "tpe",
+        "trials": 40,
+        "deadline": time.monotonic() + 600,
+        "seed": 0,
+        "path": folder / "a" / "journal",
         "name": "one",
-    }  # fmt: skip
+    }
     return Study(grid, **(given | changes))
 
 
@@ -212,12 +216,17 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     assert caught.value.kind == "bad-journal"
 
 
-@pytest.mark.parametrize("change", [
-    (b'"param_name":"BQ"', b'"param_name":"NO"'), (b'"values":[1.0]', b'"values":[-1.0]'),
-    (b'"values":[1.0]', b'"values":["x"]'), (b'"values":[1.0]', b'"values":[]'),
-    (b'"param_value_internal":', b'"param_value_internal":9999'),
-    (b'{"op_code":0', b"[" * 100_000 + b'\n{"op_code":0'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"param_name":"BQ"', b'"param_name":"NO"'),
+        (b'"values":[1.0]', b'"values":[-1.0]'),
+        (b'"values":[1.0]', b'"values":["x"]'),
+        (b'"values":[1.0]', b'"values":[]'),
+        (b'"param_value_internal":', b'"param_value_internal":9999'),
+        (b'{"op_code":0', b"[" * 100_000 + b'\n{"op_code":0'),
+    ],
+)
 def test_whatever_is_in_a_journal_is_named(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     journal = tmp_path / "a" / "journal"
     search = study(tmp_path, SMALL)
@@ -247,13 +256,20 @@ def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
     assert not (contest.directory / "profile_data" / "tune.journal").exists()
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("--minutes", "0"), "minutes above 0"), (("--minutes", "nan"), "minutes above 0"),
-    (("--minutes", "-1"), "minutes above 0"), (("--seed", "-1"), "0 to 4294967295"),
-    (("--seed", "9" * 5000), "0 to 4294967295"), (("--trials", "0"), "1 or more"),
-    (("--set", "BQ=8..64:pow3"), "a rising range"), (("--set", "BQ=1.5..3"), "a rising range"),
-    (("--set", "BQ=8..64:-8"), "a rising range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--minutes", "0"), "minutes above 0"),
+        (("--minutes", "nan"), "minutes above 0"),
+        (("--minutes", "-1"), "minutes above 0"),
+        (("--seed", "-1"), "0 to 4294967295"),
+        (("--seed", "9" * 5000), "0 to 4294967295"),
+        (("--trials", "0"), "1 or more"),
+        (("--set", "BQ=8..64:pow3"), "a rising range"),
+        (("--set", "BQ=1.5..3"), "a rising range"),
+        (("--set", "BQ=8..64:-8"), "a rising range"),
+    ],
+)
 def test_a_search_that_cannot_be_is_refused(
     tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

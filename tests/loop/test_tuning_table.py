@@ -30,9 +30,13 @@ from harness.verbs.parts.tuned_table import _write, overview
 ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})
 LLAMA = {"model": "Llama", "heads": 32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192], "batch": 16}
 MIXTRAL = {
-    "model": "Mixtral", "hidden": 4096, "intermediate": 14336, "experts": 8, "experts_per_token": 2,
+    "model": "Mixtral",
+    "hidden": 4096,
+    "intermediate": 14336,
+    "experts": 8,
+    "experts_per_token": 2,
     "sequences": [1024],
-}  # fmt: skip
+}
 SMALL = {
     "jax:flash": {"heads": 2, "kv_heads": 2, "sequence": 512, "head_dim": 128},
     "jax:splash": {"heads": 2, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True},
@@ -53,12 +57,27 @@ def shapes_of(folder: Path, entries: Any, operation: str = "attention", names: A
 def row(**changes: Any) -> Row:
     statement = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement()
     given: dict[str, Any] = {
-        "kernel": "tokamax:flash_attention", "chip": "v6e", "shape": "prefill", "operation": "attention",
-        "parameters": statement.parameters, "settings": (("BLOCK_Q", "512"), ("BLOCK_KV", "1024")), "seconds": 1e-3,
-        "plus_minus_seconds": 3e-5, "fallback": (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), "fallback_seconds": 4e-3,
-        "fallback_failure": "", "checks": 30, "unchecked": "", "failure": "", "tried": 10, "possible": 20,
-        "looked_at": 9, "compiler": "jax 1, libtpu 2", "search": "a", "finished": "2026-11-23T00:00:00+00:00",
-    }  # fmt: skip
+        "kernel": "tokamax:flash_attention",
+        "chip": "v6e",
+        "shape": "prefill",
+        "operation": "attention",
+        "parameters": statement.parameters,
+        "settings": (("BLOCK_Q", "512"), ("BLOCK_KV", "1024")),
+        "seconds": 1e-3,
+        "plus_minus_seconds": 3e-5,
+        "fallback": (("BLOCK_Q", "128"), ("BLOCK_KV", "128")),
+        "fallback_seconds": 4e-3,
+        "fallback_failure": "",
+        "checks": 30,
+        "unchecked": "",
+        "failure": "",
+        "tried": 10,
+        "possible": 20,
+        "looked_at": 9,
+        "compiler": "jax 1, libtpu 2",
+        "search": "a",
+        "finished": "2026-11-23T00:00:00+00:00",
+    }
     return Row(**(given | changes))
 
 
@@ -69,8 +88,12 @@ def test_a_shape_is_constants_of_the_problem(tmp_path: Path) -> None:
     (found,) = shapes_of(tmp_path, [{"name": "a", "heads": 8, "sequence": 512, "causal": True, "dtype": "float32"}])
     assert found.name == "a"
     assert dict(found.constants) == {
-        "HEADS": "8", "KV_HEADS": "8", "SEQUENCE": "512", "CAUSAL": "True", "DTYPE": "'float32'",
-    }  # fmt: skip
+        "HEADS": "8",
+        "KV_HEADS": "8",
+        "SEQUENCE": "512",
+        "CAUSAL": "True",
+        "DTYPE": "'float32'",
+    }
 
 
 def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
@@ -331,10 +354,22 @@ DEEP = "KERNEL = CHIP = ''\nTUNED_BLOCK_SIZES = " + "-" * 200_000 + "1"
 PYTHON = "KERNEL, CHIP = 1, 2\nKERNEL = 'tokamax:flash_attention'\nCHIP = 'v6e'\nTUNED_BLOCK_SIZES = {}\n"
 
 
-@pytest.mark.parametrize("text", [
-    "{", "x = 1", "{]", '{"rows": [{}]}', "FIELDS = (", '{"key": {"a": 1}}', DEEP, PYTHON + "FIELDS = 3",
-    '{"rows": ' + "[" * 200_000, json.dumps({"[" * 200_000: 1}),
-], ids=lambda text: text[:12])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "x = 1",
+        "{]",
+        '{"rows": [{}]}',
+        "FIELDS = (",
+        '{"key": {"a": 1}}',
+        DEEP,
+        PYTHON + "FIELDS = 3",
+        '{"rows": ' + "[" * 200_000,
+        json.dumps({"[" * 200_000: 1}),
+    ],
+    ids=lambda text: text[:12],
+)
 def test_what_is_no_table_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is no table") as caught:
         formats.holds(text, "mine.json", "tokamax:flash_attention", "v6e")
@@ -398,12 +433,24 @@ def test_a_word_is_no_truth(tmp_path: Path, value: object) -> None:
         fill.parameters(tuned, shape, "v5e", tmp_path)
 
 
-@pytest.mark.parametrize("changes", [
-    {"seconds": 0.0}, {"seconds": -1.0}, {"fallback_seconds": 0.0}, {"plus_minus_seconds": -1.0}, {"checks": 0},
-    {"seconds": None}, {"looked_at": 0}, {"looked_at": 2**62}, {"settings": (("BLOCK_Q", "(("),)}, {"possible": 0},
-    {"tried": -1}, {"trials": (Screened(settings=(("BLOCK_Q", "1"),), seconds=-1.0),)},
-    {"settings": (("BLOCK_Q", "os.getcwd()"),)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"fallback_seconds": 0.0},
+        {"plus_minus_seconds": -1.0},
+        {"checks": 0},
+        {"seconds": None},
+        {"looked_at": 0},
+        {"looked_at": 2**62},
+        {"settings": (("BLOCK_Q", "(("),)},
+        {"possible": 0},
+        {"tried": -1},
+        {"trials": (Screened(settings=(("BLOCK_Q", "1"),), seconds=-1.0),)},
+        {"settings": (("BLOCK_Q", "os.getcwd()"),)},
+    ],
+)
 def test_a_row_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, Any]) -> None:
     import msgspec
 
@@ -420,9 +467,10 @@ def test_rows_that_are_no_file_are_named(tmp_path: Path) -> None:
         rows_in(tmp_path)
 
 
-@pytest.mark.parametrize("changes", [
-    {"unchecked": "timeout: 600 s"}, {"trials": (Screened(settings=(), seconds=None, failure_kind="killed"),)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [{"unchecked": "timeout: 600 s"}, {"trials": (Screened(settings=(), seconds=None, failure_kind="killed"),)}],
+)
 def test_what_the_machine_kept_from_its_time_is_tried_again(changes: dict[str, Any]) -> None:
     assert fill._may_pass(row(**changes))
     assert not fill._may_pass(row(trials=(Screened(settings=(), seconds=None, failure_kind="vmem-exceeded"),)))
@@ -439,9 +487,15 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
         parameters = contest.problem.statement().parameters
         made.append(shape.name)
         return row(
-            kernel=kernel.name, chip="v5e", shape=shape.name, parameters=parameters, settings=(("BQ", "256"),),
-            fallback=kernel.fallback(parameters), search=search, kernel_digest=kernel.digest,
-        )  # fmt: skip
+            kernel=kernel.name,
+            chip="v5e",
+            shape=shape.name,
+            parameters=parameters,
+            settings=(("BQ", "256"),),
+            fallback=kernel.fallback(parameters),
+            search=search,
+            kernel_digest=kernel.digest,
+        )
 
     monkeypatch.setattr(fill, "_row", found)
 

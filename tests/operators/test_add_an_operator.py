@@ -58,8 +58,11 @@ def asked(folder: Path, *words: str, expect: int) -> str:
 
 def test_the_page_has_all_files_of_the_folder() -> None:
     assert {name.removeprefix("harness/operators/activations/") for name in FILES} == {
-        "__init__.py", "squared_relu.py", "templates/squared-relu/prepare.py", "templates/squared-relu/kernel.py",
-    }  # fmt: skip
+        "__init__.py",
+        "squared_relu.py",
+        "templates/squared-relu/prepare.py",
+        "templates/squared-relu/kernel.py",
+    }
 
 
 def test_it_is_stated_checked_and_in_the_keys_of_its_own_contest_alone(project: Path) -> None:

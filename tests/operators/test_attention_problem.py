@@ -121,8 +121,9 @@ def test_pairs_of_packed_sequences_are_those_of_the_timed_calls() -> None:
 def test_reduced_shapes_are_longer_than_the_window() -> None:
     problem = Attention(sequence=4096, head_dim=64, causal=True, window=512, segments=8)
     assert [(small.sequence, small.window, small.segments) for small in problem.reduced()] == [
-        (1024, 512, 4), (2048, 512, 4),
-    ]  # fmt: skip
+        (1024, 512, 4),
+        (2048, 512, 4),
+    ]
 
 
 def test_reduced_problems_grow_up_to_the_full_one() -> None:

@@ -58,15 +58,22 @@ def test_constants_that_hide_a_property_are_named(problem: Problem, answer: str)
         (GroupedMatmul(m=512, groups=4, k=256, n=256), {"groups of equal size", "the first group's matrix for all"}),
         (
             PagedAttention(
-                tokens=64, heads=4, kv_heads=2, head_dim=64, sequences=8, pages=60, page_size=16,
-                pages_per_sequence=8, update=True,
+                tokens=64,
+                heads=4,
+                kv_heads=2,
+                head_dim=64,
+                sequences=8,
+                pages=60,
+                page_size=16,
+                pages_per_sequence=8,
+                update=True,
             ),
             {"no page table", "dense: every sequence as long as it can be", "newest keys and values not written"},
         ),
         (Matmul(m=512, n=256, k=256, dtype="float32"), {"one pass of bfloat16", "sums kept in bfloat16"}),
     ],
     ids=lambda one: "" if isinstance(one, set) else one.statement().title,
-)  # fmt: skip
+)
 def test_each_property_has_a_control_and_all_of_them_fail(problem: Problem, names: set[str]) -> None:
     assert names | {"zeros", "the mean of all rows in each", "the first block repeated"} <= {*every_answer(problem)}
     assert weaknesses(problem) == ()

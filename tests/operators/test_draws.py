@@ -39,9 +39,17 @@ def test_what_is_no_draw_is_named(text: str) -> None:
 
 def test_a_probe_is_repeated_by_its_seed_alone() -> None:
     made = Check(
-        family="keys 256 to 511 changed", mode="reduced", shape=(256, 128), seed=3, elements=8, error=1.0,
-        honest_error=None, tolerance=0.0, passed=False, criterion="dependence",
-    )  # fmt: skip
+        family="keys 256 to 511 changed",
+        mode="reduced",
+        shape=(256, 128),
+        seed=3,
+        elements=8,
+        error=1.0,
+        honest_error=None,
+        tolerance=0.0,
+        passed=False,
+        criterion="dependence",
+    )
     assert made.draw == draw(mode="reduced", shape=(256, 128), family="", seed=3)
     assert draw_text.options([made.draw]) == " --draw reduced:256x128:probe:3"
 

@@ -96,10 +96,13 @@ class Permuted(ExactAnswers):
         x = Array(name="x", shape=(self.rows, 128), dtype=self.dtype)
         order = Array(name="order", shape=(self.rows,), dtype="int32", low=0, high=self.rows - 1)
         return Statement(
-            operation="permuted", title=f"{self.rows} rows permuted", parameters=(("rows", self.rows),),
-            inputs=(x, order), outputs=(replace(x, name="out"),),
+            operation="permuted",
+            title=f"{self.rows} rows permuted",
+            parameters=(("rows", self.rows),),
+            inputs=(x, order),
+            outputs=(replace(x, name="out"),),
             work=Work(matmul_flops=0, vector_flops=self.rows * 128, minimum_hbm_bytes=2 * self.rows * 128),
-        )  # fmt: skip
+        )
 
     def exact(self) -> tuple[str, ...]:
         return self.named

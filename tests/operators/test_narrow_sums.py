@@ -15,9 +15,16 @@ from harness.operators.attention.space import Recipe
 from harness.operators.space import parsed
 
 NARROW = PagedAttention(
-    tokens=64, heads=4, kv_heads=2, head_dim=128, sequences=4, pages=64, page_size=64, pages_per_sequence=12,
+    tokens=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=128,
+    sequences=4,
+    pages=64,
+    page_size=64,
+    pages_per_sequence=12,
     sums="bfloat16",
-)  # fmt: skip
+)
 WIDE = replace(NARROW, sums=None)
 FAMILIES = ("mixed", "full-table", "far-values", "logits-x10")
 # Scores far from zero, where numbers of bfloat16 lie far apart.

@@ -187,8 +187,13 @@ def test_another_process_computes_the_same_problem(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "problem.pickle")],
-        cwd=tmp_path, env={"PYTHONPATH": PROJECT}, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={"PYTHONPATH": PROJECT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     small = next(problem.reduced())
     first = float(small.make_inputs("peaks", 3)[0][0, 0])
     assert done.stdout.split("\n")[0] == f"softmax of 512 rows of 256, bfloat16 (64, 256) {first}"
@@ -202,10 +207,10 @@ def test_another_process_computes_the_same_problem(tmp_path: Path) -> None:
         (('CHIP = "v5e"', "CHIP = 5"), "expected CHIP to be a name such as 'v5e', got 5"),
         (('CHIP = "v5e"', "CHIP = colour"), "NameError: name 'colour' is not defined"),
         (("import ml_dtypes\n", "import beside_it\nimport ml_dtypes\n"), "No module named 'beside_it'"),
-        (('CHIP = "v5e"', 'CHIP = open(__file__).read()'), "NameError: name '__file__' is not defined"),
+        (('CHIP = "v5e"', "CHIP = open(__file__).read()"), "NameError: name '__file__' is not defined"),
         (("return Softmax(rows=ROWS", "return dict(rows=ROWS"), "a dict without statement"),
     ],
-)  # fmt: skip
+)
 def test_a_prepare_that_is_no_judge_is_refused_by_name(
     edit: tuple[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +357,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"probes": still}, "moved, and should not have"),
         ({"probes": promising}, "should have moved, and did not"),
     ],
-)  # fmt: skip
+)
 def test_a_problem_that_breaks_a_rule_is_told_which(broken: dict[str, Any], words: str) -> None:
     problem: Problem = type("Broken", (Softmax,), {"__module__": __name__, **broken})(rows=512, columns=256)
     globals()["Broken"] = type(problem)

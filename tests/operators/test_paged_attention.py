@@ -37,8 +37,10 @@ def test_tables_of_every_kind_are_in_range_and_need_no_more_pages_than_there_are
             assert found.cu_q_lens[0] == 0
             assert sequences[-1].tokens.stop <= problem.rows
             for array, most in (
-                (found.kv_lens, room.longest), (found.page_indices, problem.pages - 1), (found.cu_q_lens, problem.rows),
-            ):  # fmt: skip
+                (found.kv_lens, room.longest),
+                (found.page_indices, problem.pages - 1),
+                (found.cu_q_lens, problem.rows),
+            ):
                 assert array.dtype == np.int32
                 assert (array >= 0).all() and (array <= most).all()  # noqa: PT018
             assert all(1 <= len(one.tokens) <= one.length <= room.longest for one in sequences)

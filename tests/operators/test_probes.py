@@ -29,10 +29,16 @@ WINDOW = Attention(sequence=384, kv_sequence=448, head_dim=64, causal=True, wind
 PACKED = Attention(batch=2, heads=2, kv_heads=1, sequence=192, head_dim=64, causal=True, segments=3)
 CAPPED = replace(GROUPED, kv_sequence=192, window=32, soft_cap=50.0)
 PROBLEMS = {
-    "plain": PLAIN, "causal": CAUSAL, "grouped": GROUPED, "float32": replace(PLAIN, dtype="float32"),
-    "window": WINDOW, "capped": CAPPED, "packed": PACKED, "packed without a mask": replace(PACKED, causal=False),
+    "plain": PLAIN,
+    "causal": CAUSAL,
+    "grouped": GROUPED,
+    "float32": replace(PLAIN, dtype="float32"),
+    "window": WINDOW,
+    "capped": CAPPED,
+    "packed": PACKED,
+    "packed without a mask": replace(PACKED, causal=False),
     "packed in a window": replace(PACKED, window=40),
-}  # fmt: skip
+}
 
 
 def kernel(problem: Attention, **how: Any) -> Kernel:

@@ -105,10 +105,13 @@ def matmul(**how: Any) -> Kernel:
 
 
 def quantized(
-    *, scales_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy,
+    *,
+    scales_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy,
     rows_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy,
-    weights_as: Any = single, before: bool = False, **how: Any,
-) -> Kernel:  # fmt: skip
+    weights_as: Any = single,
+    before: bool = False,
+    **how: Any,
+) -> Kernel:
     """The product with the weights as they are, scaled at the end, or `before`: each weight scaled and rounded."""
 
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:

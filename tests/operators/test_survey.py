@@ -5,15 +5,7 @@ import numpy as np
 import pytest
 from wrong_rows import BY_ROWS, outputs_of
 
-from harness.operators import (
-    Attention,
-    AttentionBackward,
-    Matmul,
-    PagedAttention,
-    Problem,
-    RMSNorm,
-    check,
-)
+from harness.operators import Attention, AttentionBackward, Matmul, PagedAttention, Problem, RMSNorm, check
 from harness.operators.survey import Surveying, standing_out
 
 # Of each the smallest of which not all rows are compared; rows of the paged one are all compared below 12,288.

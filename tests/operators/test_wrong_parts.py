@@ -25,18 +25,24 @@ def marked(output: Array, *places: tuple[slice | int, ...]) -> str:
     ("output", "places", "words"),
     [
         (SQUARE, [(slice(256, 512), slice(0, 256))], "c[256..511, 0..255]"),
-        (SQUARE, [(slice(0, 256), slice(256, 512)), (slice(256, 512), slice(0, 256))],
-         "c[0..255, 256..511] and c[256..511, 0..255]"),
+        (
+            SQUARE,
+            [(slice(0, 256), slice(256, 512)), (slice(256, 512), slice(0, 256))],
+            "c[0..255, 256..511] and c[256..511, 0..255]",
+        ),
         (SQUARE, [(300, 5)], "c[300, 5]"),
         (SQUARE, [(slice(None), slice(1000, 1024))], "c[0..1023, 1000..1023]"),
-        (SQUARE, [(place, place) for place in range(0, 1024, 256)],
-         "c[0, 0], c[256, 256], c[512, 512] and 1 more parts, up to c[768, 768]"),
+        (
+            SQUARE,
+            [(place, place) for place in range(0, 1024, 256)],
+            "c[0, 0], c[256, 256], c[512, 512] and 1 more parts, up to c[768, 768]",
+        ),
         (HEADS, [(1, 2, slice(96, 100))], "o[1, 2, 96..99, 0..63]"),
         # Of the last rows of a head and the first of the next no tile is made.
         (HEADS, [(0, 1, 99), (0, 2, 5)], "o[0, 1, 99, 0] to o[0, 2, 5, 63]"),
         (replace(HEADS, shape=(64,)), [(slice(3, 9),)], "o[3..8]"),
     ],
-)  # fmt: skip
+)
 def test_neighbours_are_one_part(output: Array, places: list[tuple[slice | int, ...]], words: str) -> None:
     assert marked(output, *places) == words
 

@@ -60,9 +60,12 @@ def test_former_names_lead_to_the_same_modules() -> None:
     # Run as a program it says the new name, once.
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PROJECT)
     assert done.stdout.split() == [
-        "harness.operators.attention.space", "harness.operators.attention.forward",
-        "harness.operators.attention.forward", "harness.operators.products.probes", "True",
-    ]  # fmt: skip
+        "harness.operators.attention.space",
+        "harness.operators.attention.forward",
+        "harness.operators.attention.forward",
+        "harness.operators.products.probes",
+        "True",
+    ]
     assert done.stderr.count("harness.problems is harness.operators now") == 1
 
 
@@ -126,12 +129,20 @@ def test_what_is_more_than_data_is_not_read_as_data(text: str) -> None:
         ("Matmul(m=N, n=N, k=SIZE)", 2**31 - 1, 2**31),
         ("GroupedMatmul(m=N, n=N, k=N, groups=SIZE)", 2**22, 2**22 + 1),
         ("Attention(heads=1, sequence=4096, head_dim=128, scale=1, causal=True, segments=8, batch=SIZE)", 2**10, 2**11),
-        ("PagedAttention(sequences=32, pages=4096, page_size=16, pages_per_sequence=SIZE, heads=8, kv_heads=2, "
-         "head_dim=128)", 2**10, 2**17),
-        ("Suite(members=tuple(Member(name=f'm{i}', problem=GroupedMatmul(m=N, n=N, k=N, groups=SIZE)) "
-         "for i in (1, 2, 3, 4)))", 2**20, 2**20 + 1),
+        (
+            "PagedAttention(sequences=32, pages=4096, page_size=16, pages_per_sequence=SIZE, heads=8, kv_heads=2, "
+            "head_dim=128)",
+            2**10,
+            2**17,
+        ),
+        (
+            "Suite(members=tuple(Member(name=f'm{i}', problem=GroupedMatmul(m=N, n=N, k=N, groups=SIZE)) "
+            "for i in (1, 2, 3, 4)))",
+            2**20,
+            2**20 + 1,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_problem_that_is_large_to_state_is_not_stated_here(text: str, read: int, refused: int) -> None:
     for size, is_read in ((read, True), (refused, False)):
         stated = problem_of(f"{ONE}SIZE = {size}\ndef problem():\n    return {text}\n")
@@ -198,8 +209,9 @@ def test_a_suite_of_its_own(tmp_path: Path) -> None:
     found = contests.load(folder).problem
     assert isinstance(found, Suite)
     assert [(member.name, member.weight, type(member.problem)) for member in found.members] == [
-        ("a", 1.0, confined.Confined), ("b", 2, confined.Confined),
-    ]  # fmt: skip
+        ("a", 1.0, confined.Confined),
+        ("b", 2, confined.Confined),
+    ]
     assert found.statement().members is not None
 
 

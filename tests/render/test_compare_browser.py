@@ -104,10 +104,14 @@ def test_lines_that_moved_stand_beside_their_like(browser: Browser, tmp_path: Pa
     assert main(["report", "-C", str(contest)]) == 0
     (program,) = as_diff_has_it(ledger, 1, 2).programs
     expected = [
-        [where(line).removeprefix("kernel.py:").replace("->", "→"), count(line.before_cycles), count(line.after_cycles),
-         f"{line.difference:+,.0f}"]
+        [
+            where(line).removeprefix("kernel.py:").replace("->", "→"),
+            count(line.before_cycles),
+            count(line.after_cycles),
+            f"{line.difference:+,.0f}",
+        ]
         for line in notable(program)
-    ]  # fmt: skip
+    ]
     assert {row[0] for row in expected} == {"3 → 4", "5 → 6"}
     with opened(browser, f"{(contest / 'profile_data/report.html').as_uri()}#attempt-2~1") as page:
         page.wait_for_selector("#comparison h4")

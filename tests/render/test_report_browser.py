@@ -262,11 +262,14 @@ def test_contrast_itself_is_computed_right() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("address", "ready", "least"), [
-    ("path#attempt-2", ".diff", 200),
-    ("path#attempt-3", "[data-trials] .legend", 200),
-    ("table#search-1", "[data-trials] .legend", 120),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "ready", "least"),
+    [
+        ("path#attempt-2", ".diff", 200),
+        ("path#attempt-3", "[data-trials] .legend", 200),
+        ("table#search-1", "[data-trials] .legend", 120),
+    ],
+)
 def test_every_text_has_enough_contrast(
     browser: Browser, path: Path, table: Path, scheme: str, address: str, ready: str, least: int
 ) -> None:

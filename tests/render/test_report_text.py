@@ -231,9 +231,15 @@ def test_counters_table_alone() -> None:
 
 def test_status() -> None:
     status = Status(
-        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), won_by=line(2, "BQ 128 -> 2048"),
-        next_number=6, key=KEY, key_digest=key_digest(KEY), kernel_state="the champion's",
-    )  # fmt: skip
+        contest="root",
+        branch="main",
+        champion=line(2, "BQ 128 -> 2048"),
+        won_by=line(2, "BQ 128 -> 2048"),
+        next_number=6,
+        key=KEY,
+        key_digest=key_digest(KEY),
+        kernel_state="the champion's",
+    )
     lines = status_text(status, width=100).splitlines()
     assert lines[0] == "Contest:      root on branch main"
     assert lines[1] == "Champion:     attempt 2, score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"

@@ -80,9 +80,15 @@ def judged_alone(source: str) -> str:
 
 def status(**changes: object) -> str:
     found = Status(
-        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), won_by=line(2, "BQ 128 -> 2048"),
-        next_number=6, key=KEY, key_digest=key_digest(KEY), kernel_state="the champion's",
-    )  # fmt: skip
+        contest="root",
+        branch="main",
+        champion=line(2, "BQ 128 -> 2048"),
+        won_by=line(2, "BQ 128 -> 2048"),
+        next_number=6,
+        key=KEY,
+        key_digest=key_digest(KEY),
+        kernel_state="the champion's",
+    )
     return status_text(replace(found, **changes), width=100)  # type: ignore[arg-type]
 
 
@@ -104,21 +110,36 @@ def swept() -> str:
         for (bq, bkv), taken in times.items()
     )
     sweep = Sweep(
-        parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))), source="simulated", chip="v5e", screened=screened,
-        champion=2, champion_seconds=0.0009,
-    )  # fmt: skip
+        parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))),
+        source="simulated",
+        chip="v5e",
+        screened=screened,
+        champion=2,
+        champion_seconds=0.0009,
+    )
     found = Swept(
-        hypothesis="larger", sweep=sweep, best=(("BQ", "256"), ("BKV", "256")), attempt=3, outcome="accept",
-        why_none="", seconds=12.0,
-    )  # fmt: skip
+        hypothesis="larger",
+        sweep=sweep,
+        best=(("BQ", "256"), ("BKV", "256")),
+        attempt=3,
+        outcome="accept",
+        why_none="",
+        seconds=12.0,
+    )
     return sweep_text(found, 100, False)
 
 
 def audited(*findings: Finding) -> str:
     found = Audit(
-        contest="root", log_commits=4, records=4, kernels=4, accepts=2, files=4, findings=findings,
+        contest="root",
+        log_commits=4,
+        records=4,
+        kernels=4,
+        accepts=2,
+        files=4,
+        findings=findings,
         notes=("the log is on no remote",),
-    )  # fmt: skip
+    )
     return review.audit_text(found, 100, False)
 
 
@@ -129,11 +150,7 @@ def selftested() -> str:
     good = Planted(name="plain", what="A plain kernel.", row="-", expected=())
     wrong = Judgement(outcome="accept", refusal=None, message="")
     return selftest_text(
-        (
-            Tried(planted=good, judgement=wrong, seconds=6.0),
-            Tried(planted=bad, judgement=wrong, seconds=7.0),
-        ),
-        13.0,
+        (Tried(planted=good, judgement=wrong, seconds=6.0), Tried(planted=bad, judgement=wrong, seconds=7.0)), 13.0
     )
 
 
@@ -184,7 +201,7 @@ SCREENS: dict[str, Callable[[], str]] = {
     "replay": lambda: review.replay_text(verb_examples.replay(), 100, False),
     "validate": lambda: validation.validation_text(verb_examples.validation(), 100),
     "validate_page": lambda: validation.page(verb_examples.validation()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("screen", SCREENS)

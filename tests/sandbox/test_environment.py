@@ -38,7 +38,7 @@ def groups(folder: Path, memberships: str, limits: dict[str, str]) -> float | No
         # The memory controller's folder says nothing about cores.
         (ONE, {"memory/box/cpu.max": "100000 100000"}, None),
     ],
-)  # fmt: skip
+)
 def test_the_smallest_limit_above_a_process_holds(
     tmp_path: Path, memberships: str, limits: dict[str, str], cores: float | None
 ) -> None:

@@ -29,12 +29,21 @@ def said(reply: str | Failure) -> str:
 
 
 @needs_landlock
-@pytest.mark.parametrize("attempt", [
-    "open({path!r}).read()", "open({path!r}, 'w')", "open({path!r}, 'a')", "os.truncate({path!r}, 0)",
-    "os.unlink({path!r})", "os.rename({path!r}, 'mine')", "os.link({path!r}, 'mine')",
-    "os.symlink('x', {path!r} + '2')",
-    "os.mkdir({path!r} + '2')", "os.listdir(os.path.dirname({path!r}))",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "open({path!r}).read()",
+        "open({path!r}, 'w')",
+        "open({path!r}, 'a')",
+        "os.truncate({path!r}, 0)",
+        "os.unlink({path!r})",
+        "os.rename({path!r}, 'mine')",
+        "os.link({path!r}, 'mine')",
+        "os.symlink('x', {path!r} + '2')",
+        "os.mkdir({path!r} + '2')",
+        "os.listdir(os.path.dirname({path!r}))",
+    ],
+)
 def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
     outside = tmp_path / "outside" / "judge.py"
     outside.parent.mkdir()
@@ -52,13 +61,45 @@ def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
 
 # Each is there on most machines; what is not there cannot be read either.
 @needs_landlock
-@pytest.mark.parametrize("path", [
-    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id",
-    "/etc/os-release", "/etc/fstab", "/root/.bashrc", "/root/.ssh", "/home", "/var/log", "/opt", "/usr/share/doc",
-    "/usr/local/etc", "/proc/self/environ", "/proc/self/net/unix", "/proc/self/mountinfo", "/proc/cmdline",
-    "/proc/1/status", "/proc/sys/kernel/hostname", "/proc/net/dev", "/sys/class/net", "/sys/class/dmi/id/sys_vendor",
-    "/dev/shm", "/dev/mem", "/dev/kmsg", "/dev/tty", "/tmp", "/", "/mnt", "/run", "/boot",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/shadow",
+        "/etc/hostname",
+        "/etc/hosts",
+        "/etc/resolv.conf",
+        "/etc/machine-id",
+        "/etc/os-release",
+        "/etc/fstab",
+        "/root/.bashrc",
+        "/root/.ssh",
+        "/home",
+        "/var/log",
+        "/opt",
+        "/usr/share/doc",
+        "/usr/local/etc",
+        "/proc/self/environ",
+        "/proc/self/net/unix",
+        "/proc/self/mountinfo",
+        "/proc/cmdline",
+        "/proc/1/status",
+        "/proc/sys/kernel/hostname",
+        "/proc/net/dev",
+        "/sys/class/net",
+        "/sys/class/dmi/id/sys_vendor",
+        "/dev/shm",
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/tty",
+        "/tmp",
+        "/",
+        "/mnt",
+        "/run",
+        "/boot",
+    ],
+)
 def test_what_is_about_people_and_services_cannot_be_read(tmp_path: Path, path: str) -> None:
     code = f"import os\nfound = os.listdir({path!r}) if os.path.isdir({path!r}) else open({path!r}, 'rb').read(64)"
     reply, _ = attack(tmp_path, code, are_confined=True)
@@ -139,11 +180,18 @@ def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
             assert left == ()
 
 
-@pytest.mark.parametrize("attempt", [
-    "os.chmod({path!r}, 0)", "os.chmod(os.open({path!r}, os.O_PATH), 0)", "os.chown({path!r}, os.getuid(), -1)",
-    "os.lchown({path!r}, -1, -1)", "os.utime({path!r}, (0, 0))", "os.setxattr({path!r}, 'user.mine', b'x')",
-    "os.removexattr({path!r}, 'user.yours')",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.chmod({path!r}, 0)",
+        "os.chmod(os.open({path!r}, os.O_PATH), 0)",
+        "os.chown({path!r}, os.getuid(), -1)",
+        "os.lchown({path!r}, -1, -1)",
+        "os.utime({path!r}, (0, 0))",
+        "os.setxattr({path!r}, 'user.mine', b'x')",
+        "os.removexattr({path!r}, 'user.yours')",
+    ],
+)
 def test_modes_owners_and_times_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
     if not confinement.offered(True).system_calls_filtered:
         pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
@@ -233,19 +281,45 @@ def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("code", [
-    "import ctypes", "from subprocess import run", "import importlib.util as u", "import jax\nimport gc", "eval('1')",
-    "import sys\nsys._getframe(1)", "getattr(f, '__globals__')", "x = ().__class__.__base__.__subclasses__()",
-    "import harness.sandbox.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
-    "from numpy import ctypeslib", "from numpy.core._internal import ctypes", "x.ctypes._ctypes", "np.f2py.compile(x)",
-    "getattr(np, 'ctypeslib')", "getattr(np, 'core._internal.ctypes')", "import sys\nsys.modules['ctypes']",
-    "import functools\nfunctools.sys", "from functools import sys", "import random\nrandom._os.system('ls')",
-    "import enum\nenum.bltns", "import enum as e\nb = e.bltns", "import warnings\nwarnings.sys.modules",
-    "print.__self__", "import typing\ntyping.get_type_hints(x)", "x = typing.ForwardRef('f()')",
-    "match np:\n    case object(ctypeslib=c): pass", "import dataclasses\ndataclasses.inspect.sys",
-    "import contextlib\ncontextlib.os.environ", "import jax\njax.numpy.np.ctypeslib", "import jax.monitoring",
-    "from jax import monitoring", "import jax\njax._src.monitoring.register_event_listener(f)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ctypes",
+        "from subprocess import run",
+        "import importlib.util as u",
+        "import jax\nimport gc",
+        "eval('1')",
+        "import sys\nsys._getframe(1)",
+        "getattr(f, '__globals__')",
+        "x = ().__class__.__base__.__subclasses__()",
+        "import harness.sandbox.child",
+        "def f():\n    import socket",
+        "import numpy as np\nnp.ctypeslib",
+        "from numpy import ctypeslib",
+        "from numpy.core._internal import ctypes",
+        "x.ctypes._ctypes",
+        "np.f2py.compile(x)",
+        "getattr(np, 'ctypeslib')",
+        "getattr(np, 'core._internal.ctypes')",
+        "import sys\nsys.modules['ctypes']",
+        "import functools\nfunctools.sys",
+        "from functools import sys",
+        "import random\nrandom._os.system('ls')",
+        "import enum\nenum.bltns",
+        "import enum as e\nb = e.bltns",
+        "import warnings\nwarnings.sys.modules",
+        "print.__self__",
+        "import typing\ntyping.get_type_hints(x)",
+        "x = typing.ForwardRef('f()')",
+        "match np:\n    case object(ctypeslib=c): pass",
+        "import dataclasses\ndataclasses.inspect.sys",
+        "import contextlib\ncontextlib.os.environ",
+        "import jax\njax.numpy.np.ctypeslib",
+        "import jax.monitoring",
+        "from jax import monitoring",
+        "import jax\njax._src.monitoring.register_event_listener(f)",
+    ],
+)
 def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> None:
     with pytest.raises(Rejected) as caught:
         flags(ast.parse(code))
@@ -253,21 +327,35 @@ def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> N
     assert f"line {len(code.splitlines())}" in caught.value.failure.message
 
 
-@pytest.mark.parametrize(("code", "told"), [
-    ("getattr(x, name)", "calls getattr with a name that is computed"),
-    ("x = vars(y)", "names vars"), ("x.__dict__", "names __dict__"), ("sys.modules", "names modules"),
-    ("import dataclasses\ndataclasses.inspect", "reaches inspect"), ("import jax\njax._src.core", "names _src"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("getattr(x, name)", "calls getattr with a name that is computed"),
+        ("x = vars(y)", "names vars"),
+        ("x.__dict__", "names __dict__"),
+        ("sys.modules", "names modules"),
+        ("import dataclasses\ndataclasses.inspect", "reaches inspect"),
+        ("import jax\njax._src.core", "names _src"),
+    ],
+)
 def test_what_does_not_say_where_it_leads_is_named(code: str, told: str) -> None:
     assert told in "; ".join(flags(ast.parse(code)))
 
 
-@pytest.mark.parametrize("code", [
-    "import numpy as np\nnp.linalg.norm(x)", "import jax.numpy as jnp\njnp.select(x, y)", "getattr(x, 'shape')",
-    "import jax\njax.lax.rsqrt(x)", "KERNEL_NAME = 'os'", "import functools\nfunctools.partial(f, 1)",
-    "from jax.experimental.pallas import tpu as pltpu\npltpu.CompilerParams()", "'a text about ctypes and sockets'",
-    "import collections\ncollections.abc.Mapping",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import numpy as np\nnp.linalg.norm(x)",
+        "import jax.numpy as jnp\njnp.select(x, y)",
+        "getattr(x, 'shape')",
+        "import jax\njax.lax.rsqrt(x)",
+        "KERNEL_NAME = 'os'",
+        "import functools\nfunctools.partial(f, 1)",
+        "from jax.experimental.pallas import tpu as pltpu\npltpu.CompilerParams()",
+        "'a text about ctypes and sockets'",
+        "import collections\ncollections.abc.Mapping",
+    ],
+)
 def test_what_kernels_do_is_not_named(code: str) -> None:
     assert flags(ast.parse(code)) == ()
 
@@ -312,12 +400,15 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
     assert "Exported.serialize" in found.message
 
 
-@pytest.mark.parametrize("left", [
-    "getattr(jax, 'moni' + 'toring').register_event_listener(print)",
-    "import warnings\nwarnings.showwarning = print",
-    "import logging\nlogging.getLogger('jax').addFilter(print)",
-    "import sys\ngetattr(sys, 'path_' + 'hooks').append(print)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "left",
+    [
+        "getattr(jax, 'moni' + 'toring').register_event_listener(print)",
+        "import warnings\nwarnings.showwarning = print",
+        "import logging\nlogging.getLogger('jax').addFilter(print)",
+        "import sys\ngetattr(sys, 'path_' + 'hooks').append(print)",
+    ],
+)
 def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: str) -> None:
     with tracer(tmp_path) as bench:
         found = bench.failure(f"{NAIVE}\n{left}\n")

@@ -43,19 +43,34 @@ def failure(directory: Path, code: str) -> Failure:
     return reply
 
 
-@pytest.mark.parametrize(("code", "kind", "message"), [
-    ("raise ValueError('\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07\\u202e\\u2066turned\\0 \\x9b2J')",
-     "crash", "ValueError: red ��turned�"),
-    ("raise ValueError('\\ud800 lone')", "crash", "ValueError: � lone"),
-    ("raise ValueError('first\\nsecond')", "crash", "ValueError: first"),
-    ("raise type('', (Exception,), {})()", "crash", "an exception without a name"),
-    ("class E(Exception):\n    def __str__(self): raise KeyError(1)\nraise E()", "crash",
-     "E: its text could not be made (KeyError)"),
-    ("class E(Exception):\n    def __str__(self): return 5\nraise E()", "crash",
-     "E: its text could not be made (TypeError)"),
-    ("raise ExceptionGroup('many', [ValueError('x' * 9999)] * 999)", "crash",
-     "ExceptionGroup: many (999 sub-exceptions)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (
+            "raise ValueError('\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07\\u202e\\u2066turned\\0 \\x9b2J')",
+            "crash",
+            "ValueError: red ��turned�",
+        ),
+        ("raise ValueError('\\ud800 lone')", "crash", "ValueError: � lone"),
+        ("raise ValueError('first\\nsecond')", "crash", "ValueError: first"),
+        ("raise type('', (Exception,), {})()", "crash", "an exception without a name"),
+        (
+            "class E(Exception):\n    def __str__(self): raise KeyError(1)\nraise E()",
+            "crash",
+            "E: its text could not be made (KeyError)",
+        ),
+        (
+            "class E(Exception):\n    def __str__(self): return 5\nraise E()",
+            "crash",
+            "E: its text could not be made (TypeError)",
+        ),
+        (
+            "raise ExceptionGroup('many', [ValueError('x' * 9999)] * 999)",
+            "crash",
+            "ExceptionGroup: many (999 sub-exceptions)",
+        ),
+    ],
+)
 def test_texts_of_exceptions_are_cleaned(tmp_path: Path, code: str, kind: str, message: str) -> None:
     found = failure(tmp_path, code)
     assert (found.kind, found.message) == (kind, message)
@@ -77,11 +92,21 @@ def test_a_notice_of_its_own_cannot_be_larger_than_a_reply(tmp_path: Path) -> No
     assert "answered with junk" in found.message
 
 
-@pytest.mark.parametrize("body", [
-    b'={"path": "\xed\xa0\x80"}', b'={"path": 5}', b'={"path": "x"', b"=" + b"[" * 100000, b"=", b"", b"?{}",
-    b'!{"stage": "nowhere", "kind": "x", "message": "x"}', b'!{"stage": "static", "kind": "x"}',
-    b'={"path": ' + b"9" * 10000 + b"}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'={"path": "\xed\xa0\x80"}',
+        b'={"path": 5}',
+        b'={"path": "x"',
+        b"=" + b"[" * 100000,
+        b"=",
+        b"",
+        b"?{}",
+        b'!{"stage": "nowhere", "kind": "x", "message": "x"}',
+        b'!{"stage": "static", "kind": "x"}',
+        b'={"path": ' + b"9" * 10000 + b"}",
+    ],
+)
 def test_an_answer_that_is_none_is_a_crash_of_the_child(tmp_path: Path, body: bytes) -> None:
     found = failure(tmp_path, f"{ANSWER}answer({body!r})")
     assert found.kind == "crash"
@@ -98,12 +123,7 @@ def test_an_answer_of_its_own_is_cleaned_too(tmp_path: Path) -> None:
 def trace_reply(**claims: Any) -> TraceReply:
     said: dict[str, Any] = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
     trace = Trace(fingerprint="f" * 64, pallas_calls=(), pallas_flops=1, outside_flops=0, seconds=0.5)
-    return TraceReply(
-        trace=trace,
-        claims=Claims(**{**said, **claims}),
-        warnings=(),
-        operations=1,
-    )
+    return TraceReply(trace=trace, claims=Claims(**{**said, **claims}), warnings=(), operations=1)
 
 
 def test_claims_are_cut_and_cleaned() -> None:

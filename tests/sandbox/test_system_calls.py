@@ -26,10 +26,7 @@ def call(number, *arguments):
     return ctypes.get_errno() if result < 0 else 0
 OWN = os.getpid()
 """
-HEADERS = {
-    "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
-    "aarch64": "/usr/include/asm-generic/unistd.h",
-}
+HEADERS = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
 
 
 def in_child(directory: Path, code: str) -> object:
@@ -106,9 +103,8 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     if not header.is_file():
         pytest.skip(f"{header} is not installed")
     known = {
-        name: int(number)
-        for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
-    }  # fmt: skip
+        name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
+    }
     known["newfstatat"] = known.get("newfstatat", known.get("fstatat", 0))
     # Some are newer than the installed headers; these have the same number everywhere.
     newer = {"mseal": 462, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456}

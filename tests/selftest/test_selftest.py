@@ -69,10 +69,13 @@ def test_every_planted_kernel_is_a_program_and_every_base_is_planted_as_it_is() 
     ("text", "words"),
     [
         ("Wrong.\n\nRow: 1\nCaught by: static race\nBase: nothing\n", "with the name of a file of bases/"),
-        ("Wrong.\n\nRow: 1\nCaught by: static race\nBase: one\n\n--- a/kernel.py\n+++ b/kernel.py\n"
-         "@@ -2 +2 @@\n-x = 2\n+x = 3\n", r"does not fit .*one\.py"),
+        (
+            "Wrong.\n\nRow: 1\nCaught by: static race\nBase: one\n\n--- a/kernel.py\n+++ b/kernel.py\n"
+            "@@ -2 +2 @@\n-x = 2\n+x = 3\n",
+            r"does not fit .*one\.py",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_patch_that_does_not_fit_its_base_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:

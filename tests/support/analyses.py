@@ -13,10 +13,23 @@ from harness.workbench.profiles.timeline import gaps_and_inside, steps_table
 from harness.workbench.profiles.waste import waste
 
 __all__ = (
-    "breakdown", "compare", "framework_ops", "gaps", "gaps_and_inside", "lines", "mfu", "ops", "overlap", "overview",
+    "breakdown",
+    "compare",
+    "framework_ops",
+    "gaps",
+    "gaps_and_inside",
+    "lines",
+    "mfu",
+    "ops",
+    "overlap",
+    "overview",
     "report",
-    "roofline", "scopes", "steps_table", "utilization", "waste",
-)  # fmt: skip
+    "roofline",
+    "scopes",
+    "steps_table",
+    "utilization",
+    "waste",
+)
 
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:

@@ -73,10 +73,13 @@ def figures() -> str:
         ("rooms", len(rooms()), f"<= {_MOST_ROOMS}"),
         ("arrows between rooms", len(arrows()), f"<= {_MOST_ARROWS}"),
         (f"functions with more than {_MOST_PARAMETERS} parameters", len(signatures), "0"),
-        (f"files of harness/ a commit touches, median of {len(touched)}", statistics.median(touched or [0]),
-         f"<= {_MOST_FILES_MEDIAN}"),
+        (
+            f"files of harness/ a commit touches, median of {len(touched)}",
+            statistics.median(touched or [0]),
+            f"<= {_MOST_FILES_MEDIAN}",
+        ),
         ("the same, 90th percentile", ninetieth, f"<= {_MOST_FILES_NINETIETH}"),
-    ]  # fmt: skip
+    ]
     sized = sizes()
     total = ("in all", sum(files for _, files, _ in sized), sum(count for _, _, count in sized))
     tables = [

@@ -18,24 +18,32 @@ def breakdown() -> CycleBreakdown:
         ),
         lines=(
             LineTime(
-                file="kernel.py", line=3, issue_cycles=12_000.0, stall_cycles=3_000.0, wait_cycles=0.0,
+                file="kernel.py",
+                line=3,
+                issue_cycles=12_000.0,
+                stall_cycles=3_000.0,
+                wait_cycles=0.0,
                 operations=(("VALU", 9_000), ("MXU", 20_000), ("XLU", 10), ("EUP", 5)),
             ),
             LineTime(
-                file="kernel.py", line=5, issue_cycles=6_000.0, stall_cycles=0.0, wait_cycles=1_500.0,
-                operations=(("EUP", 4_000),), spilled_bytes=3 << 20, filled_bytes=1 << 20,
+                file="kernel.py",
+                line=5,
+                issue_cycles=6_000.0,
+                stall_cycles=0.0,
+                wait_cycles=1_500.0,
+                operations=(("EUP", 4_000),),
+                spilled_bytes=3 << 20,
+                filled_bytes=1 << 20,
             ),
             LineTime(file="kernel.py", line=14, issue_cycles=900.0, stall_cycles=0.0, wait_cycles=0.0),
             LineTime(file="jax.py", line=7, issue_cycles=3_000.0, stall_cycles=0.0, wait_cycles=0.0),
-            LineTime(
-                file="", line=0, issue_cycles=2_700.0, stall_cycles=0.0, wait_cycles=900.0, filled_bytes=1 << 20
-            ),
+            LineTime(file="", line=0, issue_cycles=2_700.0, stall_cycles=0.0, wait_cycles=900.0, filled_bytes=1 << 20),
         ),
         steps=4,
         spilled_bytes=3 << 20,
         filled_bytes=2 << 20,
         spill_cycles=2_250.0,
-    )  # fmt: skip
+    )
 
 
 def timeline() -> Timeline:

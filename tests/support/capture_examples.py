@@ -110,11 +110,7 @@ ALL_GATHER_START: Instruction = (
 ALL_GATHER_DONE: Instruction = (
     "%all-gather-done.2 = bf16[512,1024]{1,0:T(8,128)(2,1)} all-gather-done((bf16[128,1024]{1,0:T(8,128)(2,1)}, "
     "bf16[512,1024]{1,0:T(8,128)(2,1)}) %all-gather-start.2)",
-    {
-        "hlo_category": "all-gather-done",
-        "tf_op": "jit(train_step)/jvp(mlp)/all_gather:",
-        "source": "/src/model.py:40",
-    },
+    {"hlo_category": "all-gather-done", "tf_op": "jit(train_step)/jvp(mlp)/all_gather:", "source": "/src/model.py:40"},
 )
 
 
@@ -248,18 +244,10 @@ def _pair(to: str, of: str) -> str:
     return f"({to}, {of}, u32[]{{:S(2)}})"
 
 
-FETCH_START = _moved(
-    "copy-start", "copy-start", _pair(_HBM_ARRAY, _HOST_ARRAY), f"{_HOST_ARRAY} %param", _hbm()
-)  # fmt: skip
-FETCH_DONE = _moved(
-    "copy-done", "copy-done", _HBM_ARRAY, f"{_pair(_HBM_ARRAY, _HOST_ARRAY)} %copy-start", _hbm(2)
-)  # fmt: skip
-STORE_START = _moved(
-    "copy-start.1", "copy-start", _pair(_HOST_ARRAY, _HBM_ARRAY), f"{_HBM_ARRAY} %add_fusion", _hbm(1)
-)  # fmt: skip
-STORE_DONE = _moved(
-    "copy-done.1", "copy-done", _HOST_ARRAY, f"{_pair(_HOST_ARRAY, _HBM_ARRAY)} %copy-start.1", _hbm()
-)  # fmt: skip
+FETCH_START = _moved("copy-start", "copy-start", _pair(_HBM_ARRAY, _HOST_ARRAY), f"{_HOST_ARRAY} %param", _hbm())
+FETCH_DONE = _moved("copy-done", "copy-done", _HBM_ARRAY, f"{_pair(_HBM_ARRAY, _HOST_ARRAY)} %copy-start", _hbm(2))
+STORE_START = _moved("copy-start.1", "copy-start", _pair(_HOST_ARRAY, _HBM_ARRAY), f"{_HBM_ARRAY} %add_fusion", _hbm(1))
+STORE_DONE = _moved("copy-done.1", "copy-done", _HOST_ARRAY, f"{_pair(_HOST_ARRAY, _HBM_ARRAY)} %copy-start.1", _hbm())
 ADD: Instruction = (
     f"%add_fusion = {_HBM_ARRAY} fusion({_HBM_ARRAY} %copy-done), kind=kLoop, calls=%fused_computation",
     {
@@ -294,10 +282,7 @@ def host_offload() -> str:
         first = at
         for what, length in program:
             shown, end = _adjusted(at), _adjusted(at + length)
-            own = {
-                "device_offset_ps": round(at * MICROSECOND),
-                "device_duration_ps": round(length * MICROSECOND),
-            }
+            own = {"device_offset_ps": round(at * MICROSECOND), "device_duration_ps": round(length * MICROSECOND)}
             ops.append(Ran(what, shown, end - shown, own))
             if what is FETCH_DONE:
                 beside.append(Ran(FETCH_START, _adjusted(first), end - _adjusted(first), has_own_time=False))
@@ -476,8 +461,11 @@ with jax.profiler.trace(sys.argv[1], profiler_options=options):
 def cpu_run(logdir: Path) -> Path:
     """A real capture of this machine's CPU, taken in a process of its own; about two seconds."""
     subprocess.run(
-        [sys.executable, "-c", _CPU_PROGRAM, str(logdir)], check=True, env=environment.on_cpu(), timeout=120,
+        [sys.executable, "-c", _CPU_PROGRAM, str(logdir)],
+        check=True,
+        env=environment.on_cpu(),
+        timeout=120,
         capture_output=True,
-    )  # fmt: skip
+    )
     (path,) = (logdir / "plugins" / "profile" / "cpu").glob("*.xplane.pb")
     return path

@@ -144,9 +144,14 @@ def started(words: tuple[str, ...], folder: Path, stdout: Path, stderr: Path) ->
     """A command line of the ratchet's that runs in `folder`; ended with all that it started when the block ends."""
     with stdout.open("wb") as out, stderr.open("wb") as complaints:
         process = subprocess.Popen(
-            (sys.executable, "-P", "-m", "harness", *words), cwd=folder, env=os.environ | _IDENTITY, stdout=out,
-            stderr=complaints, stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            (sys.executable, "-P", "-m", "harness", *words),
+            cwd=folder,
+            env=os.environ | _IDENTITY,
+            stdout=out,
+            stderr=complaints,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             yield process
         finally:

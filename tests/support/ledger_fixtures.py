@@ -78,8 +78,12 @@ def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: st
     """The output of a git command that must succeed."""
     done = subprocess.run(
         ["git", *arguments],
-        cwd=repository, input=stdin, capture_output=True, timeout=60, env={**os.environ, **environment},
-    )  # fmt: skip
+        cwd=repository,
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
     assert done.returncode == 0, f"git {arguments}: {done.stderr.decode()}"
     return done.stdout.decode("utf-8", "surrogateescape")
 
@@ -122,12 +126,14 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
     found = changes.pop("evidence", None) or _of_outcome(outcome, theirs)
     against = (
         Champion(
-            attempt=champion.number, commit=ledger.champion_commit() or "", score=0.3,
+            attempt=champion.number,
+            commit=ledger.champion_commit() or "",
+            score=0.3,
             seconds=theirs.latency.seconds if theirs and theirs.latency else None,
         )
         if champion
         else None
-    )  # fmt: skip
+    )
     made = attempt(
         number,
         kernel.text,

@@ -111,8 +111,17 @@ class Maker:
         choices += ["fusion", "call", "while", "conditional", "copy-start", "permute", "gather", "sharding", "update"]
         choices += ["add", "reduce", "all-reduce", "scatter-reduce", "all-to-all", "window"] if is_arithmetic else []
         kind = self.random.choice(choices)
-        if not sizes and kind in ("slice", "concatenate", "pad", "reduce", "gather", "scatter-reduce", "all-to-all",
-                                  "window", "update"):  # fmt: skip
+        if not sizes and kind in (
+            "slice",
+            "concatenate",
+            "pad",
+            "reduce",
+            "gather",
+            "scatter-reduce",
+            "all-to-all",
+            "window",
+            "update",
+        ):
             kind = "copy"
         if kind == "copy":
             self.array(dtype, sizes, f"copy(%{name}){metadata}")
@@ -171,13 +180,15 @@ class Maker:
             longer = (*sizes[:any_axis], size * sizes[any_axis], *sizes[any_axis + 1 :])
             groups = f"[{DEVICES // size},{size}]{self.iota(DEVICES)}"
             self.array(
-                dtype, longer,
+                dtype,
+                longer,
                 f"all-gather(%{name}), channel_id=3, replica_groups={groups}, dimensions={{{any_axis}}}, "
                 "use_global_device_ids=true",
-            )  # fmt: skip
+            )
         elif kind == "sharding":
-            self.array(dtype, sizes, f'custom-call(%{name}), custom_call_target="Sharding", '
-                       f"sharding={self.sharding(sizes)}")  # fmt: skip
+            self.array(
+                dtype, sizes, f'custom-call(%{name}), custom_call_target="Sharding", sharding={self.sharding(sizes)}'
+            )
         elif kind == "update":
             starts = ", ".join(f"%{self.write('s32[]', 'constant(0)')}" for _ in sizes)
             self.array(dtype, sizes, f"dynamic-update-slice(%{name}, %{name}, {starts})")
@@ -196,10 +207,11 @@ class Maker:
             called = self.called(dtype, "add")
             groups = f"[4,2]{self.iota(DEVICES)}"
             self.array(
-                dtype, sizes,
+                dtype,
+                sizes,
                 f"reduce-scatter(%{whole}), channel_id=4, replica_groups={groups}, dimensions={{{any_axis}}}, "
                 f"to_apply=%{called}, use_global_device_ids=true",
-            )  # fmt: skip
+            )
         elif kind == "all-to-all":
             longer = (2 * sizes[0], *sizes[1:])
             whole = self.array(dtype, longer, f"concatenate(%{name}, %{name}), dimensions={{0}}")

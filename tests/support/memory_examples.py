@@ -13,9 +13,15 @@ GIGABYTE = 1_000_000_000
 
 
 def event(
-    at: float, allocated: int, available: int, operation: str, size: int, *, reserved: int = 9 * GIGABYTE,
+    at: float,
+    allocated: int,
+    available: int,
+    operation: str,
+    size: int,
+    *,
+    reserved: int = 9 * GIGABYTE,
     fragmentation: float = 0.25,
-) -> Ran:  # fmt: skip
+) -> Ran:
     """An allocation as a runtime's allocator reports it: what is in use afterwards, and what it was for."""
     stats: Stats = {
         "allocator_name": "0",
@@ -70,9 +76,16 @@ def memory_run(
     proto = gzip.decompress(STEP.read_bytes())
     total = 33 * GIGABYTE
     own = [
-        event(float(at), level * GIGABYTE, total - level * GIGABYTE, "jit(step)/dot_general", GIGABYTE, reserved=0,
-              fragmentation=fragmentation)
+        event(
+            float(at),
+            level * GIGABYTE,
+            total - level * GIGABYTE,
+            "jit(step)/dot_general",
+            GIGABYTE,
+            reserved=0,
+            fragmentation=fragmentation,
+        )
         for at, level in enumerate(levels)
-    ]  # fmt: skip
+    ]
     host = plane(1, "/host:CPU", {"python": own or events(reserved)}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)

@@ -161,9 +161,14 @@ class Shell:
     def _run(self, command: str, given: str, broken: int) -> str:
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": COLUMNS, "PYTHONPATH": str(self._folder)}
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self._folder, env=environment, input=given, capture_output=True, text=True,
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
             timeout=1200,
-        )  # fmt: skip
+        )
         assert 0 <= done.returncode < broken, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout.replace(f"{self._folder}/", "")
 

@@ -21,7 +21,11 @@ MEASURED = replace(KEY, source="measured", machine="TPU v5 lite, 1 chip")
 _WRONG = Failure(stage="correctness", kind="wrong-result", message=f"2.0 times the tolerance {HOSTILE}")
 SEARCH = Sweep(
     parameters=(("BQ", ("8192", "512", "64", f'"{HOSTILE}"')), ("BKV", ("128",))),
-    source="simulated", chip="v5e", looked_at=4, champion=2, champion_seconds=2e-3,
+    source="simulated",
+    chip="v5e",
+    looked_at=4,
+    champion=2,
+    champion_seconds=2e-3,
     screened=(
         Screened(
             settings=(("BQ", "8192"), ("BKV", "128")), seconds=None, failure_kind="vmem-exceeded", message=HOSTILE
@@ -31,7 +35,7 @@ SEARCH = Sweep(
         Screened(settings=(("BQ", f'"{HOSTILE}"'), ("BKV", "128")), seconds=3e-3, fingerprint="c", same_as=1),
     ),
     refused=(Refused(settings=(("BQ", "512"), ("BKV", "128")), failure=_WRONG),),
-)  # fmt: skip
+)
 
 
 def taken_apart(seconds: float) -> Evidence:
@@ -119,20 +123,39 @@ def tuned_rows() -> tuple[TunedRow, ...]:
         Screened(settings=(("BLOCK_Q", "1024"), ("BLOCK_KV", HOSTILE)), seconds=0.9e-3, fingerprint="b"),
         Screened(settings=best, seconds=1e-3, fingerprint="c"),
         Screened(
-            settings=(("BLOCK_Q", "2048"), ("BLOCK_KV", "128")), seconds=None, failure_kind="vmem-exceeded",
+            settings=(("BLOCK_Q", "2048"), ("BLOCK_KV", "128")),
+            seconds=None,
+            failure_kind="vmem-exceeded",
             message=HOSTILE,
         ),
-    )  # fmt: skip
+    )
     wrong = Refused(
         settings=trials[1].settings, failure=Failure(stage="correctness", kind="wrong-result", message=HOSTILE)
     )
     first = TunedRow(
-        kernel="tokamax:flash_attention", chip="v5e", shape=f"prefill {HOSTILE}", operation="attention",
-        parameters=parameters, settings=best, seconds=1e-3, plus_minus_seconds=3e-5, fallback=fallback,
-        fallback_seconds=4e-3, fallback_failure="", checks=30, unchecked="", failure="", tried=4, possible=20,
-        looked_at=3, compiler="jax 1, libtpu 2", search="a", finished="2026-11-23T00:00:00+00:00", trials=trials,
+        kernel="tokamax:flash_attention",
+        chip="v5e",
+        shape=f"prefill {HOSTILE}",
+        operation="attention",
+        parameters=parameters,
+        settings=best,
+        seconds=1e-3,
+        plus_minus_seconds=3e-5,
+        fallback=fallback,
+        fallback_seconds=4e-3,
+        fallback_failure="",
+        checks=30,
+        unchecked="",
+        failure="",
+        tried=4,
+        possible=20,
+        looked_at=3,
+        compiler="jax 1, libtpu 2",
+        search="a",
+        finished="2026-11-23T00:00:00+00:00",
+        trials=trials,
         refused=(wrong,),
-    )  # fmt: skip
+    )
     return (
         first,
         replace(first, chip="v6e", search="b", fallback_seconds=1.02e-3),

@@ -118,9 +118,20 @@ def on_chip(name: str, given: Evidence) -> Evidence:
 
 def earlier(number: int = 3, **changes: Any) -> Row:
     row = Row(
-        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis="h", source="simulated",
-        chip="v5e", key_digest="k", kernel_sha256="", fingerprint="", seconds=0.7e-3, spills=0, key=KEY,
-    )  # fmt: skip
+        number=number,
+        kind="experiment",
+        outcome="accept",
+        failure_kind="",
+        hypothesis="h",
+        source="simulated",
+        chip="v5e",
+        key_digest="k",
+        kernel_sha256="",
+        fingerprint="",
+        seconds=0.7e-3,
+        spills=0,
+        key=KEY,
+    )
     return replace(row, **changes)
 
 
@@ -144,9 +155,16 @@ def rowwise(
 
     def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
         return Window(
-            name=array.name, role=role, array=array, block_shape=shape, memory_space="vmem", buffers=2,
-            fetches=fetches, hbm_bytes=fetches * size, vmem_bytes=2 * size,
-        )  # fmt: skip
+            name=array.name,
+            role=role,
+            array=array,
+            block_shape=shape,
+            memory_space="vmem",
+            buffers=2,
+            fetches=fetches,
+            hbm_bytes=fetches * size,
+            vmem_bytes=2 * size,
+        )
 
     call = PallasCall(
         name="rmsnorm",
@@ -176,9 +194,16 @@ def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
 
     def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
         return Window(
-            name=array.name, role=role, array=array, block_shape=shape, memory_space="vmem", buffers=2,
-            fetches=fetches, hbm_bytes=fetches * size, vmem_bytes=2 * size,
-        )  # fmt: skip
+            name=array.name,
+            role=role,
+            array=array,
+            block_shape=shape,
+            memory_space="vmem",
+            buffers=2,
+            fetches=fetches,
+            hbm_bytes=fetches * size,
+            vmem_bytes=2 * size,
+        )
 
     work = Work(
         matmul_flops=2 * a.shape[0] * b.shape[1] * 512,
@@ -247,11 +272,15 @@ def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Ev
     cycles = found.simulation.cycles or 0.0
     times = tuple(
         LineTime(
-            file="kernel.py", line=number, issue_cycles=share * cycles, stall_cycles=0.0, wait_cycles=0.0,
+            file="kernel.py",
+            line=number,
+            issue_cycles=share * cycles,
+            stall_cycles=0.0,
+            wait_cycles=0.0,
             operations=tuple(operations.items()),
         )
         for number, share, operations in lines
-    )  # fmt: skip
+    )
     units = tuple(replace(unit, busy_cycles=None) for unit in found.simulation.units)
     return with_run(found, units=units, breakdown=replace(found.simulation.breakdown, lines=times))
 

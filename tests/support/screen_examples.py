@@ -63,11 +63,27 @@ def taken_apart(**changes: Any) -> Evidence:
 
 def line(number: int, hypothesis: str, **changes: Any) -> Row:
     row = Row(
-        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
-        chip="v5e", key_digest=key_digest(KEY), kernel_sha256=f"kernel {number}", fingerprint="", score=1509.9,
-        seconds=2.16e-3, time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0,
-        spills=123_456, commit="abcdef1234567890", key=KEY,
-    )  # fmt: skip
+        number=number,
+        kind="experiment",
+        outcome="accept",
+        failure_kind="",
+        hypothesis=hypothesis,
+        source="simulated",
+        chip="v5e",
+        key_digest=key_digest(KEY),
+        kernel_sha256=f"kernel {number}",
+        fingerprint="",
+        score=1509.9,
+        seconds=2.16e-3,
+        time_ratio=0.508,
+        util=0.326,
+        regime="memory-bound",
+        gap_fraction=0.388,
+        copies=0,
+        spills=123_456,
+        commit="abcdef1234567890",
+        key=KEY,
+    )
     return replace(row, **changes)
 
 
@@ -94,20 +110,32 @@ def shown(
     found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Wanted())
     is_partial = table.scale is not None and table.scale.timed < table.scale.accepted
     made = Shown(
-        rows=table.rows, lines=found, champion=champion, gain=gain(table), calibration=calibration(rows),
+        rows=table.rows,
+        lines=found,
+        champion=champion,
+        gain=gain(table),
+        calibration=calibration(rows),
         has_then=is_partial,
-    )  # fmt: skip
+    )
     return replace(made, **changes)
 
 
 def timed(row: Row, key: Key, seconds: float | None, **changes: Any) -> Note:
     """A note on the time of a row's kernel under a later key."""
     made = Note(
-        kind="timed", attempt=row.number, kernel_sha256=row.kernel_sha256, after=row.number,
-        when="2026-08-01T00:00:00Z", key=key, key_digest=key_digest(key), seconds=seconds, score=1000.0, util=0.5,
+        kind="timed",
+        attempt=row.number,
+        kernel_sha256=row.kernel_sha256,
+        after=row.number,
+        when="2026-08-01T00:00:00Z",
+        key=key,
+        key_digest=key_digest(key),
+        seconds=seconds,
+        score=1000.0,
+        util=0.5,
         regime="compute-bound",
         gap_fraction=0.5,
-    )  # fmt: skip
+    )
     return replace(made, **changes)
 
 

@@ -54,8 +54,11 @@ def longer(factor: int) -> Callable[[str], str]:
     def change(text: str) -> str:
         # The grid loop runs steps + 2 times; more query blocks than there are make it run on.
         for offset in (0, 1, 2):
-            text = re.sub(rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",
-                          rf"\1, {steps * factor + offset}", text)  # fmt: skip
+            text = re.sub(
+                rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",
+                rf"\1, {steps * factor + offset}",
+                text,
+            )
         text = re.sub(rf"(scmp\.eq\.s32\.totalorder %s\d+_s\d+), {steps - 1}\b", rf"\1, {steps * factor - 1}", text)
         return re.sub(r"(scmp\.ge\.s32\.totalorder %s\d+_s\d+), 16\b", rf"\1, {16 * factor}", text)
 

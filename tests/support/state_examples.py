@@ -19,10 +19,19 @@ STATEMENT = evidence().problem
 
 def row(number: int, outcome: Outcome = "reject", seconds: float | None = 2.16e-3, **changes: Any) -> Row:
     made = Row(
-        number=number, kind="experiment", outcome=outcome, failure_kind="", hypothesis=f"idea {number}",
-        source="simulated", chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="",
-        seconds=seconds, time_ratio=1.1 if outcome == "reject" else None,
-    )  # fmt: skip
+        number=number,
+        kind="experiment",
+        outcome=outcome,
+        failure_kind="",
+        hypothesis=f"idea {number}",
+        source="simulated",
+        chip="v5e",
+        key_digest=key_digest(KEY),
+        kernel_sha256="",
+        fingerprint="",
+        seconds=seconds,
+        time_ratio=1.1 if outcome == "reject" else None,
+    )
     return replace(made, **changes)
 
 
@@ -36,9 +45,15 @@ def kernel(**values: int) -> bytes:
 
 def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
     made = Sighted(
-        contest="root", problem=STATEMENT, chip=V5E, rows=rows,
-        candidates={number: Candidate(text=text) for number, text in kernels.items()}, candidate=Candidate(text=KERNEL),
-        champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
-        report=report(evidence(), V5E), advice=advise(evidence(), report(evidence(), V5E)),
-    )  # fmt: skip
+        contest="root",
+        problem=STATEMENT,
+        chip=V5E,
+        rows=rows,
+        candidates={number: Candidate(text=text) for number, text in kernels.items()},
+        candidate=Candidate(text=KERNEL),
+        champion=next((one for one in rows if one.number == champion), None),
+        is_present_key=True,
+        report=report(evidence(), V5E),
+        advice=advise(evidence(), report(evidence(), V5E)),
+    )
     return replace(made, **changes)

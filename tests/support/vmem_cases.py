@@ -19,18 +19,28 @@ STEPS = 4
 Call = Callable[..., Any]
 
 
-def call(kernel: Call, rows: int, *, index: Call = lambda i: (i, 0), scratch: int = 0, dtype: Any = jnp.float32,
-         limit: int | None = LIMIT, **options: Any) -> tuple[Call, jax.ShapeDtypeStruct]:  # fmt: skip
+def call(
+    kernel: Call,
+    rows: int,
+    *,
+    index: Call = lambda i: (i, 0),
+    scratch: int = 0,
+    dtype: Any = jnp.float32,
+    limit: int | None = LIMIT,
+    **options: Any,
+) -> tuple[Call, jax.ShapeDtypeStruct]:
     """A kernel of four steps on blocks of `rows` by 128, and the shape that it is called with."""
 
     def program(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, grid=(STEPS,), in_specs=[pl.BlockSpec((rows, 128), index, **options)],
+            kernel,
+            grid=(STEPS,),
+            in_specs=[pl.BlockSpec((rows, 128), index, **options)],
             out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
             out_shape=jax.ShapeDtypeStruct((8 * STEPS, 128), jnp.float32),
             scratch_shapes=[pltpu.VMEM((scratch, 128), jnp.float32)] if scratch else [],
             compiler_params=pltpu.CompilerParams(vmem_limit_bytes=limit),
-        )(x)  # fmt: skip
+        )(x)
 
     return program, jax.ShapeDtypeStruct((rows * STEPS, 128), dtype)
 
@@ -77,7 +87,7 @@ BLOCKS = {
     "an index that is held back": (add, FITS, {"index": lambda i: (jnp.minimum(i, 2), 0)}),
     "the same block always": (add, 2 * FITS, {"index": lambda i: (i * 0, 0)}),
     "one copy": (add, 2 * FITS, {"pipeline_mode": pl.Buffered(1)}),
-}  # fmt: skip
+}
 
 
 CASES: dict[str, tuple[Call, int, dict[str, Any], int, bool]] = {}
@@ -86,8 +96,12 @@ for _name, (_kernel, _rows, _options) in BLOCKS.items():
     CASES[_name] = (_kernel, _rows, _options, _more, True)
 # 8 rows of x twice, 8 of o twice: 16 KiB; the rest of 2 MiB is scratch.
 for _scratch, _is_certain in (
-    (kept, True), (only_kept, True), (written_first, False), (in_part, False), (read_in_vain, False),
-):  # fmt: skip
+    (kept, True),
+    (only_kept, True),
+    (written_first, False),
+    (in_part, False),
+    (read_in_vain, False),
+):
     CASES[f"scratch {_scratch.__name__}"] = (_scratch, 8, {"scratch": 4064}, 8, _is_certain)
 
 

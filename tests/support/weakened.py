@@ -124,11 +124,7 @@ GUARDS = (
         "confinement",
     ),
     _guard(
-        "nothing left behind",
-        "leaves_a_daemon",
-        "sandbox/processes.py",
-        "def below(leaders): return ()",
-        "confinement",
+        "nothing left behind", "leaves_a_daemon", "sandbox/processes.py", "def below(leaders): return ()", "confinement"
     ),
     _guard(
         "time limit",
@@ -315,10 +311,7 @@ GUARDS = (
         _OWN_SHAPE,
     ),
     _guard(
-        "known operations",
-        "inputs_fused",
-        "judge/evaluate/trace/semantics.py",
-        "def refuse_unclassified(jaxpr): pass",
+        "known operations", "inputs_fused", "judge/evaluate/trace/semantics.py", "def refuse_unclassified(jaxpr): pass"
     ),
     # What the simulator knows.
     _guard(
@@ -375,12 +368,7 @@ GUARDS = (
         "judge/evaluate/interpret/chip_model.py",
         "def _sum_of_registers(x, rank, axes): return lax.reduce_sum(x, axes)",
     ),
-    _guard(
-        "controls",
-        "controls_of_attention",
-        "operators/controls.py",
-        "def passes(*arguments): return True",
-    ),
+    _guard("controls", "controls_of_attention", "operators/controls.py", "def passes(*arguments): return True"),
     # What times are worth.
     _guard(
         "simulated again",
@@ -396,10 +384,7 @@ GUARDS = (
     ),
     _guard("control", "slowed_baseline", "judge/verdict/compare_measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard(
-        "looks are counted",
-        "peeking",
-        "judge/verdict/compare_measured.py",
-        "def _unusable(paired, policy): return ''",
+        "looks are counted", "peeking", "judge/verdict/compare_measured.py", "def _unusable(paired, policy): return ''"
     ),
     _guard(
         "minimum effect",

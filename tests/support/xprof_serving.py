@@ -10,9 +10,8 @@ from collections.abc import Iterator
 def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The verb in a process, and what it greets with; ended in any case."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "harness", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         greeting = ""

@@ -50,10 +50,14 @@ US = 1e-6
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tables")
     made = {
-        "one": one_device_run(folder), "four": four_devices_run(folder), "experts": experts_run(folder),
-        "offload": host_offload_run(folder), "memory": memory_run(folder), "counters": counters_run(folder),
+        "one": one_device_run(folder),
+        "four": four_devices_run(folder),
+        "experts": experts_run(folder),
+        "offload": host_offload_run(folder),
+        "memory": memory_run(folder),
+        "counters": counters_run(folder),
         "cpu": cpu_run(folder),
-    }  # fmt: skip
+    }
     return {**made, "real": REAL} if REAL.is_file() else made
 
 
@@ -149,11 +153,20 @@ def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> No
 @pytest.mark.parametrize(
     "query",
     [
-        "copy times to '/tmp/x.csv'", "attach '/tmp/x.db'", "set threads = 8", "install httpfs", "pragma version",
-        "create table x (a int)", "insert into runs values (1)", "export database '/tmp/x'", "drop table runs",
-        "load '/tmp/x'", "select 1; set memory_limit = '100GB'", "",
+        "copy times to '/tmp/x.csv'",
+        "attach '/tmp/x.db'",
+        "set threads = 8",
+        "install httpfs",
+        "pragma version",
+        "create table x (a int)",
+        "insert into runs values (1)",
+        "export database '/tmp/x'",
+        "drop table runs",
+        "load '/tmp/x'",
+        "select 1; set memory_limit = '100GB'",
+        "",
     ],
-)  # fmt: skip
+)
 def test_a_query_only_reads(query: str, runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError) as caught:
         ask(reading.read([runs["one"]]), query, 10)
@@ -163,12 +176,17 @@ def test_a_query_only_reads(query: str, runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "select * from read_csv('/etc/passwd')", "select * from '/etc/passwd'",
+        "select * from read_csv('/etc/passwd')",
+        "select * from '/etc/passwd'",
         "select * from read_text('/etc/passwd')",
-        "select * from glob('/etc/*')", "select * from read_parquet('https://localhost/x')", "select * from statements",
-        "select getenv('HOME')", "select * from capture", "from sniff_csv('/etc/passwd')",
+        "select * from glob('/etc/*')",
+        "select * from read_parquet('https://localhost/x')",
+        "select * from statements",
+        "select getenv('HOME')",
+        "select * from capture",
+        "from sniff_csv('/etc/passwd')",
     ],
-)  # fmt: skip
+)
 def test_a_query_sees_the_tables_alone(query: str, runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="--schema") as caught:
         ask(reading.read([runs["one"]]), query, 10)
@@ -265,9 +283,12 @@ def test_findings_are_ranked_by_what_they_cost(runs: dict[str, Path]) -> None:
     assert both == costs.keys()
     checks = {row["check"]: row["verdict"] for row in rows(found["checklist"])}
     assert list(checks) == [
-        "operations near roofline", "collectives hidden", "gaps minimal", "copies rare and small",
+        "operations near roofline",
+        "collectives hidden",
+        "gaps minimal",
+        "copies rare and small",
         "memory near the estimate",
-    ]  # fmt: skip
+    ]
     assert (checks["collectives hidden"], checks["gaps minimal"]) == ("look", "fine")
 
 
@@ -325,15 +346,29 @@ def _unlike() -> dict[str, str]:
         "a breakdown that is none": space(plane(1, "/device:TPU:0", {"XLA Ops": [cut]}, V6E)),
         "nothing but a host": space(plane(1, "/host:metadata", {}, {})),
         "two clocks that jump": host_offload(),
-    }  # fmt: skip
+    }
 
 
 UNLIKE = _unlike()
 COMMANDS = (
-    "diagnose", "planes", "ops", "framework-ops", "breakdown", "mfu", "overlap", "roofline", "utilization", "gaps",
+    "diagnose",
+    "planes",
+    "ops",
+    "framework-ops",
+    "breakdown",
+    "mfu",
+    "overlap",
+    "roofline",
+    "utilization",
+    "gaps",
     "steps",
-    "waste", "lines", "scopes", "overview", "counters", "memory",
-)  # fmt: skip
+    "waste",
+    "lines",
+    "scopes",
+    "overview",
+    "counters",
+    "memory",
+)
 
 
 @pytest.mark.parametrize("name", UNLIKE)
@@ -403,9 +438,13 @@ def million() -> bytes:
 def test_a_million_events_open_in_twenty_seconds_and_two_gigabytes(tmp_path: Path) -> None:
     path = run_folder(tmp_path, "million", million())
     done = subprocess.run(
-        [sys.executable, "-c", _ASKED, str(path)], check=True, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", _ASKED, str(path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     count, seconds, opening, second, gigabytes = map(float, done.stdout.split())
     assert count == _MILLION
     assert seconds == pytest.approx(0.5)

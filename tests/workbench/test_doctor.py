@@ -254,9 +254,16 @@ def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
 def made(**changes: Any) -> ProgramRun:
     """A run in which nothing is wrong, and nothing else is known."""
     plain = ProgramRun(
-        platform="tpu", device_kind="TPU v6 lite", devices=1, seconds={"first call": 1.0, "second call": 0.1},
-        lowering_seconds=0.0, compilations=(), transfers=(), dots=(), configuration={"jax_platforms": "tpu"},
-    )  # fmt: skip
+        platform="tpu",
+        device_kind="TPU v6 lite",
+        devices=1,
+        seconds={"first call": 1.0, "second call": 0.1},
+        lowering_seconds=0.0,
+        compilations=(),
+        transfers=(),
+        dots=(),
+        configuration={"jax_platforms": "tpu"},
+    )
     return replace(plain, **changes)
 
 
@@ -266,9 +273,17 @@ def compiled(name: str, phase: Phase, seconds: float, cause: str = "an operation
 
 def dots(rows: int, summed: int, columns: int, batch: int = 1) -> Dots:
     return Dots(
-        module="m", left="bf16", right="bf16", result="f32", precision="DEFAULT", count=1, batch=batch, rows=rows,
-        summed=summed, columns=columns,
-    )  # fmt: skip
+        module="m",
+        left="bf16",
+        right="bf16",
+        result="f32",
+        precision="DEFAULT",
+        count=1,
+        batch=batch,
+        rows=rows,
+        summed=summed,
+        columns=columns,
+    )
 
 
 def test_operations_by_themselves_are_counted_from_the_fifth_on() -> None:

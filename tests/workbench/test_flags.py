@@ -60,8 +60,10 @@ def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, dict[str,
 def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> None:
     found = read(CLEAN)
     assert words(found, "LIBTPU_INIT_ARGS") == [
-        f"--{FUSION}=true", f"--{FUSION}_fuse_all_gather=true", "--xla_tpu_overlap_compute_collective_tc=true",
-    ]  # fmt: skip
+        f"--{FUSION}=true",
+        f"--{FUSION}_fuse_all_gather=true",
+        "--xla_tpu_overlap_compute_collective_tc=true",
+    ]
     assert words(found, "XLA_FLAGS") == ["--xla_gpu_autotune_level=1"]
     assert [(s.word, s.place) for s in found.settings if not s.name] == [("JAX_PLATFORMS=tpu", "line 3")]
     assert found.not_understood == ()
@@ -156,8 +158,10 @@ def test_a_variable_that_a_manifest_takes_from_elsewhere_is_said_to_be() -> None
 def test_the_environment_is_read_and_other_variables_are_not() -> None:
     found = settings.of_environment({"XLA_FLAGS": "--xla_a=1 --xla_b", "HOME": "/h", "JAX_PLATFORMS": "cpu"})
     assert [(s.variable, s.name, s.value) for s in found.settings] == [
-        ("JAX_PLATFORMS", "", "cpu"), ("XLA_FLAGS", "xla_a", "1"), ("XLA_FLAGS", "xla_b", None),
-    ]  # fmt: skip
+        ("JAX_PLATFORMS", "", "cpu"),
+        ("XLA_FLAGS", "xla_a", "1"),
+        ("XLA_FLAGS", "xla_b", None),
+    ]
 
 
 def test_a_word_without_dashes_is_told_what_it_is() -> None:
@@ -244,7 +248,7 @@ def tpu(*flags: str) -> str:
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_rule_finds_what_it_is_for_and_nothing_where_that_is_mended(rule: str, text: str, better: str) -> None:
     assert rule in rules(text)
     assert rule not in rules(better)
@@ -384,12 +388,16 @@ def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
     space = xplane.Space(
         planes=(
             xplane.Plane(
-                name="/host:CPU", stats={"command": "--xla_tpu_a=1"}, described=(),
+                name="/host:CPU",
+                stats={"command": "--xla_tpu_a=1"},
+                described=(),
                 lines=(xplane.Line(name="python", events=(event,), start_ps=0),),
             ),
         ),
-        hostnames=("host",), errors=(), warnings=(),
-    )  # fmt: skip
+        hostnames=("host",),
+        errors=(),
+        warnings=(),
+    )
     found = settings.of_capture(space, "a capture")
     assert words(found, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
     subject = RuleSubject(found, ALL_KNOWN, is_capture=True)

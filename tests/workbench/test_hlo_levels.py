@@ -94,8 +94,11 @@ def test_elements_within_tiles_are_drawn() -> None:
     table = placement_table(shapes.array("bf16[4,8]{1,0:T(2,4)(2,1)}"))
     assert table is not None
     assert [row[1:5] for row in table.rows] == [
-        ("0", "2", "4", "6"), ("1", "3", "5", "7"), ("16", "18", "20", "22"), ("17", "19", "21", "23"),
-    ]  # fmt: skip
+        ("0", "2", "4", "6"),
+        ("1", "3", "5", "7"),
+        ("16", "18", "20", "22"),
+        ("17", "19", "21", "23"),
+    ]
     places = {cell for row in table.rows for cell in row[1:]}
     assert len(places) == 32
     # XLA's own example.

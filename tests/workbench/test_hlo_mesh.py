@@ -122,8 +122,7 @@ def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: p
     path.write_text(MODULE)
     found = tables(capsys, str(path), "--mesh", "data=4,model=2")
     assert [row["axes"] for row in found["collectives"]["rows"]] == ["model"]
-    shapes = {row["name"]: (row["local"], row["whole"], row["sharding"])
-              for row in found["true_shapes"]["rows"]}  # fmt: skip
+    shapes = {row["name"]: (row["local"], row["whole"], row["sharding"]) for row in found["true_shapes"]["rows"]}
     assert shapes["x"] == ("f32[128,512]", "f32[512,1024]", "P(data, model)")
     assert shapes["w"] == ("f32[512,256]", "f32[1024,256]", "P(model, None)")
     # The rows of the product stay split as those of x.
@@ -133,8 +132,9 @@ def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: p
     assert any("--mesh NAME=4,NAME=2 names them" in note for note in unnamed["true_shapes"]["notes"])
     inside = tables(capsys, str(path), "--op", "y", "--mesh", "data=4,model=2")["inside"]["rows"]
     assert [(row["name"], row["opcode"], row["operands"]) for row in inside] == [
-        ("product", "dot", "p, q"), ("positive", "maximum", "product, product"),
-    ]  # fmt: skip
+        ("product", "dot", "p, q"),
+        ("positive", "maximum", "product, product"),
+    ]
     facts = tables(capsys, str(path), "--op", "z", "--mesh", "data=4,model=2")["operation"]["rows"]
     assert {"fact": "groups", "reading": "{{0,1},{2,3},{4,5},{6,7}}, along model"} in facts
     assert main(["hlo", str(path), "--mesh", "data=3"]) == 2

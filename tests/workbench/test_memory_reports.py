@@ -67,8 +67,10 @@ def test_the_compilers_message_is_read_entry_by_entry() -> None:
     assert ("reserved", GIB // 2) in full.parts
     scores, states, _ = full.largest
     assert (scores.bytes, scores.source, scores.op_name.partition("[")[0]) == (
-        8 * GIB, "n.py:7", "jit(step)/jvp(net)/attention/bhqk/dot_general",
-    )  # fmt: skip
+        8 * GIB,
+        "n.py:7",
+        "jit(step)/jvp(net)/attention/bhqk/dot_general",
+    )
     assert (states.bytes, states.needed_bytes) == (4 * GIB, 96 << 20)
     assert memory_report.out_of_memory("no such message") is None
 

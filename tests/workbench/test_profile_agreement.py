@@ -56,8 +56,11 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("looped")
     subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(folder), "before", "after"],
-        check=True, env=environment.on_cpu(), capture_output=True, timeout=120,
-    )  # fmt: skip
+        check=True,
+        env=environment.on_cpu(),
+        capture_output=True,
+        timeout=120,
+    )
     return {name: next((folder / "plugins" / "profile" / name).glob("*.xplane.pb")) for name in ("before", "after")}
 
 

@@ -142,8 +142,13 @@ def test_breakdown_by_class_and_direction(one: Capture, four: Capture) -> None:
 def test_scopes_are_a_tree_with_the_longest_first(one: Capture) -> None:
     (table,) = scopes(one, depth=2)
     assert table.column("scope") == (
-        "jit(train_step)", "  jvp(attention)", "  jvp(mlp)", "  transpose(jvp(mlp))", "  while", "(no tf_op)",
-    )  # fmt: skip
+        "jit(train_step)",
+        "  jvp(attention)",
+        "  jvp(mlp)",
+        "  transpose(jvp(mlp))",
+        "  while",
+        "(no tf_op)",
+    )
     assert table.column("seconds") == pytest.approx(tuple(us * US for us in (264, 120, 75, 60, 9, 18)))
     assert table.column("depth") == (1, 2, 2, 2, 2, 1)
     (large,) = scopes(one, depth=1, at_least=0.5)
@@ -189,11 +194,25 @@ def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one: Cap
     made = replace(one, is_simulated=True)
     for capture, other in ((one, "simulated"), (made, "measured")):
         found = [
-            *ops(capture), *framework_ops(capture), *breakdown(capture), *mfu(capture), *overlap(capture),
-            *roofline(capture), *utilization(capture), *gaps(capture), *steps_table(capture), *lines(capture),
-            *scopes(capture), *compare(capture, capture), *report(capture, capture), *waste(capture),
-            *overview(capture), *memory.memory(capture), *memory.diagnose(capture), *diagnosis.diagnose(capture),
-        ]  # fmt: skip
+            *ops(capture),
+            *framework_ops(capture),
+            *breakdown(capture),
+            *mfu(capture),
+            *overlap(capture),
+            *roofline(capture),
+            *utilization(capture),
+            *gaps(capture),
+            *steps_table(capture),
+            *lines(capture),
+            *scopes(capture),
+            *compare(capture, capture),
+            *report(capture, capture),
+            *waste(capture),
+            *overview(capture),
+            *memory.memory(capture),
+            *memory.diagnose(capture),
+            *diagnosis.diagnose(capture),
+        ]
         for table in found:
             named = [f"{column.title} {column.name}" for column in table.columns]
             assert other not in " ".join((table.title, *named, *table.notes)), table.name

@@ -19,25 +19,62 @@ WHOLE = 2 * 1024 * 1024
     ("text", "kind", "size", "array_bytes", "bus_bytes"),
     [
         # The forms in which libtpu 0.0.50 writes them, operands without shapes.
-        (f"%all-gather.5 = {RESULT} all-gather(%p), replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}",
-         "all-gather", 4, WHOLE, WHOLE * 3 / 4),
-        (f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[2,4]<=[8], to_apply=%add",
-         "all-reduce", 4, WHOLE, WHOLE * 2 * 3 / 4),
-        (f"%reduce_scatter.7 = {RESULT} reduce-scatter(%p), replica_groups={{{{0,4}},{{1,5}}}}, dimensions={{0}}",
-         "reduce-scatter", 2, 2 * WHOLE, WHOLE),
-        (f"%all_to_all.9 = {RESULT} all-to-all(%b), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={{0}}",
-         "all-to-all", 2, WHOLE, WHOLE / 2),
-        (f"%collective-permute-start = ({RESULT}, {RESULT}, u32[]{{:S(2)}}, u32[]{{:S(2)}}) "
-         "collective-permute-start(%p), source_target_pairs={{0,1},{1,0}}", "collective-permute", None, WHOLE, WHOLE),
-        (f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) all-gather-start(%p), replica_groups=[1,4]<=[4], "
-         "dimensions={0}", "all-gather", 4, WHOLE, WHOLE * 3 / 4),
+        (
+            f"%all-gather.5 = {RESULT} all-gather(%p), replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}",
+            "all-gather",
+            4,
+            WHOLE,
+            WHOLE * 3 / 4,
+        ),
+        (
+            f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[2,4]<=[8], to_apply=%add",
+            "all-reduce",
+            4,
+            WHOLE,
+            WHOLE * 2 * 3 / 4,
+        ),
+        (
+            f"%reduce_scatter.7 = {RESULT} reduce-scatter(%p), replica_groups={{{{0,4}},{{1,5}}}}, dimensions={{0}}",
+            "reduce-scatter",
+            2,
+            2 * WHOLE,
+            WHOLE,
+        ),
+        (
+            f"%all_to_all.9 = {RESULT} all-to-all(%b), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={{0}}",
+            "all-to-all",
+            2,
+            WHOLE,
+            WHOLE / 2,
+        ),
+        (
+            f"%collective-permute-start = ({RESULT}, {RESULT}, u32[]{{:S(2)}}, u32[]{{:S(2)}}) "
+            "collective-permute-start(%p), source_target_pairs={{0,1},{1,0}}",
+            "collective-permute",
+            None,
+            WHOLE,
+            WHOLE,
+        ),
+        (
+            f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) all-gather-start(%p), replica_groups=[1,4]<=[4], "
+            "dimensions={0}",
+            "all-gather",
+            4,
+            WHOLE,
+            WHOLE * 3 / 4,
+        ),
         # Groups that are not named, a fused collective, no text: what is not said is unknown.
-        (f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups={{}}, to_apply=%add",
-         "all-reduce", None, WHOLE, None),
+        (
+            f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups={{}}, to_apply=%add",
+            "all-reduce",
+            None,
+            WHOLE,
+            None,
+        ),
         (f"%async-collective-done = {RESULT} fusion(%g), kind=kCustom, calls=%c", None, None, None, None),
         ("", None, None, None, None),
     ],
-)  # fmt: skip
+)
 def test_what_a_collective_moves(
     text: str, kind: str | None, size: int | None, array_bytes: float | None, bus_bytes: float | None
 ) -> None:
@@ -47,8 +84,12 @@ def test_what_a_collective_moves(
     assert found.bus_bytes == pytest.approx(bus_bytes)
 
 
-START = op("all-gather-start.1", "all-gather-start", f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) "
-           "all-gather-start(%p), replica_groups={{0,1,2,3}}, dimensions={0}")  # fmt: skip
+START = op(
+    "all-gather-start.1",
+    "all-gather-start",
+    f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) "
+    "all-gather-start(%p), replica_groups={{0,1,2,3}}, dimensions={0}",
+)
 DONE = op("all-gather-done.1", "all-gather-done", f"%all-gather-done.1 = {RESULT} all-gather-done(%all-gather-start.1)")
 SYNCHRONOUS = op("all-reduce.2", "all-reduce", f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[1,4]<=[4]")
 
@@ -101,9 +142,15 @@ def test_flags_for_what_stalls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"), [(5, "too fast: check the array"), (20, "uses several axes"), (33, "near the link"),
-                              (50, "look"), (80, "far below")]
-)  # fmt: skip
+    ("seconds", "expected"),
+    [
+        (5, "too fast: check the array"),
+        (20, "uses several axes"),
+        (33, "near the link"),
+        (50, "look"),
+        (80, "far below"),
+    ],
+)
 def test_readings_of_the_bus_bandwidth(seconds: float, expected: str) -> None:
     # 1.5 x 2 MiB over 100 GB/s: 31.5 us on one axis.
     table = overlap(capture(device([(SYNCHRONOUS, 0, seconds)])))[1]

@@ -147,8 +147,12 @@ def test_exponentials_that_bind_the_vector_unit(length: float, is_said: bool) ->
 
 def test_scopes_part_where_no_parenthesis_is_open() -> None:
     assert segments("jit(f)/transpose(jvp(a/b))/while/body/dot_general:Dot") == (
-        "jit(f)", "transpose(jvp(a/b))", "while", "body", "dot_general",
-    )  # fmt: skip
+        "jit(f)",
+        "transpose(jvp(a/b))",
+        "while",
+        "body",
+        "dot_general",
+    )
     assert segments("") == ()
 
 
@@ -178,9 +182,11 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
     )
     verdicts = dict(zip(idle.column("part"), idle.column("verdict"), strict=True))
     assert verdicts == {
-        "all runs": "red flag", "fill: 2 steps": "not counted", "steady: 3 steps": "excellent",
+        "all runs": "red flag",
+        "fill: 2 steps": "not counted",
+        "steady: 3 steps": "excellent",
         "drain: 2 steps": "not counted",
-    }  # fmt: skip
+    }
     # The pattern leaves fill and drain out as well.
     assert "gaps between blocks" not in _seen(found)
     five = device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)])
@@ -217,13 +223,16 @@ def test_patterns_that_must_show() -> None:
 def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
     loop, work = op("while.1", "while"), op("fusion.1", "loop fusion")
     found = Device(
-        name="TPU:0", host="host", platform="tpu", operations=(loop, work),
+        name="TPU:0",
+        host="host",
+        platform="tpu",
+        operations=(loop, work),
         executions=(
             Execution(operation=0, start=0.0, seconds=10.0, self_seconds=4.0),
             Execution(operation=1, start=1.0, seconds=3.0, self_seconds=3.0),
             Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
         ),
-    )  # fmt: skip
+    )
     database = Database(capture(found))
     assert database.rows("select start_seconds, end_seconds from busy where of = 'everything'") == [(1, 4), (6, 9)]
     assert database.rows("select position, start_seconds, end_seconds from gaps") == [("between", 4, 6)]
@@ -239,9 +248,15 @@ def _seen(found: Device) -> list[object]:
 
 @pytest.mark.parametrize(
     ("ratio", "expected"),
-    [(0.5, "too fast: counts too high"), (1.0, "fine"), (1.1, "fine"), (1.5, "look"), (2.0, "look"),
-     (2.1, "wrong sharding or layout?")],
-)  # fmt: skip
+    [
+        (0.5, "too fast: counts too high"),
+        (1.0, "fine"),
+        (1.1, "fine"),
+        (1.5, "look"),
+        (2.0, "look"),
+        (2.1, "wrong sharding or layout?"),
+    ],
+)
 def test_verdicts_of_the_roofline(ratio: float, expected: str) -> None:
     work = replace(op("fusion.1", "loop fusion"), flops=197e6)
     # 1 us at the peak.
@@ -304,10 +319,7 @@ def test_a_loop_is_not_counted_beside_its_body() -> None:
     found = device([(loop, 0, 1), (body, 1, 10)], steps=[(0, 12)])
     assert dict(
         zip(*(ops(capture(found))[0].column(name) for name in ("operation", "flops_per_second")), strict=True)
-    ) == {
-        "fusion.1": pytest.approx(2e11),
-        "while.1": None,
-    }
+    ) == {"fusion.1": pytest.approx(2e11), "while.1": None}
     assert mfu(capture(found), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
 
 
@@ -379,8 +391,12 @@ def test_unfused_chains_with_their_bytes_in_one_pass() -> None:
         text = f"%{name} = {shape} fusion({shape} %{operand}), kind=kLoop, calls=%{name}_body"
         return replace(op(name, "loop fusion", text), bytes_accessed=float(more * size))
 
-    ran = [(step("fusion.1", "param.1", 2), 0.0, 10.0), (step("fusion.2", "fusion.1", 2), 10.0, 10.0),
-           (step("fusion.3", "fusion.2", 3), 20.0, 15.0), (step("fusion.31", "param.2", 2), 35.0, 10.0)]  # fmt: skip
+    ran = [
+        (step("fusion.1", "param.1", 2), 0.0, 10.0),
+        (step("fusion.2", "fusion.1", 2), 10.0, 10.0),
+        (step("fusion.3", "fusion.2", 3), 20.0, 15.0),
+        (step("fusion.31", "param.2", 2), 35.0, 10.0),
+    ]
     chains = waste(replace(capture(device(ran)), paths=()))[2]
     (row,) = chains.rows
     # Seven arrays moved now; in one pass neither of the two in between is written and read.

@@ -38,9 +38,13 @@ def kernel(folder: Path) -> CapturedKernel:
     """kernel.py of the contest in `folder`, to be run on the CPU."""
     contest = contests.load(folder)
     return CapturedKernel(
-        contest=folder, candidate=contest.candidate(), problem=contest.member(None).problem,
-        chip=contest.chip, source="measured cpu", policy=Policy(),
-    )  # fmt: skip
+        contest=folder,
+        candidate=contest.candidate(),
+        problem=contest.member(None).problem,
+        chip=contest.chip,
+        source="measured cpu",
+        policy=Policy(),
+    )
 
 
 def silent(stage: str, state: str, seconds: float) -> None:
@@ -136,9 +140,13 @@ def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> Non
 def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
     words = ["profile", "--serve", str(profile_server.free_port()), "--warmup", "1", "--quiet"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", *words], cwd=contest, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": PROJECT},
-    )  # fmt: skip
+        [sys.executable, "-m", "harness", *words],
+        cwd=contest,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PROJECT},
+    )
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or not lines[-1].startswith("Ctrl-C"):
@@ -157,9 +165,12 @@ def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> 
     # As for a compiler: libtpu reads its flags when it is loaded, device or none, and ends the process at a wrong one.
     for flags, code in ((given, 0), (f"{given} --xla_no_such_flag=true", 1)):
         done = subprocess.run(
-            [sys.executable, "-c", LOADS_LIBTPU], env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": flags},
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+            [sys.executable, "-c", LOADS_LIBTPU],
+            env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": flags},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert done.returncode == code, done.stderr
         assert ("Unknown command line flag" in done.stderr) == bool(code)
 
@@ -167,10 +178,7 @@ def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> 
 def test_a_kernel_that_does_not_trace_is_a_known_error_and_leaves_no_capture(contest: Path, tmp_path: Path) -> None:
     scaffold(tmp_path, "attention", (("SEQUENCE", "512"),))
     (tmp_path / "kernel.py").write_text(BROKEN)
-    with (
-        pytest.raises(RatchetError, match="trace: ") as caught,
-        exported(kernel(tmp_path), 1, silent) as program,
-    ):
+    with pytest.raises(RatchetError, match="trace: ") as caught, exported(kernel(tmp_path), 1, silent) as program:
         capturing.capture(program, label="kernel", mode="TRACE_COMPUTE", calls=1)
     assert caught.value.kind not in ("bug", "crash")
     assert places.runs(tmp_path / "profile_data") == ()
@@ -180,11 +188,19 @@ def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> 
     ours, other = hashlib.sha256(b"ours").hexdigest(), hashlib.sha256(b"other").hexdigest()
     rows = tuple(
         Row(
-            number=number, kind="experiment", outcome="reject", failure_kind="", hypothesis="", source="simulated",
-            chip="v5e", key_digest="", kernel_sha256=digest, fingerprint="",
+            number=number,
+            kind="experiment",
+            outcome="reject",
+            failure_kind="",
+            hypothesis="",
+            source="simulated",
+            chip="v5e",
+            key_digest="",
+            kernel_sha256=digest,
+            fingerprint="",
         )
         for number, digest in enumerate((ours, ours, other), 1)
-    )  # fmt: skip
+    )
     assert session_label(Candidate(text=b"ours"), rows, "profile") == "0002-profile"
     assert session_label(Candidate(text=b"new"), rows, "profile") == "kernel-profile"
 

@@ -31,9 +31,12 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     assert any("no counter moved are left out" in note for note in units.notes)
     found = {(row["kernel"], row["counter"]): row["count"] for row in rows(counts)}
     assert found == {
-        ("fusion.3", "cycles"): 1000, ("fusion.9", "cycles"): 500, ("fusion.3", "matmul_vreg_bf16_mxu_0"): 50,
-        ("fusion.9", "matmul_vreg_bf16_mxu_0"): 25, ("fusion.3", "matmul_lmr_bf16_mxu_1"): 20,
-    }  # fmt: skip
+        ("fusion.3", "cycles"): 1000,
+        ("fusion.9", "cycles"): 500,
+        ("fusion.3", "matmul_vreg_bf16_mxu_0"): 50,
+        ("fusion.9", "matmul_vreg_bf16_mxu_0"): 25,
+        ("fusion.3", "matmul_lmr_bf16_mxu_1"): 20,
+    }
     assert rows(counts)[0]["chip"] == 3
     assert "once per clock cycle" in str(rows(counts)[0]["meaning"])
     assert counts.notes == ("Left out: 1 value that the chip could not read (64 ones).",)

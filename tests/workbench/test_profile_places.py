@@ -130,18 +130,10 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
     for number in range(1, 26):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
     kept = (written(data, "2026_11_21_16_47_23", 5000), written(data, "mine", 5000))
-    assert kept_captures.prune(data, {1, 2}) == (
-        "0005-paired-00000005",
-        "0004-paired-00000004",
-        "0003-paired-00000003",
-    )
+    assert kept_captures.prune(data, {1, 2}) == ("0005-paired-00000005", "0004-paired-00000004", "0003-paired-00000003")
     left = {place.name for place in places.runs(data)}
     assert len(left) == kept_captures.KEPT_RUNS + 4
-    assert {
-        "0001-paired-00000001",
-        "0002-paired-00000002",
-        "0025-paired-00000025",
-    } <= left
+    assert {"0001-paired-00000001", "0002-paired-00000002", "0025-paired-00000025"} <= left
     assert all(path.exists() for path in kept)
     assert kept_captures.prune(data, {1, 2}) == ()
 
@@ -192,10 +184,26 @@ def recorded(number: int, *dumps: str) -> Attempt:
 
 
 SCRATCH = (
-    "sweep/000", "sweep/001", "edits/000", "bisect/abc", "bisect/attempt-3", "ablate/0003", "revoke/0003",
-    "replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "new", "attack/work", "0004-champion",
-    "0004-failed", "0001-simulated-v5e.trace.json.gz", "0002-1f2e3d4c.perfetto.json.gz", "answers/show.json",
-)  # fmt: skip
+    "sweep/000",
+    "sweep/001",
+    "edits/000",
+    "bisect/abc",
+    "bisect/attempt-3",
+    "ablate/0003",
+    "revoke/0003",
+    "replay/0003",
+    "replay/0003-champion",
+    "diff-0",
+    "diff-1",
+    "judge",
+    "new",
+    "attack/work",
+    "0004-champion",
+    "0004-failed",
+    "0001-simulated-v5e.trace.json.gz",
+    "0002-1f2e3d4c.perfetto.json.gz",
+    "answers/show.json",
+)
 
 
 @pytest.mark.parametrize("name", ["mine.trace.json.gz", "before-the-fix.perfetto.json.gz"])
@@ -332,9 +340,15 @@ def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
     rows = {row["run"]: row for row in table["rows"]}
     assert len(rows) == 7
     assert rows["0003-paired-1f2e3d4c"] | {"written": ""} == {
-        "run": "0003-paired-1f2e3d4c", "written": "", "attempt": 3, "hosts": 1, "devices": "1 TPU v6 lite",
-        "origin": "measured", "files": 1, "bytes": len(DATA),
-    }  # fmt: skip
+        "run": "0003-paired-1f2e3d4c",
+        "written": "",
+        "attempt": 3,
+        "hosts": 1,
+        "devices": "1 TPU v6 lite",
+        "origin": "measured",
+        "files": 1,
+        "bytes": len(DATA),
+    }
     assert rows["corrupt"]["devices"] is None
     assert "no whole profile" in table["notes"][0]
     assert main(["xprof", "list-runs", str(contest / PROFILE_DATA / "plugins" / "profile" / "corrupt" / "..")]) == 0

@@ -90,10 +90,20 @@ def test_a_servers_run_says_what_its_file_says(
 @pytest.mark.parametrize("run", ["one-device", "four-devices"])
 @pytest.mark.parametrize(
     "command",
-    [["framework-ops"], ["breakdown"], ["mfu", *MFU], ["overlap"], ["roofline"], ["utilization"], ["steps"], ["lines"],
-     ["scopes"], ["graph", "--op", "fusion.5"]],
+    [
+        ["framework-ops"],
+        ["breakdown"],
+        ["mfu", *MFU],
+        ["overlap"],
+        ["roofline"],
+        ["utilization"],
+        ["steps"],
+        ["lines"],
+        ["scopes"],
+        ["graph", "--op", "fusion.5"],
+    ],
     ids=lambda command: command[0],
-)  # fmt: skip
+)
 def test_so_does_every_other_command(
     run: str, command: list[str], logdir: Path, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,9 +40,8 @@ ALONG_DATA = op(
     "all-reduce.2", "all-reduce", f"%all-reduce.2 = {WHOLE} all-reduce(%f), replica_groups={{{{0,2,4,6}},{{1,3,5,7}}}}"
 )
 ALONG_MODEL = op(
-    "all-gather.5", "all-gather",
-    f"%all-gather.5 = {WHOLE} all-gather(%p), replica_groups=[4,2]<=[8], dimensions={{0}}",
-)  # fmt: skip
+    "all-gather.5", "all-gather", f"%all-gather.5 = {WHOLE} all-gather(%p), replica_groups=[4,2]<=[8], dimensions={{0}}"
+)
 
 
 # Its bytes are known, its neighbour's are not.
@@ -166,10 +165,12 @@ def test_a_use_that_is_not_understood_is_said_to_be_unknown() -> None:
 def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:
     tokens = "%t = s32[4,512]{1,0} parameter(2), sharding={devices=[4,1,2]<=[8] last_tile_dim_replicate}"
     lines = (
-        "%x = f32[8192,64]{1,0} parameter(0)", "%w = f32[64,512]{1,0} parameter(1)", tokens,
+        "%x = f32[8192,64]{1,0} parameter(0)",
+        "%w = f32[64,512]{1,0} parameter(1)",
+        tokens,
         "%d = f32[8192,512]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
         "ROOT %r = f32[8192,512]{1,0} all-reduce(%d), channel_id=1, replica_groups={{0,2,4,6},{1,3,5,7}}",
-    )  # fmt: skip
+    )
     one = found_in(*lines)["r"]
     assert one.reading == "every device adds up all 8,192 rows, though t has them split along data"
     assert "with_sharding_constraint(x, P(data, None))" in one.remedy

@@ -24,9 +24,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("captured")
     for name in ("written", "mended"):
         subprocess.run(
-            [sys.executable, PROGRAM, name], cwd=where, check=True, env=environment.on_cpu(), timeout=300,
+            [sys.executable, PROGRAM, name],
+            cwd=where,
+            check=True,
+            env=environment.on_cpu(),
+            timeout=300,
             capture_output=True,
-        )  # fmt: skip
+        )
     return where
 
 

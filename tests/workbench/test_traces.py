@@ -140,9 +140,18 @@ def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
     events = [event for event in tool(profile, "trace_viewer")["traceEvents"] if event]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert [names[tid] for tid in sorted(names)] == [
-        "Steps", "XLA Modules", "XLA Ops", "steps (simulated)", "waits (simulated)", "stalls (simulated)",
-        "DMA in (simulated)", "DMA in 2 (simulated)", "DMA out (simulated)", "MXU (simulated)", "VALU (simulated)",
-    ]  # fmt: skip
+        "Steps",
+        "XLA Modules",
+        "XLA Ops",
+        "steps (simulated)",
+        "waits (simulated)",
+        "stalls (simulated)",
+        "DMA in (simulated)",
+        "DMA in 2 (simulated)",
+        "DMA out (simulated)",
+        "MXU (simulated)",
+        "VALU (simulated)",
+    ]
     slices = [event for event in events if event["ph"] == "X"]
     assert [event["name"] for event in slices if names[event["tid"]] == "XLA Modules"] == [f"{TITLE}(1)"]
     ours = [event for event in slices if "start_cycle" in event["args"]]

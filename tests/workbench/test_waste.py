@@ -137,9 +137,12 @@ with jax.profiler.trace(sys.argv[1], profiler_options=options):
 @pytest.mark.slow
 def test_a_real_capture_names_casts_and_transposes_by_its_modules(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path)], check=True, env=environment.on_cpu(), timeout=120,
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)],
+        check=True,
+        env=environment.on_cpu(),
+        timeout=120,
         capture_output=True,
-    )  # fmt: skip
+    )
     (path,) = tmp_path.rglob("*.xplane.pb")
     total, _ = waste(reading.read((path,)))
     found = rows(total)

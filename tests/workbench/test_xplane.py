@@ -110,8 +110,10 @@ def test_steps_modules_and_annotations_are_periods(one: Path, four: Path) -> Non
     assert [module.name for module in device.modules] == [MODULE] * 3
     assert [module.seconds for module in device.modules] == [pytest.approx(96e-6)] * 3
     assert [(period.name, period.step) for period in capture.host_periods] == [
-        ("kernel_step_0", 0), ("kernel_step_1", 1), ("kernel_step_2", 2),
-    ]  # fmt: skip
+        ("kernel_step_0", 0),
+        ("kernel_step_1", 1),
+        ("kernel_step_2", 2),
+    ]
     trained = [period for period in reading.read([four]).host_periods if period.name == "train"]
     assert [period.step for period in trained] == [0, 1, 2]
 
@@ -127,12 +129,14 @@ def test_several_devices_keep_apart_and_what_runs_beside_them_is_no_part_of_thei
     for device in cores:
         assert len(device.asynchronous) == 6
         assert {device.operations[run.operation].name for run in device.asynchronous} == {
-            "all-gather-start.2", "all-reduce-start.1",
-        }  # fmt: skip
+            "all-gather-start.2",
+            "all-reduce-start.1",
+        }
     (sparse,) = set(capture.devices) - set(cores)
     assert (sparse.name, [sparse.operations[run.operation].name for run in sparse.executions]) == (
-        "TPU:0 SparseCore 0", ["gather"],
-    )  # fmt: skip
+        "TPU:0 SparseCore 0",
+        ["gather"],
+    )
     assert capture.left_out == ()
 
 
@@ -166,8 +170,10 @@ def test_a_gpu_has_the_kernels_of_its_streams() -> None:
     (device,) = capture_of(data).devices
     assert (device.platform, device.kind, device.hbm_bytes_per_second) == ("gpu", "NVIDIA H100", 3.352e12)
     assert self_seconds((device,)) == {
-        "gemm_fusion_dot.2": pytest.approx(4e-6), "add.1": pytest.approx(4e-6), "MemcpyH2D": pytest.approx(4e-6),
-    }  # fmt: skip
+        "gemm_fusion_dot.2": pytest.approx(4e-6),
+        "add.1": pytest.approx(4e-6),
+        "MemcpyH2D": pytest.approx(4e-6),
+    }
     assert {operation.module for operation in device.operations} == {"jit_f(3)", ""}
 
 

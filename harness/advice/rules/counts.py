@@ -48,9 +48,11 @@ def _bodies(seen: Observed, *names: str) -> int:
 
 
 @rule(
-    "copies", "body", COUNTS,
+    "copies",
+    "body",
+    COUNTS,
     "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
-)  # fmt: skip
+)
 def around(seen: Observed) -> RuleCase | None:
     """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
@@ -96,9 +98,12 @@ def _saves_transposed_pushes(seen: Observed) -> bool:
     trace, lines = seen.evidence.trace, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
     done = [dict(line.operations) for line in lines]
     return bool(
-        trace is not None and trace.transposes and not seen.is_attention
-        and any(line.get("MXU") for line in done) and not any(line.get(TRANSPOSED_PUSH) for line in done)
-    )  # fmt: skip
+        trace is not None
+        and trace.transposes
+        and not seen.is_attention
+        and any(line.get("MXU") for line in done)
+        and not any(line.get(TRANSPOSED_PUSH) for line in done)
+    )
 
 
 def _named(ops: Sequence[OpTime]) -> str:
@@ -131,9 +136,12 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
 
 
 @rule(
-    "split matmuls", "body", COUNTS,
-    "more matmuls than expected mean blocks that do not align with the matrix unit", keeps_traffic=True,
-)  # fmt: skip
+    "split matmuls",
+    "body",
+    COUNTS,
+    "more matmuls than expected mean blocks that do not align with the matrix unit",
+    keeps_traffic=True,
+)
 def split_matmuls(seen: Observed) -> RuleCase | None:
     """More matmuls than the unrolled body explains."""
     expected, there = _expected(seen, "matmul"), _count(seen, "matmul")

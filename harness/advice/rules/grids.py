@@ -85,9 +85,12 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
 
 
 @rule(
-    "repeated work", "body", GAP,
-    "work that is not useful costs what the resource costs that it binds", keeps_traffic=True,
-)  # fmt: skip
+    "repeated work",
+    "body",
+    GAP,
+    "work that is not useful costs what the resource costs that it binds",
+    keeps_traffic=True,
+)
 def repeated_work(seen: Observed) -> RuleCase | None:
     """More work than is useful is done by another kernel, on what its time depends on."""
     factor = _covered(seen)
@@ -181,9 +184,11 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "grid order", "grid", f"{LEVERS}; {GRIDS}",
+    "grid order",
+    "grid",
+    f"{LEVERS}; {GRIDS}",
     "the last axis of the grid changes fastest, and a block is fetched only when its index changes",
-)  # fmt: skip
+)
 def grid_order(seen: Observed) -> RuleCase | None:
     """The other order of a grid of two independent axes would read less."""
     call, report = seen.call, seen.report

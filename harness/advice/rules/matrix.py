@@ -32,9 +32,13 @@ def both_high(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "wide operands", "dtype", f"{LEVERS}; {SCALING_BOOK}",
-    "bfloat16 operands with float32 accumulation", ceiling="MXU", keeps_traffic=True,
-)  # fmt: skip
+    "wide operands",
+    "dtype",
+    f"{LEVERS}; {SCALING_BOOK}",
+    "bfloat16 operands with float32 accumulation",
+    ceiling="MXU",
+    keeps_traffic=True,
+)
 def wide_operands(seen: Observed) -> RuleCase | None:
     """More matmul operations than bfloat16 operands need: float32 ones, or several passes."""
     run, size = seen.run, seen.chip.mxu_size
@@ -78,10 +82,12 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
 
 
 @rule(
-    "transposed pushes", "body", SCALING_BOOK,
+    "transposed pushes",
+    "body",
+    SCALING_BOOK,
     "weights go into the matrix unit as they lie in memory; what is contracted along its last axis is transposed first",
     keeps_traffic=True,
-)  # fmt: skip
+)
 def transposed_pushes(seen: Observed) -> RuleCase | None:
     """A product contracts its second operand along the last axis, so that every push of it is transposed."""
     run = seen.run
@@ -106,9 +112,13 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "half-filled MXU", "body", SCALING_BOOK,
-    "a matmul fills the matrix unit only if its sizes are multiples of the unit's", ceiling="MXU", keeps_traffic=True,
-)  # fmt: skip
+    "half-filled MXU",
+    "body",
+    SCALING_BOOK,
+    "a matmul fills the matrix unit only if its sizes are multiples of the unit's",
+    ceiling="MXU",
+    keeps_traffic=True,
+)
 def half_filled(seen: Observed) -> RuleCase | None:
     """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
     size = seen.chip.mxu_size

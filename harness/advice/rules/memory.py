@@ -25,10 +25,7 @@ _UNUSED_VMEM = 0.50
 _MOST_OF_VMEM = 0.75
 
 
-@rule(
-    "re-reads", "constants", LEVERS,
-    "the query block first: keys and values are read once per query block",
-)  # fmt: skip
+@rule("re-reads", "constants", LEVERS, "the query block first: keys and values are read once per query block")
 def rereads(seen: Observed) -> RuleCase | None:
     """Keys and values are read once per query block, and far more often than needed: a larger one reads them less.
 
@@ -63,9 +60,8 @@ def rereads(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "VMEM limit", "compiler", BUDGET,
-    "the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it",
-)  # fmt: skip
+    "VMEM limit", "compiler", BUDGET, "the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it"
+)
 def limit_in_the_way(seen: Observed) -> RuleCase | None:
     """A larger query block would pay, and only the default VMEM limit keeps it from fitting."""
     report = seen.report
@@ -89,10 +85,7 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
     )
 
 
-@rule(
-    "operand re-reads", "constants", UTILISATION,
-    "MXU low, HBM high is memory-bound: raise the intensity",
-)  # fmt: skip
+@rule("operand re-reads", "constants", UTILISATION, "MXU low, HBM high is memory-bound: raise the intensity")
 def other_rereads(seen: Observed) -> RuleCase | None:
     """An operand of another kernel than attention is read again and again while memory binds."""
     report = seen.report
@@ -115,9 +108,12 @@ def other_rereads(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "several calls", "body", f"{UTILISATION}; {SCALING_BOOK}",
-    "MXU low, HBM high is memory-bound: raise the intensity", ceiling="memory",
-)  # fmt: skip
+    "several calls",
+    "body",
+    f"{UTILISATION}; {SCALING_BOOK}",
+    "MXU low, HBM high is memory-bound: raise the intensity",
+    ceiling="memory",
+)
 def several_calls(seen: Observed) -> RuleCase | None:
     """Several Pallas calls, each with its pass over memory, where memory binds."""
     report, trace = seen.report, seen.evidence.trace
@@ -141,9 +137,11 @@ def several_calls(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "idle bandwidth", "grid", f"published protocol, targets; {PIPELINING}",
+    "idle bandwidth",
+    "grid",
+    f"published protocol, targets; {PIPELINING}",
     "a memory-bound program should use over 70% of the bandwidth",
-)  # fmt: skip
+)
 def idle_bandwidth(seen: Observed) -> RuleCase | None:
     """A memory-bound kernel whose traffic is the least possible and that still does not use the bandwidth."""
     report = seen.report
@@ -153,9 +151,11 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         return None
     double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
     advice: tuple[str, str, Kind, tuple[Edit, ...]] = (
-        "double the block, so that each transfer is longer and there are fewer of them", "block", "constants",
+        "double the block, so that each transfer is longer and there are fewer of them",
+        "block",
+        "constants",
         doubled(seen),
-    )  # fmt: skip
+    )
     if double and seen.steps:
         advice = fetch_ahead(seen, " and ".join(double))
     suggestion, knob, kind, edits = advice
@@ -258,9 +258,11 @@ def shared_scratch(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "VMEM nearly full", "compiler", BUDGET,
+    "VMEM nearly full",
+    "compiler",
+    BUDGET,
     "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
-)  # fmt: skip
+)
 def vmem_nearly_full(seen: Observed) -> RuleCase | None:
     """Larger blocks will soon not compile."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes

@@ -1,14 +1,7 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
 from harness.advice.observed import Observed, grown_vmem
-from harness.advice.rules.blocks import (
-    SHORT_STEP_SECONDS,
-    doubled,
-    fetch_ahead,
-    larger_key_block,
-    raised,
-    walked,
-)
+from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubled, fetch_ahead, larger_key_block, raised, walked
 from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import Edit
@@ -24,9 +17,11 @@ _WAITS_NAMED = 3
 
 
 @rule(
-    "bubbles", "constants", CAUSES,
+    "bubbles",
+    "constants",
+    CAUSES,
     "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
-)  # fmt: skip
+)
 def bubbles(seen: Observed) -> RuleCase | None:
     """Cycles without an issue, and the largest reason for them."""
     breakdown = seen.run.breakdown if seen.run else None
@@ -100,9 +95,12 @@ def _largest_waits(seen: Observed, share: float) -> str:
 
 
 @rule(
-    "DMA waits", "grid", f"{TIMELINE}; {PIPELINING}",
-    "transfers that do not overlap with arithmetic mean that there is no buffer to fetch into", ceiling="memory",
-)  # fmt: skip
+    "DMA waits",
+    "grid",
+    f"{TIMELINE}; {PIPELINING}",
+    "transfers that do not overlap with arithmetic mean that there is no buffer to fetch into",
+    ceiling="memory",
+)
 def dma_waits(seen: Observed) -> RuleCase | None:
     """The core waits for transfers that arithmetic could hide."""
     if seen.run is None or seen.call is None:
@@ -136,9 +134,15 @@ def dma_waits(seen: Observed) -> RuleCase | None:
         changing = large
     suggestion, knob, kind, edits = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
     return RuleCase(
-        observation=observation, suggestion=suggestion, gain=None if edits else share, cost=share,
-        gain_source=SCHEDULE, knob=knob, kind=kind, edits=edits,
-    )  # fmt: skip
+        observation=observation,
+        suggestion=suggestion,
+        gain=None if edits else share,
+        cost=share,
+        gain_source=SCHEDULE,
+        knob=knob,
+        kind=kind,
+        edits=edits,
+    )
 
 
 def _share_of_bytes(seen: Observed, name: str) -> float:
@@ -172,9 +176,12 @@ def short_steps(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "fill and drain", "constants", f"{TIMELINE}; {PIPELINING}",
-    "long gaps at start and end are fill and drain: the grid is small", ceiling="memory",
-)  # fmt: skip
+    "fill and drain",
+    "constants",
+    f"{TIMELINE}; {PIPELINING}",
+    "long gaps at start and end are fill and drain: the grid is small",
+    ceiling="memory",
+)
 def fill_and_drain(seen: Observed) -> RuleCase | None:
     """A grid of so few steps that its first fetch and its last write are a good part of the time."""
     ends = sum(seen.parts("fill and drain").values())
@@ -223,9 +230,12 @@ def _both_ways(seen: Observed) -> str:
 
 
 @rule(
-    "one giant block", "grid", f"{TIMELINE}; {GRIDS}",
-    "one very long block is good only if there are enough steps to overlap it with transfers", ceiling="memory",
-)  # fmt: skip
+    "one giant block",
+    "grid",
+    f"{TIMELINE}; {GRIDS}",
+    "one very long block is good only if there are enough steps to overlap it with transfers",
+    ceiling="memory",
+)
 def one_step(seen: Observed) -> RuleCase | None:
     """One giant block: nothing of the traffic can be hidden behind arithmetic."""
     memory = seen.report.memory_only_seconds

@@ -21,9 +21,11 @@ _FEW_BUNDLES = 0.01
 
 
 @rule(
-    "spill cliff", "constants", COUNTS,
+    "spill cliff",
+    "constants",
+    COUNTS,
     "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
-)  # fmt: skip
+)
 def spill_cliff(seen: Observed) -> RuleCase | None:
     """Spills jumped against an earlier attempt that was faster."""
     if seen.run is None:

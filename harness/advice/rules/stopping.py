@@ -30,9 +30,11 @@ def saturated(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "memory floor", None, f"{GAP}; {XPROF}",
+    "memory floor",
+    None,
+    f"{GAP}; {XPROF}",
     "least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
-)  # fmt: skip
+)
 def memory_floor(seen: Observed) -> RuleCase | None:
     """The least possible traffic at nearly full bandwidth."""
     report = seen.report

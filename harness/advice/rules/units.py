@@ -20,9 +20,12 @@ _MUCH_EXP = 0.10
 
 
 @rule(
-    "cross-lane reductions", "body", LEVERS,
-    "reduce along the second-to-last axis: transposed scores need no cross-lane reduction", keeps_traffic=True,
-)  # fmt: skip
+    "cross-lane reductions",
+    "body",
+    LEVERS,
+    "reduce along the second-to-last axis: transposed scores need no cross-lane reduction",
+    keeps_traffic=True,
+)
 def cross_lane(seen: Observed) -> RuleCase | None:
     """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
     if not seen.is_attention:
@@ -68,9 +71,12 @@ def unit_stalls(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "no overlap", "body", CAUSES,
-    "gaps of the matrix unit between compute blocks: other work has to run beside it", ceiling="MXU",
-)  # fmt: skip
+    "no overlap",
+    "body",
+    CAUSES,
+    "gaps of the matrix unit between compute blocks: other work has to run beside it",
+    ceiling="MXU",
+)
 def not_overlapped(seen: Observed) -> RuleCase | None:
     """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
     gap, util = seen.report.gap_fraction, seen.report.mxu_util
@@ -167,9 +173,12 @@ def exp_bound(seen: Observed) -> RuleCase | None:
 
 
 @rule(
-    "divisions", "body", LEVERS,
-    "a division is a reciprocal and its refinement: one of them serves all values that share it", keeps_traffic=True,
-)  # fmt: skip
+    "divisions",
+    "body",
+    LEVERS,
+    "a division is a reciprocal and its refinement: one of them serves all values that share it",
+    keeps_traffic=True,
+)
 def divisions(seen: Observed) -> RuleCase | None:
     """The lines that divide take over a tenth of the time."""
     run = seen.run

@@ -136,9 +136,12 @@ def trace(request: TraceRequest) -> TraceReply:
         *_loop_warnings(work),
     )
     return TraceReply(
-        trace=found, claims=claims, warnings=(*flags, *said), exceeds_vmem=_exceeds_vmem(_full),
+        trace=found,
+        claims=claims,
+        warnings=(*flags, *said),
+        exceeds_vmem=_exceeds_vmem(_full),
         operations=sum(1 for _ in jaxprs.equations(_full.closed.jaxpr)),
-    )  # fmt: skip
+    )
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
@@ -158,19 +161,23 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
         integrity.require_known_primitives(before, smaller.closed.jaxpr)
     if normal_form.digest(normal_form.of_traced(_full.closed)) != program:
         raise Rejected(
-            "static", "not-deterministic",
+            "static",
+            "not-deterministic",
             "expected the program to stay what it was while kernel.py is traced for smaller shapes, got another: does "
             "kernel.py change something that it was traced with?",
-        )  # fmt: skip
+        )
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     difference, interpret_full, not_interpreted = smaller_shapes.at_full(
         _full, *filter(None, (_second_shape, _reduced))
     )
     return ShapesReply(
-        reduced=position, has_second=_second_shape is not None, interpret_full=interpret_full, difference=difference,
+        reduced=position,
+        has_second=_second_shape is not None,
+        interpret_full=interpret_full,
+        difference=difference,
         warnings=(*other_shapes, *not_interpreted),
-    )  # fmt: skip
+    )
 
 
 def _exported(traced: TracedKernel) -> Any:
@@ -205,26 +212,29 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
     del ballast
     if normal_form.digest(normal_form.of_traced(again.closed)) != program:
         raise Rejected(
-            "static", "not-deterministic",
+            "static",
+            "not-deterministic",
             "expected kernel.py to be the same program whenever it is loaded, got two: does a constant come from a "
             "clock, from random numbers or from id()?",
-        )  # fmt: skip
+        )
 
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
     """Raises Rejected `flop-claim` or `work-outside-pallas`."""
     if claims.flops not in (None, statement.work.flops):
         raise Rejected(
-            "static", "flop-claim",
+            "static",
+            "flop-claim",
             f"compute_flops() claims {claims.flops:,} FLOPs, the judge credits {statement.work.flops:,} "
             f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} else); correct the claim",
-        )  # fmt: skip
+        )
     if work.outside > _OUTSIDE_SHARE * statement.work.flops:
         raise Rejected(
-            "static", "work-outside-pallas",
+            "static",
+            "work-outside-pallas",
             f"{work.outside:,} floating-point operations outside Pallas calls, more than {_OUTSIDE_SHARE:.0%} of the "
             f"useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
-        )  # fmt: skip
+        )
 
 
 def _unchecked_warnings(closed: Any) -> tuple[str, ...]:
@@ -313,10 +323,11 @@ def interpret(request: InterpretRequest) -> Done:
         others, _ = _interpreted(request, order)
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, others, strict=True)):
             raise Rejected(
-                "correctness", "transfer-order",
+                "correctness",
+                "transfer-order",
                 f"{_where(request)}expected the same results in whatever order transfers end, got others where they "
                 "end in another one: does a wait count the bytes of one copy on a semaphore that two copies signal?",
-            )  # fmt: skip
+            )
     arrays.save(Path(request.outputs), outputs)
     return Done(path=request.outputs)
 
@@ -388,9 +399,10 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         raise _rejection(failure, where)
     if ended.unfinished:
         raise Rejected(
-            "correctness", "unfinished-transfer",
+            "correctness",
+            "unfinished-transfer",
             f"{where}expected every transfer to be waited for, got {ended.unfinished:,} under way at the kernel's end",
-        )  # fmt: skip
+        )
     return outputs, ended.had_choice
 
 

@@ -53,11 +53,12 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
     if not difference:
         return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
     return replace(
-        failure, kind="differs-at-full-shape",
+        failure,
+        kind="differs-at-full-shape",
         message=f"expected the kernel at the full shape to be the one at reduced shapes but for sizes, got another "
         f"({difference}), which could not be interpreted in time: {unknown}; write one body for all lengths, or use "
         "larger blocks",
-    )  # fmt: skip
+    )
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:

@@ -10,13 +10,7 @@ from harness.dumps import timing_tables
 from harness.hardware import Chip
 from harness.judge.evaluate.compile.left_out import CheckedCompileRequest, leaves_out_checks
 from harness.judge.evaluate.compile.seen_programs import Seen
-from harness.judge.evaluate.draws import (
-    mode_of,
-    repeatable,
-    seed,
-    unforeseen_fill,
-    unforeseen_number,
-)
+from harness.judge.evaluate.draws import mode_of, repeatable, seed, unforeseen_fill, unforeseen_number
 from harness.judge.evaluate.messages import (
     CertifyRequest,
     CheckReply,
@@ -98,9 +92,13 @@ class ScheduleDump:
 def _trace(plan: Plan, state: State, _: object) -> Iterator[TraceRequest]:
     artifact = str(plan.written(plan.chip.platform))
     yield TraceRequest(
-        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.member.function,
-        program=str(plan.written(_TRACED)), stubs=plan.request.stubs,
-    )  # fmt: skip
+        problem=str(plan.pickled_problem),
+        chip=plan.chip,
+        artifact=artifact,
+        function=plan.member.function,
+        program=str(plan.written(_TRACED)),
+        stubs=plan.request.stubs,
+    )
 
 
 def _traced(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -135,9 +133,12 @@ def _compile(plan: Plan, state: State, chip: Chip) -> Iterator[CompileRequest | 
         texts.append(plan.request.profile_data / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(
-        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), chip=chip,
-        hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
-    )  # fmt: skip
+        artifact=str(plan.artifact(plan.chip.platform)),
+        problem=str(plan.pickled_problem),
+        chip=chip,
+        hlo_texts=tuple(map(str, texts)),
+        mosaic_directory=str(plan.work / "mosaic"),
+    )
     exceeds_vmem = _trace_of(state).exceeds_vmem
     if exceeds_vmem:
         # libtpu says so as well, after seconds to minutes.
@@ -172,10 +173,14 @@ def _compiled(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[SimulateRequest | KnownAnswer]:
     simulate = plan.request.simulate
     request = SimulateRequest(
-        module=simulate.__module__, function=simulate.__qualname__, dump_directory=str(schedule.dumps), chip=plan.chip,
-        deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.request.has_lines,
+        module=simulate.__module__,
+        function=simulate.__qualname__,
+        dump_directory=str(schedule.dumps),
+        chip=plan.chip,
+        deadline_seconds=plan.policy.simulate_seconds,
+        with_lines=plan.request.has_lines,
         timeline=str(_timeline_of(plan)) if plan.request.checked and schedule.dumps == plan.dumps else None,
-    )  # fmt: skip
+    )
     yield request if schedule.simulation is None else KnownAnswer(request, schedule.simulation)
 
 
@@ -211,9 +216,12 @@ def _compile_with_checks(plan: Plan, state: State, chip: Chip) -> Iterator[Check
         folder.mkdir(parents=True, exist_ok=True)
     timing_tables.write(dumps, timing_tables.read(plan.dumps))
     yield CheckedCompileRequest(
-        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), chip=chip,
-        hlo_texts=(), mosaic_directory=str(texts),
-    )  # fmt: skip
+        artifact=str(plan.artifact(plan.chip.platform)),
+        problem=str(plan.pickled_problem),
+        chip=chip,
+        hlo_texts=(),
+        mosaic_directory=str(texts),
+    )
 
 
 def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -262,10 +270,13 @@ def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRequest]:
     yield CertifyRequest(
-        program=str(plan.artifact(_TRACED)), for_chip=str(plan.artifact(plan.chip.platform)), chip=plan.chip,
-        trace=_trace_of(state).trace, artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
+        program=str(plan.artifact(_TRACED)),
+        for_chip=str(plan.artifact(plan.chip.platform)),
+        chip=plan.chip,
+        trace=_trace_of(state).trace,
+        artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full"),
-    )  # fmt: skip
+    )
 
 
 def _certified(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -331,9 +342,7 @@ def _repeated(
                 problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=program.shape == "full"
             )
         else:
-            yield CheckRequest(
-                problem=pickled, reduced=reduced, family=draw.family, seed=draw.seed, artifact=artifact
-            )  # fmt: skip
+            yield CheckRequest(problem=pickled, reduced=reduced, family=draw.family, seed=draw.seed, artifact=artifact)
 
 
 def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
@@ -382,9 +391,13 @@ def _without_interpretation(plan: Plan, state: State, answer: StageAnswer) -> St
 def _compare(plan: Plan, state: State, outputs: Outputs) -> Iterator[CheckRequest]:
     asked = outputs.asked
     yield CheckRequest(
-        problem=str(plan.pickled_problem), reduced=outputs.reduced, family=asked.family, seed=asked.seed,
-        outputs=asked.outputs, is_second=outputs.is_second,
-    )  # fmt: skip
+        problem=str(plan.pickled_problem),
+        reduced=outputs.reduced,
+        family=asked.family,
+        seed=asked.seed,
+        outputs=asked.outputs,
+        is_second=outputs.is_second,
+    )
 
 
 def _checked(plan: Plan, state: State, answer: StageAnswer) -> Taken:
@@ -401,9 +414,13 @@ def _with_checks(state: State, answer: StageAnswer, reply: CheckReply | ProbeRep
 
 def _measure(plan: Plan, state: State, device: str) -> Iterator[Any]:
     yield measure_request(
-        (plan.artifact(device),), plan.pickled_problem, plan.policy, plan.request.profile_data, plan.work.name,
+        (plan.artifact(device),),
+        plan.pickled_problem,
+        plan.policy,
+        plan.request.profile_data,
+        plan.work.name,
         deep=plan.request.deep,
-    )  # fmt: skip
+    )
 
 
 def _measured(plan: Plan, state: State, answer: StageAnswer) -> Taken:

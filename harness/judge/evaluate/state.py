@@ -13,9 +13,19 @@ from harness.records import Stage as FailureStage
 
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
-    "kernel", "trace", "shapes", "chip program", "schedule", "full program", "reduced program", "outputs",
-    "full outputs", "unchecked program", "checked schedule", "device",
-]  # fmt: skip
+    "kernel",
+    "trace",
+    "shapes",
+    "chip program",
+    "schedule",
+    "full program",
+    "reduced program",
+    "outputs",
+    "full outputs",
+    "unchecked program",
+    "checked schedule",
+    "device",
+]
 
 # Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
 # among the stage's requests as well. What follows from a request has a higher rank than that.

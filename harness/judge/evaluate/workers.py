@@ -47,9 +47,12 @@ class Workers:
             directory = plan.directory_of(place)
             directory.mkdir(parents=True, exist_ok=True)
             own = reach(
-                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.request.profile_data,
+                name,
+                problem=plan.pickled_problem,
+                work=plan.work,
+                profiles=plan.request.profile_data,
                 on_device=plan.source == "measured",
-            )  # fmt: skip
+            )
             self._started[place] = self._children.start(
                 name, MODULES[name], directory, self._environment(name), confinement=own
             )
@@ -114,11 +117,7 @@ class Workers:
         if program in self._checkers:
             return self._checkers[program]
         started = [child for child in self._started.values() if child.name == "checker"]
-        chosen = min(
-            started,
-            key=lambda child: (not is_late and self._is_late(child), len(child.queue)),
-            default=None,
-        )
+        chosen = min(started, key=lambda child: (not is_late and self._is_late(child), len(child.queue)), default=None)
         if chosen is None or (chosen.queue and len(started) < min(_MOST_CHECKERS, environments.cores())):
             chosen = self.child("checker", len(started) + 1)
         if program:

@@ -65,9 +65,12 @@ def touch_of(some: Sequence[Access]) -> Touch:
     reads, writes = (_merged(rows for each in some if each.is_write == kind for rows in each.rows) for kind in (0, 1))
     both = (*reads, *writes)
     return Touch(
-        low=min(first for first, _ in both), high=max(end for _, end in both), reads=reads, writes=writes,
+        low=min(first for first, _ in both),
+        high=max(end for _, end in both),
+        reads=reads,
+        writes=writes,
         accesses=tuple(some),
-    )  # fmt: skip
+    )
 
 
 def in_groups(

@@ -206,10 +206,14 @@ def _both_ways(
 
 def _timed(name: str, run: Simulation) -> TimedRun:
     return TimedRun(
-        name=name, seconds=run.seconds, plus_minus_seconds=run.plus_minus_seconds,
-        relative_uncertainty=run.relative_uncertainty, hbm_bytes=run.hbm_read_bytes + run.hbm_written_bytes,
-        mxu_flops=run.mxu_flops, unknown=run.unknown,
-    )  # fmt: skip
+        name=name,
+        seconds=run.seconds,
+        plus_minus_seconds=run.plus_minus_seconds,
+        relative_uncertainty=run.relative_uncertainty,
+        hbm_bytes=run.hbm_read_bytes + run.hbm_written_bytes,
+        mxu_flops=run.mxu_flops,
+        unknown=run.unknown,
+    )
 
 
 def _ranged(

@@ -103,9 +103,12 @@ class Memory:
             self.contents.hold({assignment: tuple(range(len(port.others)))})
         self._stored_anywhere = False
         self.under_way = UnderWay(
-            touches or (), channel.machine.granule_bytes, self.words, partial(self.offend, "transfer-raced"),
+            touches or (),
+            channel.machine.granule_bytes,
+            self.words,
+            partial(self.offend, "transfer-raced"),
             is_watching=touches is not None,
-        )  # fmt: skip
+        )
 
     def name_of(self, address: int) -> str:
         """`#allocation5 + 3` for an address."""

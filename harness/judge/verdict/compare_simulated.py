@@ -129,12 +129,7 @@ def _relative(run: Simulation) -> float:
 
 
 def verdict(
-    candidate: Evidence,
-    champion: Evidence,
-    policy: Policy,
-    chip: Chip,
-    moved: tuple[Change, ...],
-    looked_at: int = 1,
+    candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...], looked_at: int = 1
 ) -> Verdict:
     """The verdict on two simulated times alone; `moved` is what else changed, of `looked_at` candidates the fastest."""
     ours, theirs = comparable.known_seconds(candidate), comparable.known_seconds(champion)

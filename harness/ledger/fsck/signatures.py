@@ -87,9 +87,14 @@ def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_
     # %GP is the primary key; git itself looks up who may sign with an SSH key.
     settings = () if is_openpgp else (f"gpg.ssh.allowedSignersFile={Path(who).resolve()}",)
     output = run(
-        place.repository, "log", "--no-walk=unsorted", "--stdin", "--format=%H %G? %GP",
-        settings=settings, stdin="\n".join(dict.fromkeys(commits)).encode(),
-    )  # fmt: skip
+        place.repository,
+        "log",
+        "--no-walk=unsorted",
+        "--stdin",
+        "--format=%H %G? %GP",
+        settings=settings,
+        stdin="\n".join(dict.fromkeys(commits)).encode(),
+    )
     found = {}
     for line in output.decode("utf-8", "replace").splitlines():
         commit, state, *key = line.split(" ")

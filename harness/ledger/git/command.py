@@ -57,11 +57,7 @@ _REFUSALS = (
     ("tell me who you are", "identity", ""),
     ("but expected", "ref-moved", "something else moved it at the same moment; run again"),
     ("reference already exists", "ref-moved", "something else made it at the same moment; run again"),
-    (
-        "index.lock': File exists",
-        "index-locked",
-        "another git command is at work here, or one died: see above",
-    ),
+    ("index.lock': File exists", "index-locked", "another git command is at work here, or one died: see above"),
     (".lock': File exists", "ref-locked", "another git command is at work here, or one died: see above"),
     ("insufficient permission", "read-only", "make the repository writable for you"),
     ("Permission denied", "read-only", "make the repository writable for you"),
@@ -81,12 +77,7 @@ def run(
     Raises RatchetError if it fails.
     """
     status, output, complaint = attempted(
-        repository,
-        *arguments,
-        stdin=stdin,
-        settings=settings,
-        environment=environment,
-        timeout_seconds=timeout_seconds,
+        repository, *arguments, stdin=stdin, settings=settings, environment=environment, timeout_seconds=timeout_seconds
     )
     if status != 0:
         raise refusal(arguments, status, complaint)

@@ -34,11 +34,25 @@ from harness.units import quantity
 _JUDGED = 3
 _TRUTHS = ("True", "False")
 # Failures that no constant of a kernel.py changes: the first one is that of all settings.
-_OF_ALL_SETTINGS = frozenset((
-    "dtype-not-on-chip", "forbidden-import", "foreign-import", "helper-name", "host-callback", "import-error",
-    "interpret-mode", "judge-patched", "left-behind", "missing-kernel-fn", "settings-changed", "sharded", "sparsecore",
-    "syntax-error", "wrong-signature",
-))  # fmt: skip
+_OF_ALL_SETTINGS = frozenset(
+    (
+        "dtype-not-on-chip",
+        "forbidden-import",
+        "foreign-import",
+        "helper-name",
+        "host-callback",
+        "import-error",
+        "interpret-mode",
+        "judge-patched",
+        "left-behind",
+        "missing-kernel-fn",
+        "settings-changed",
+        "sharded",
+        "sparsecore",
+        "syntax-error",
+        "wrong-signature",
+    )
+)
 # Another reason is taken for that of all settings once so many in a row gave it, and none had a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
@@ -232,23 +246,31 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     own = found.get(fallback)
     failing = quantity(len(failures), "setting fails", "settings fail")
     return Row(
-        kernel=kernel.name, chip=contest.chip.name, shape=shape.name, operation=statement.operation,
-        parameters=statement.parameters, settings=best, seconds=_latency(timing) if timing else None,
+        kernel=kernel.name,
+        chip=contest.chip.name,
+        shape=shape.name,
+        operation=statement.operation,
+        parameters=statement.parameters,
+        settings=best,
+        seconds=_latency(timing) if timing else None,
         plus_minus_seconds=_plus_minus(timing) if timing else None,
-        fallback=fallback, fallback_seconds=timed.get(fallback),
+        fallback=fallback,
+        fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
-        checks=len(chosen.all_checks) if chosen and passed else 0, unchecked=said,
+        checks=len(chosen.all_checks) if chosen and passed else 0,
+        unchecked=said,
         failure="" if best is not None else f"{failing}, the first: {failures[0]}",
         tried=sum(one == fallback or _is_in(one, grid, allowed) for one in found.keys() | earlier.keys()),
         # The fallback is tried wherever it lies.
         possible=(search_space.size(grid) if allowed is None else len(allowed)) + (not _is_in(fallback, grid, allowed)),
         looked_at=max(1, len(programs) + len(earlier.keys() - found.keys())),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
-        search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        search=search,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
         trials=tuple(_trial(settings, found.get(settings), earlier) for settings in dict.fromkeys((*earlier, *found))),
         refused=tuple(Refused(settings=settings, failure=one.failure) for settings, one in judged if one.failure),
         kernel_digest=kernel.digest,
-    )  # fmt: skip
+    )
 
 
 def _screened(
@@ -266,10 +288,17 @@ def _screened(
     original = contest.candidate()
     is_in_grid = _is_in(fallback, grid, allowed)
     study = Study(
-        grid, method="tpe", trials=how.trials, deadline=float("inf"), seed=how.seed,
-        path=contest.directory / "profile_data" / "tune.journal", name=study_name(contest, grid),
-        in_all=True, first=fallback if is_in_grid else None, allowed=allowed,
-    )  # fmt: skip
+        grid,
+        method="tpe",
+        trials=how.trials,
+        deadline=float("inf"),
+        seed=how.seed,
+        path=contest.directory / "profile_data" / "tune.journal",
+        name=study_name(contest, grid),
+        in_all=True,
+        first=fallback if is_in_grid else None,
+        allowed=allowed,
+    )
     # Where the search does not ask for it, as it is outside of the grid or known, it is tried at the end.
     beside = [fallback]
     asked: dict[Candidate, Settings] = {}

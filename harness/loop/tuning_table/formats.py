@@ -164,20 +164,27 @@ def _tokamax(rows: Sequence[Row]) -> str:
         config = json.dumps({**_TOKAMAX_DEFAULTS[row.kernel], **settings}, separators=(",", ":"))
         entries[_tokamax_key(row.kernel, dict(row.parameters))] = {
             config: {
-                "compile_time_ms": 0.0, "lower_time_ms": 0.0, "evaluation_times_ms": [1e3 * (row.seconds or 0.0)],
-                "metadata": {"provenance": provenance([row]), "remark": remark(row)}, "peak_memory_mb": None,
+                "compile_time_ms": 0.0,
+                "lower_time_ms": 0.0,
+                "evaluation_times_ms": [1e3 * (row.seconds or 0.0)],
+                "metadata": {"provenance": provenance([row]), "remark": remark(row)},
+                "peak_memory_mb": None,
             }
-        }  # fmt: skip
+        }
     return json.dumps(entries, indent=2) + "\n"
 
 
 # What a configuration has beside the constants that are tuned.
 _TOKAMAX_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "tokamax:flash_attention": {
-        "q_layout": 1, "k_layout": 1, "v_layout": 1, "use_experimental_scheduler": True, "use_base2_exp": True,
+        "q_layout": 1,
+        "k_layout": 1,
+        "v_layout": 1,
+        "use_experimental_scheduler": True,
+        "use_base2_exp": True,
     },
     "tokamax:ragged_dot": {"input_buffer_count": 2, "combine_scopes": False},
-}  # fmt: skip
+}
 
 
 def _tokamax_key(kernel: str, parameters: Parameters) -> str:
@@ -192,14 +199,23 @@ def _tokamax_key(kernel: str, parameters: Parameters) -> str:
     if kernel == "tokamax:ragged_dot":
         contracted = [[[1], [1]], [[], []]]
         arguments = {
-            "lhs": array("m", "k"), "rhs": array("groups", "k", "n"),
+            "lhs": array("m", "k"),
+            "rhs": array("groups", "k", "n"),
             "group_sizes": {"num_groups": parameters["groups"], "total_size": parameters["m"]},
             "ragged_dot_dimension_numbers": {
-                "dot_dimension_numbers": contracted, "lhs_ragged_dimensions": [0], "rhs_group_dimensions": [0],
+                "dot_dimension_numbers": contracted,
+                "lhs_ragged_dimensions": [0],
+                "rhs_group_dimensions": [0],
             },
-            "precision": default, "preferred_element_type": None, "return_residuals": False, "activation": None,
-            "manual_axis_type": None, "group_offset": None, "zero_initialize": False, "fuse_gateup_activation": None,
-        }  # fmt: skip
+            "precision": default,
+            "preferred_element_type": None,
+            "return_residuals": False,
+            "activation": None,
+            "manual_axis_type": None,
+            "group_offset": None,
+            "zero_initialize": False,
+            "fuse_gateup_activation": None,
+        }
     else:
         mask: dict[str, Any] = dict.fromkeys(("bool_mask", "q_start", "q_end", "k_start", "k_end", "causal_mask"))
         if parameters["causal"]:
@@ -208,14 +224,24 @@ def _tokamax_key(kernel: str, parameters: Parameters) -> str:
         usual = 1 / math.sqrt(float(str(parameters["head_dim"])))
         keys = array("batch", "kv_sequence", "kv_heads", "head_dim")
         arguments = {
-            "q": array("batch", "sequence", "heads", "head_dim"), "k": keys, "v": keys, "precision": [default, default],
-            "logits_dtype": "float32", "bias": None,
+            "q": array("batch", "sequence", "heads", "head_dim"),
+            "k": keys,
+            "v": keys,
+            "precision": [default, default],
+            "logits_dtype": "float32",
+            "bias": None,
             # The package computes the usual one itself, to the last digit.
             "logits_scale": usual if math.isclose(scale, usual) else scale,
-            "logits_soft_cap": parameters.get("soft_cap"), "mask": mask, "dropout_mask": None, "dropout_rate": 0.0,
-            "paging_info": None, "q_indices": None, "k_indices": None, "normalize_output": True,
+            "logits_soft_cap": parameters.get("soft_cap"),
+            "mask": mask,
+            "dropout_mask": None,
+            "dropout_rate": 0.0,
+            "paging_info": None,
+            "q_indices": None,
+            "k_indices": None,
+            "normalize_output": True,
             "return_residuals": False,
-        }  # fmt: skip
+        }
     return json.dumps(arguments, separators=(",", ":"))
 
 

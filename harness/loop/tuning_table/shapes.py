@@ -13,9 +13,23 @@ from harness.errors import UsageError
 
 # What a model says, and what of it a kernel's problem is made of.
 _MODEL = (
-    "model", "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token",
-    "expert_parallel", "sequences", "batch", "page_size", "tokens", "dtype", "causal",
-)  # fmt: skip
+    "model",
+    "layers",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "hidden",
+    "intermediate",
+    "experts",
+    "experts_per_token",
+    "expert_parallel",
+    "sequences",
+    "batch",
+    "page_size",
+    "tokens",
+    "dtype",
+    "causal",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +118,15 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
             pages = -(-length // size)
             tokens = {"tokens": need("tokens")} if "TOKENS" in names else {}
             yield {
-                "name": f"{model}, {sequences} x {length}", **heads, "sequences": sequences, "page_size": size,
-                "pages_per_sequence": pages, "pages": sequences * pages, **tokens, **dtype,
-            }  # fmt: skip
+                "name": f"{model}, {sequences} x {length}",
+                **heads,
+                "sequences": sequences,
+                "page_size": size,
+                "pages_per_sequence": pages,
+                "pages": sequences * pages,
+                **tokens,
+                **dtype,
+            }
         elif operation == "grouped_matmul":
             experts, chips = need("experts"), need("expert_parallel", 1)
             if experts % chips:

@@ -1,7 +1,4 @@
 """Attention forward and backward."""
 
 # The module that defines each operator.
-OPERATORS = {
-    "Attention": "forward",
-    "AttentionBackward": "backward",
-}
+OPERATORS = {"Attention": "forward", "AttentionBackward": "backward"}

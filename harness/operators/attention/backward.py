@@ -115,14 +115,16 @@ class AttentionBackward(Operator):
             # One kernel for all three has five products; one for dq and one for dk and dv make scores and do v^T twice.
             expected=(
                 ExpectedCount(
-                    counter="matmul", low=5, high=7,
+                    counter="matmul",
+                    low=5,
+                    high=7,
                     more="a body is unrolled, or blocks do not fit the MXU and are split",
                     fewer="a product does not run on the MXU",
                 ),
                 ExpectedCount(counter="exp", low=1, high=2, more="a body is unrolled"),
                 ExpectedCount(counter="reduction", low=0, high=2, more="delta is summed again in every step"),
             ),
-        )  # fmt: skip
+        )
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -142,9 +144,15 @@ class AttentionBackward(Operator):
         their weights and no less exact. A block of half the keys of the shortest sequence is always among them.
         """
         shape = attention_inputs.InputSizes(
-            batch=1, heads=self.heads, kv_heads=self.heads, sequence=self.sequence, kv_sequence=self.sequence,
-            head_dim=self.head_dim, causal=self.causal, scale=self.scale,
-        )  # fmt: skip
+            batch=1,
+            heads=self.heads,
+            kv_heads=self.heads,
+            sequence=self.sequence,
+            kv_sequence=self.sequence,
+            head_dim=self.head_dim,
+            causal=self.causal,
+            scale=self.scale,
+        )
         dtype = DTYPES[self.dtype]
         if family == _LIGHT_KEYS:
             drawn = generator(family, seed)
@@ -337,9 +345,7 @@ class AttentionBackward(Operator):
         drop_subnormal(weights)
         scores[np.isneginf(scores)] = 0
         products = do @ v.T
-        return _Pairs(
-            scores=scores, weights=weights, value_products=products, differences=products - delta[:, None]
-        )  # fmt: skip
+        return _Pairs(scores=scores, weights=weights, value_products=products, differences=products - delta[:, None])
 
     def _pieces(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any

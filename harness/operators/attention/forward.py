@@ -178,7 +178,9 @@ class Attention(Operator, Recipes):
             # rescaling; row maximum and row sum.
             expected=(
                 ExpectedCount(
-                    counter="matmul", low=2, high=2,
+                    counter="matmul",
+                    low=2,
+                    high=2,
                     more="the body is unrolled, or blocks do not fit the MXU and are split",
                     fewer="QK^T or PV does not run on the MXU",
                 ),
@@ -189,7 +191,7 @@ class Attention(Operator, Recipes):
                     counter="reduction", low=2, high=4, more="the body is unrolled, or reductions run in stages"
                 ),
             ),
-        )  # fmt: skip
+        )
 
     def _shape(self, heads: int, length: int) -> tuple[int, ...]:
         if self.batch > 1:

@@ -266,11 +266,7 @@ def _in_two_blocks(
 
 
 def _turned(
-    piece: KeyBlock,
-    weights: NDArray[Any],
-    slopes: NDArray[Any] | None,
-    groups: list[NDArray[np.int64]],
-    scale: float,
+    piece: KeyBlock, weights: NDArray[Any], slopes: NDArray[Any] | None, groups: list[NDArray[np.int64]], scale: float
 ) -> NDArray[Any]:
     """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
     # Counted from their mean first, so that what all keys have in common does not cancel in float32.

@@ -16,11 +16,22 @@ _FAR = 2.0**15
 MOST = 500.0
 # Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
 LIMITS = {
-    "logit": (-MOST, MOST), "logits": (0.001, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
-    "width": (0.001, 512.0), "spread": (0.0, 8.0), "picks": (1, 3), "distinct": (0, 4096), "channels": (0, 4),
-    "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0), "grows": (0.0, 8.0),
-    "empty_columns": (0.0, 0.5), "empty_keys": (0.0, 0.5),
-}  # fmt: skip
+    "logit": (-MOST, MOST),
+    "logits": (0.001, 60.0),
+    "logits_spread": (0.0, 8.0),
+    "place": (0.0, 0.999),
+    "width": (0.001, 512.0),
+    "spread": (0.0, 8.0),
+    "picks": (1, 3),
+    "distinct": (0, 4096),
+    "channels": (0, 4),
+    "channel_factor": (1.0, 64.0),
+    "offset": (0.0, 100.0),
+    "key_spread": (0.0, 4.0),
+    "grows": (0.0, 8.0),
+    "empty_columns": (0.0, 0.5),
+    "empty_keys": (0.0, 0.5),
+}
 # Which keys a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
 # key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
@@ -142,9 +153,11 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         # Octave by octave, so that a step stands behind whatever first keys a kernel guesses from.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
         return Recipe(
-            fields=tuple(fields), logits=_even(random, 0.3, 2), offset=_perhaps(random, 4.0),
+            fields=tuple(fields),
+            logits=_even(random, 0.3, 2),
+            offset=_perhaps(random, 4.0),
             empty_columns=random.uniform(0.05, 0.5),
-        )  # fmt: skip
+        )
     if kind == "creeps":
         return Recipe(fields=(_creep(),), logits=_even(random, 0.001, 0.02), offset=_perhaps(random, 1.0))
     if kind == "sinks":
@@ -168,23 +181,34 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
         # Rows of little chance beside others, in which it hides what creeps.
         return Recipe(
-            fields=(*rises, needles, *parts, _creep(), *_far()), logits=_even(random, 0.3, 3), logits_spread=6.0,
-            offset=_perhaps(random, 4.0), empty_columns=0.05,
-        )  # fmt: skip
+            fields=(*rises, needles, *parts, _creep(), *_far()),
+            logits=_even(random, 0.3, 3),
+            logits_spread=6.0,
+            offset=_perhaps(random, 4.0),
+            empty_columns=0.05,
+        )
     if kind == "ties":
         distinct = int(2 ** random.uniform(0, 6))
         fields = [_rise(random, 1.0), _sink(random)]
         return Recipe(
-            fields=tuple(fields), distinct=distinct, repeats_values=bool(random.integers(2)),
-            logits=_even(random, 0.3, 30), logits_spread=3.0, offset=_perhaps(random, 100.0),
-        )  # fmt: skip
+            fields=tuple(fields),
+            distinct=distinct,
+            repeats_values=bool(random.integers(2)),
+            logits=_even(random, 0.3, 30),
+            logits_spread=3.0,
+            offset=_perhaps(random, 100.0),
+        )
     if kind == "scales":
         return Recipe(
-            logits=_even(random, 10, 60), logits_spread=_even(random, 3, 6),
-            channels=int(random.integers(1, 5)), channel_factor=_even(random, 4, 64),
-            offset=_perhaps(random, 100.0), spread=_even(random, 1, 8), key_spread=_even(random, 0.5, 4),
+            logits=_even(random, 10, 60),
+            logits_spread=_even(random, 3, 6),
+            channels=int(random.integers(1, 5)),
+            channel_factor=_even(random, 4, 64),
+            offset=_perhaps(random, 100.0),
+            spread=_even(random, 1, 8),
+            key_spread=_even(random, 0.5, 4),
             empty_keys=random.uniform(0, 0.3),
-        )  # fmt: skip
+        )
     return _mixture(random)
 
 
@@ -205,12 +229,18 @@ def _mixture(random: np.random.Generator) -> Recipe:
     fields = tuple(makers[int(random.integers(len(makers)))]() for _ in range(random.integers(1, 9)))
     is_tied = random.random() < 0.2
     return Recipe(
-        fields=fields, picks=int(random.integers(1, 4)),
-        logits=_even(random, 0.1, 30), logits_spread=_perhaps(random, 5.0),
-        distinct=int(2 ** random.uniform(0, 10)) if is_tied else 0, repeats_values=bool(random.integers(2)),
-        channels=int(random.integers(3)), channel_factor=_even(random, 2, 64),
-        offset=_perhaps(random, 100.0), spread=_perhaps(random, 8.0), key_spread=_perhaps(random, 4.0),
-    )  # fmt: skip
+        fields=fields,
+        picks=int(random.integers(1, 4)),
+        logits=_even(random, 0.1, 30),
+        logits_spread=_perhaps(random, 5.0),
+        distinct=int(2 ** random.uniform(0, 10)) if is_tied else 0,
+        repeats_values=bool(random.integers(2)),
+        channels=int(random.integers(3)),
+        channel_factor=_even(random, 2, 64),
+        offset=_perhaps(random, 100.0),
+        spread=_perhaps(random, 8.0),
+        key_spread=_perhaps(random, 4.0),
+    )
 
 
 def _even(random: np.random.Generator, low: float, high: float) -> float:
@@ -227,9 +257,12 @@ def _rise(random: np.random.Generator, most: float) -> Field:
     """A rise that begins between half of this share of the keys and all of it."""
     course: Course = "step" if random.random() < 0.7 else "ramp"
     return Field(
-        course=course, logit=_even(random, 8, MOST), place=most * random.uniform(0.5, 1), spread=random.uniform(0, 2),
+        course=course,
+        logit=_even(random, 8, MOST),
+        place=most * random.uniform(0.5, 1),
+        spread=random.uniform(0, 2),
         aligned=bool(random.integers(2)),
-    )  # fmt: skip
+    )
 
 
 def _far() -> tuple[Field, ...]:
@@ -243,9 +276,13 @@ def _creep() -> Field:
 def _sink(random: np.random.Generator) -> Field:
     width = 1.0 if random.random() < 0.5 else _even(random, 1, 64)
     return Field(
-        course="sink", logit=_even(random, 5, MOST), place=random.random(), width=width, spread=_perhaps(random, 3.0),
+        course="sink",
+        logit=_even(random, 5, MOST),
+        place=random.random(),
+        width=width,
+        spread=_perhaps(random, 3.0),
         aligned=bool(random.integers(2)),
-    )  # fmt: skip
+    )
 
 
 def _share(random: np.random.Generator, width: float) -> Field:
@@ -255,9 +292,13 @@ def _share(random: np.random.Generator, width: float) -> Field:
 
 def _stripe(random: np.random.Generator, stride: float) -> Field:
     return Field(
-        course="stripe", logit=_even(random, 3, MOST), place=random.random(), width=stride,
-        spread=_perhaps(random, 2.0), aligned=bool(random.integers(2)),
-    )  # fmt: skip
+        course="stripe",
+        logit=_even(random, 3, MOST),
+        place=random.random(),
+        width=stride,
+        spread=_perhaps(random, 2.0),
+        aligned=bool(random.integers(2)),
+    )
 
 
 def build(

@@ -1,6 +1,4 @@
 """Norms over rows."""
 
 # The module that defines each operator.
-OPERATORS = {
-    "RMSNorm": "rmsnorm",
-}
+OPERATORS = {"RMSNorm": "rmsnorm"}

@@ -73,9 +73,12 @@ class Drawn:
         rows = range(self.rows)
         region = Region(array=2 if self.residual else 1, ranges=(columns,), factor=_TURNED)
         return probe(
-            f"weights {columns.start} to {columns.stop - 1}", "normal", [region], [Part(rows=rows, columns=columns)],
+            f"weights {columns.start} to {columns.stop - 1}",
+            "normal",
+            [region],
+            [Part(rows=rows, columns=columns)],
             [Part(rows=rows, columns=other) for other in others],
-        )  # fmt: skip
+        )
 
     @property
     def _width(self) -> int:

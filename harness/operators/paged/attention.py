@@ -120,16 +120,24 @@ class PagedAttention(Operator, Borrowed):
     @property
     def _room(self) -> Room:
         return Room(
-            tokens=self.rows, sequences=self.sequences, pages=self.pages, page_size=self.page_size,
-            pages_per_sequence=self.pages_per_sequence, is_decode=self.tokens is None,
-        )  # fmt: skip
+            tokens=self.rows,
+            sequences=self.sequences,
+            pages=self.pages,
+            page_size=self.page_size,
+            pages_per_sequence=self.pages_per_sequence,
+            is_decode=self.tokens is None,
+        )
 
     @property
     def _cache(self) -> Cache:
         return Cache(
-            pages=self.pages, page_size=self.page_size, kv_heads=self.kv_heads, head_dim=self.head_dim,
-            is_split=self.tokens is None, has_newest=self.update,
-        )  # fmt: skip
+            pages=self.pages,
+            page_size=self.page_size,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            is_split=self.tokens is None,
+            has_newest=self.update,
+        )
 
     @property
     def _timed(self) -> tuple[str, ...]:
@@ -182,14 +190,16 @@ class PagedAttention(Operator, Borrowed):
             work=self.work(),
             expected=(
                 ExpectedCount(
-                    counter="matmul", low=2, high=2,
+                    counter="matmul",
+                    low=2,
+                    high=2,
                     more="heads or pages are unrolled, or blocks do not fit the MXU and are split",
                     fewer="QK^T or PV does not run on the MXU",
                 ),
                 ExpectedCount(counter="exp", low=2, high=3, more="heads or pages are unrolled"),
                 ExpectedCount(counter="reduction", low=2, high=4, more="heads or pages are unrolled"),
             ),
-        )  # fmt: skip
+        )
 
     def timing_inputs(self) -> Stated:
         """The tables in the calls that are timed."""
@@ -226,9 +236,15 @@ class PagedAttention(Operator, Borrowed):
     def _attention(self, queries: int, keys: int) -> Attention:
         """What one sequence computes."""
         return Attention(
-            heads=self.heads, kv_heads=self.kv_heads, sequence=queries, kv_sequence=keys, head_dim=self.head_dim,
-            dtype=self.dtype, causal=True, scale=self.scale,
-        )  # fmt: skip
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            sequence=queries,
+            kv_sequence=keys,
+            head_dim=self.head_dim,
+            dtype=self.dtype,
+            causal=True,
+            scale=self.scale,
+        )
 
     def families(self, full: bool) -> tuple[str, ...]:
         """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""

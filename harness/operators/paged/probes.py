@@ -34,13 +34,7 @@ class _Drawn:
     """Probes of some sequences, with places drawn at random."""
 
     def __init__(
-        self,
-        cache: Cache,
-        rows: int,
-        heads: int,
-        sequences: Sequence[Paged],
-        family: str,
-        random: np.random.Generator,
+        self, cache: Cache, rows: int, heads: int, sequences: Sequence[Paged], family: str, random: np.random.Generator
     ) -> None:
         self._cache = cache
         self._tokens = rows

@@ -46,10 +46,7 @@ class Room:
         }
         shapes["page_indices"] = ((self.sequences, self.pages_per_sequence), 0, self.pages - 1)
         if not self.is_decode:
-            shapes |= {
-                "cu_q_lens": ((self.sequences + 1,), 0, self.tokens),
-                "num_seqs": ((1,), 1, self.most_sequences),
-            }
+            shapes |= {"cu_q_lens": ((self.sequences + 1,), 0, self.tokens), "num_seqs": ((1,), 1, self.most_sequences)}
         return tuple(
             Array(name=name, shape=shape, dtype="int32", low=low, high=high)
             for name, (shape, low, high) in shapes.items()
@@ -181,9 +178,11 @@ def _placed(
             shared = int(random.integers(most + 1))
             row[:shared] = indices[0, :shared]
     return PageTables(
-        kv_lens=kv_lens.astype(np.int32), page_indices=indices.astype(np.int32), cu_q_lens=starts.astype(np.int32),
+        kv_lens=kv_lens.astype(np.int32),
+        page_indices=indices.astype(np.int32),
+        cu_q_lens=starts.astype(np.int32),
         count=count,
-    )  # fmt: skip
+    )
 
 
 def _split(total: int, parts: int) -> NDArray[np.int64]:

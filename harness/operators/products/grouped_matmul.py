@@ -176,7 +176,7 @@ class GroupedMatmul(Operator, space.Borrowed):
         found: dict[str, Answer] = {
             "the last part of a sum left out": lambda inputs, rows: self._by_group(
                 inputs, rows, np.float64, without_the_last
-            ),
+            )
         }
         if self.lender.k >= FEWEST_TERMS:
             found["sums kept in bfloat16"] = lambda inputs, rows: self._by_group(

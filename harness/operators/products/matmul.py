@@ -37,12 +37,15 @@ def expected(what: str) -> tuple[ExpectedCount, ...]:
     """The counts of one product and nothing else, called `what`."""
     return (
         ExpectedCount(
-            counter="matmul", low=1, high=1, more="the body is unrolled, or blocks do not fit the MXU and are split",
+            counter="matmul",
+            low=1,
+            high=1,
+            more="the body is unrolled, or blocks do not fit the MXU and are split",
             fewer="the product does not run on the MXU",
         ),
         ExpectedCount(counter="exp", low=0, high=0, more=f"not part of a {what}"),
         ExpectedCount(counter="reduction", low=0, high=0, more=f"not part of a {what}: the MXU accumulates"),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +142,7 @@ class Matmul(Operator, textures.Textured):
             even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
             # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
             return (drawn.inner("a", 0, self.k, "composite", kinds=even, columns=self.n - self._far_columns),)
-        return (
-            drawn.inner("a", 0, self.k),
-            drawn.some_rows("a", 0, self.k),
-            drawn.some_columns("b", 1, self.k),
-        )
+        return (drawn.inner("a", 0, self.k), drawn.some_rows("a", 0, self.k), drawn.some_columns("b", 1, self.k))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]` float64: the product in float64, from the inputs as they were rounded."""
@@ -169,7 +168,7 @@ class Matmul(Operator, textures.Textured):
         found: dict[str, Answer] = {
             "the last part of k left out": lambda inputs, rows: self._by_columns(
                 inputs, rows, np.float64, without_the_last
-            ),
+            )
         }
         if self.k >= FEWEST_TERMS:
             found["sums kept in bfloat16"] = lambda inputs, rows: self._by_columns(

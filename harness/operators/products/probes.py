@@ -51,10 +51,12 @@ class Drawn:
         even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in changed]
         still = [range(place, self.rows, period) for place in places[len(parts) :]]
         return probe(
-            f"columns of {name}, each of {len(parts)} blocks in rows of its own,", family, regions,
+            f"columns of {name}, each of {len(parts)} blocks in rows of its own,",
+            family,
+            regions,
             [part for row in even for part in self._everywhere(range(row, self.rows, step), columns)],
             [Part(rows=rows, columns=range(self.columns)) for rows in still],
-        )  # fmt: skip
+        )
 
     def some_rows(self, name: str, array: int, length: int) -> Probe:
         """A block of rows of the input that the output's rows depend on."""

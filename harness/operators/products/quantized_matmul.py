@@ -51,8 +51,7 @@ class QuantizedMatmul(Operator, Borrowed):
         self.fill(activations=self.dtype)
         if self.activations not in (self.dtype, "int8"):
             raise UsageError(
-                "bad-problem",
-                f"quantized_matmul: expected activations {self.dtype} or int8, got {self.activations!r}",
+                "bad-problem", f"quantized_matmul: expected activations {self.dtype} or int8, got {self.activations!r}"
             )
 
     def work(self) -> Work:
@@ -184,11 +183,7 @@ class QuantizedMatmul(Operator, Borrowed):
         return checksum_errors(a, q, outputs[0], self.dtype, seed, both)
 
     def _of_rows(
-        self,
-        inputs: Sequence[Values],
-        rows: Rows,
-        dtype: Any,
-        function: Callable[[Values, Values, Values], Values],
+        self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values, Values], Values]
     ) -> Exact:
         a, q, *scales = (array.astype(dtype) for array in inputs)
         # [rows, n], of int8 activations the products of both scales.

@@ -96,14 +96,16 @@ class SwiGLU(Operator, textures.Textured):
             work=self.work(),
             expected=(
                 ExpectedCount(
-                    counter="matmul", low=products, high=products,
+                    counter="matmul",
+                    low=products,
+                    high=products,
                     more="the body is unrolled, or blocks do not fit the MXU and are split",
                     fewer="a product does not run on the MXU",
                 ),
                 ExpectedCount(counter="exp", low=1, high=1, more="the body is unrolled, or gates are computed again"),
                 ExpectedCount(counter="reduction", low=0, high=0, more="not part of a product: the MXU accumulates"),
             ),
-        )  # fmt: skip
+        )
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X and the weights of the named family. Raises ValueError for a family that does not exist.
@@ -150,11 +152,7 @@ class SwiGLU(Operator, textures.Textured):
         found = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
         if self.down:
             return (*found, drawn.parts("w_down", 3, self.hidden), drawn.some_columns("w_down", 3, self.hidden))
-        return (
-            *found,
-            drawn.some_columns("w_gate", 1, self.model),
-            drawn.some_columns("w_up", 2, self.model),
-        )
+        return (*found, drawn.some_columns("w_gate", 1, self.model), drawn.some_columns("w_up", 2, self.model))
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""

@@ -1,6 +1,4 @@
 """Selection: outputs that are chosen from the inputs, not computed, and so exact."""
 
 # The module that defines each operator.
-OPERATORS = {
-    "TopK": "top_k",
-}
+OPERATORS = {"TopK": "top_k"}

@@ -112,12 +112,13 @@ class TopK(Operator, ExactAnswers, textures.Textured):
         loud = range(0, self.rows, 2)
         regions = [
             Region(
-                array=0, ranges=(range(row, row + 1), range(column, column + 1)), factor=_LOUD if x[row, column] > 0
-                else -_LOUD,
+                array=0,
+                ranges=(range(row, row + 1), range(column, column + 1)),
+                factor=_LOUD if x[row, column] > 0 else -_LOUD,
             )
             for row, column in zip(loud, order[loud.start :: loud.step].tolist(), strict=True)
             if x[row, column]
-        ]  # fmt: skip
+        ]
         moved = [region.ranges[0] for region in regions]
         moves = [Part(rows=rows, columns=range(1)) for rows in moved]
         stays = [Part(rows=range(row, row + 1), columns=range(2 * self.k)) for row in range(1, self.rows, 2)]

@@ -92,11 +92,9 @@ def _row(number: int, row: TunedRow, table: Table) -> Plain:
         "best": text["settings"],
         "checks": text["checks"],
         "says": [f"{clean(row.shape)} on {row.chip}", f"fallback {text['fallback_seconds']}, best {text['seconds']}"],
-        "values": {
-            name: words if isinstance(value, str) else value for name, (value, words) in cells.items()
-        },
+        "values": {name: words if isinstance(value, str) else value for name, (value, words) in cells.items()},
         "texts": text,
-    }  # fmt: skip
+    }
 
 
 def _detail(number: int, row: TunedRow) -> Plain:

@@ -76,9 +76,14 @@ class Diagnosis:
         title = f"what to try next: {self.name}, {report.chip}"
         why = "" if rows else "no rule finds anything here"
         return Table(
-            name="findings", title=title, origin=report.source, columns=_COLUMNS, rows=tuple(rows), notes=self.notes,
+            name="findings",
+            title=title,
+            origin=report.source,
+            columns=_COLUMNS,
+            rows=tuple(rows),
+            notes=self.notes,
             why_empty=why,
-        )  # fmt: skip
+        )
 
 
 def diagnose(given: Namespace) -> Outcome:
@@ -120,12 +125,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
 
 
 def _tried(
-    given: Namespace,
-    folder: Path,
-    number: int | None,
-    evidence: Evidence,
-    candidate: Candidate,
-    asked: Sequence[Edit],
+    given: Namespace, folder: Path, number: int | None, evidence: Evidence, candidate: Candidate, asked: Sequence[Edit]
 ) -> tuple[tuple[TriedEdits, ...], str]:
     """The advised edits of one constant, simulated; or why none was."""
     without = "no advised edit was simulated: "

@@ -101,9 +101,11 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
     yield from machine_check.log(found.log, found.messages)
     if found.dirty_judge_files:
         yield Line(
-            what="judge", value=f"differs from HEAD in {quantity(len(found.dirty_judge_files), 'file')}", state="note",
+            what="judge",
+            value=f"differs from HEAD in {quantity(len(found.dirty_judge_files), 'file')}",
+            state="note",
             remedy="Attempts are refused until they are committed or put back",
-        )  # fmt: skip
+        )
 
 
 def _with_remedies(table: Table) -> Table:

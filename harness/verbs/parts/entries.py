@@ -30,9 +30,14 @@ def entry_of(
     kernel = None if held.candidate is None else held.candidate.text.decode("utf-8", "surrogateescape")
     if attempt is None:
         return Entry(
-            id=name, row=row, then=one.then, why_unknown=one.why_unknown, recheck=recheck, kernel=kernel,
+            id=name,
+            row=row,
+            then=one.then,
+            why_unknown=one.why_unknown,
+            recheck=recheck,
+            kernel=kernel,
             complaint=held.complaint,
-        )  # fmt: skip
+        )
     evidence = attempt.evidence
     found = reporting.report(evidence, chip(evidence.chip))
     attempt = replace(attempt, evidence=replace(evidence, simulation=named_lines(evidence, evidence.simulation)))

@@ -46,9 +46,14 @@ from harness.workbench.traces.perfetto import trace_json
 _OTHER = {False: "3.12", True: "3.11"}
 # What a page of attempts calls each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
-    "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
-    "faster": "accept", "new": "accept",
-}  # fmt: skip
+    "wrong": "failed",
+    "slower": "reject",
+    "same": "reject",
+    "inconclusive": "inconclusive",
+    "fixed": "accept",
+    "faster": "accept",
+    "new": "accept",
+}
 # Steps of a grid that a timeline shows bundle by bundle.
 _STEPS = 2
 
@@ -214,9 +219,11 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
     target = chip(evidence.chip)
     try:
         found = timeline(
-            dump_directory.read(dumps, target, 2), target, steps_shown=_STEPS,
+            dump_directory.read(dumps, target, 2),
+            target,
+            steps_shown=_STEPS,
             deadline_seconds=dump_directory.deadline_seconds(dumps),
-        )  # fmt: skip
+        )
     except RatchetError:
         return None
     return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
@@ -248,12 +255,20 @@ def _held(contest: Contest, gated: Gated, number: int, side: ComparedSide, base:
     champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
     attempt = Attempt(
-        number=number, contest=gated.contest, hypothesis="the base" if is_base else f"the change: {gated.reason}",
-        started=now, finished=now, judged_against=base.name if base else "", kernel_sha256=side.candidate.sha256,
-        key=key, policy=Policy(), evidence=side.evidence, champion=champion,
+        number=number,
+        contest=gated.contest,
+        hypothesis="the base" if is_base else f"the change: {gated.reason}",
+        started=now,
+        finished=now,
+        judged_against=base.name if base else "",
+        kernel_sha256=side.candidate.sha256,
+        key=key,
+        policy=Policy(),
+        evidence=side.evidence,
+        champion=champion,
         verdict=_verdict(gated, side.evidence, is_base=is_base),
         diff="" if champion is None or base is None else unified(base.candidate.text, side.candidate.text),
-    )  # fmt: skip
+    )
     report = reporting.report(side.evidence, contest.chip)
     return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, candidate=side.candidate)
 
@@ -265,6 +280,8 @@ def _verdict(gated: Gated, evidence: Evidence, *, is_base: bool) -> Verdict:
         return Verdict(outcome=outcome, reasons=("the base of the change",), failure=evidence.failure)
     ratio = gated.comparison.programs[0].time_ratio if gated.comparison else None
     return Verdict(
-        outcome=_ON_THE_PAGE[gated.outcome], reasons=(f"{gated.outcome}: {gated.reason}",), time_ratio=ratio,
+        outcome=_ON_THE_PAGE[gated.outcome],
+        reasons=(f"{gated.outcome}: {gated.reason}",),
+        time_ratio=ratio,
         failure=evidence.failure,
-    )  # fmt: skip
+    )

@@ -132,9 +132,12 @@ def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> 
         kept_captures.made(kernel.profiles)
         session = f"{session_label(kernel.candidate, rows, 'profile')}-{secrets.token_hex(4)}"
         window = StepsWindow(
-            first=given.steps[0], last=given.steps[1], mode=given.mode or _MODE, session=session,
+            first=given.steps[0],
+            last=given.steps[1],
+            mode=given.mode or _MODE,
+            session=session,
             profile_directory=str(kernel.profiles),
-        )  # fmt: skip
+        )
     with (
         progress_of(given) as progress,
         exported(kernel, given.warmup, progress) as program,

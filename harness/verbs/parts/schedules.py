@@ -58,17 +58,25 @@ def subject(given: Namespace, chip_name: str | None) -> Subject:
         contest.member(member)
         evidence = evidence_of(judged(contest, given, checked=False), member)
         dumps = _dumps(folder, evidence, "kernel.py")
-        return Subject(name=_named("kernel.py", member), dumps=dumps, chip=contest.chip, problem=evidence.problem,
-                       evidence=evidence)  # fmt: skip
+        return Subject(
+            name=_named("kernel.py", member),
+            dumps=dumps,
+            chip=contest.chip,
+            problem=evidence.problem,
+            evidence=evidence,
+        )
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
         evidence = evidence_of(history.attempt(opened(folder).place, int(what)).evidence, member)
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
         return Subject(
-            name=_named(f"{int(what):04d}", member), dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem,
+            name=_named(f"{int(what):04d}", member),
+            dumps=dumps,
+            chip=chip(evidence.chip),
+            problem=evidence.problem,
             evidence=evidence,
-        )  # fmt: skip
+        )
     if member is not None:
         raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
     if not Path(what).is_dir():

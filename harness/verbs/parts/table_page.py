@@ -41,9 +41,14 @@ def page_of(folder: Path) -> tuple[bytes, str]:
 
 def _row(row: Row) -> TunedRow:
     return TunedRow(
-        shape=row.shape, chip=row.chip, ratio=row.fallback_ratio, is_certain=row.is_certain, is_entry=row.is_entry,
-        facts=_facts(row), searched=_searched(row),
-    )  # fmt: skip
+        shape=row.shape,
+        chip=row.chip,
+        ratio=row.fallback_ratio,
+        is_certain=row.is_certain,
+        is_entry=row.is_entry,
+        facts=_facts(row),
+        searched=_searched(row),
+    )
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
@@ -66,8 +71,12 @@ def _searched(row: Row) -> Searched | None:
         return None
     return Searched(
         sweep=Sweep(
-            parameters=values_tried(row.trials), source="simulated", chip=row.chip, screened=row.trials,
-            refused=row.refused, looked_at=row.looked_at,
+            parameters=values_tried(row.trials),
+            source="simulated",
+            chip=row.chip,
+            screened=row.trials,
+            refused=row.refused,
+            looked_at=row.looked_at,
         ),
         best=row.settings,
         came=f": {checks(row)}",
@@ -76,4 +85,4 @@ def _searched(row: Row) -> Searched | None:
         deviations=compare_simulated.deviations(row.looked_at),
         level=None if row.fallback_seconds is None else ("the fallback", row.fallback_seconds),
         also=(row.fallback, "the fallback"),
-    )  # fmt: skip
+    )

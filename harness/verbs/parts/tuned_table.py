@@ -113,11 +113,18 @@ def overview(rows: Sequence[Row]) -> Table:
     )
     cells: list[tuple[Cell, ...]] = [
         (
-            row.shape, row.chip, search_space.words(row.settings or ()) or "-", row.seconds, row.plus_minus_seconds,
-            row.fallback_seconds, row.fallback_ratio, f"{row.tried} of {row.possible}", checks(row),
+            row.shape,
+            row.chip,
+            search_space.words(row.settings or ()) or "-",
+            row.seconds,
+            row.plus_minus_seconds,
+            row.fallback_seconds,
+            row.fallback_ratio,
+            f"{row.tried} of {row.possible}",
+            checks(row),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     notes = [formats.provenance(rows)] if rows else []
     notes += [f"{row.shape} on {row.chip} has no entry: {row.failure}" for row in rows if row.settings is None]
     notes += [

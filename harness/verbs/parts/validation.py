@@ -46,10 +46,17 @@ def validate(given: Namespace) -> Outcome:
         project_tests.run(options, subprocess.DEVNULL if given.quiet or given.json else sys.stderr.buffer)
         steps, kernels = _read(report)
         found = Validation(
-            chip=target.name, source="measured cpu" if on == "cpu" else "measured", device=device,
-            versions=_versions(), started=started, seconds=time.monotonic() - began, minutes=given.minutes,
-            steps=tuple(steps), kernels=tuple(kernels), archive=f"{out.name}.tar.gz",
-        )  # fmt: skip
+            chip=target.name,
+            source="measured cpu" if on == "cpu" else "measured",
+            device=device,
+            versions=_versions(),
+            started=started,
+            seconds=time.monotonic() - began,
+            minutes=given.minutes,
+            steps=tuple(steps),
+            kernels=tuple(kernels),
+            archive=f"{out.name}.tar.gz",
+        )
         text = page(found).encode()
         write_atomically(scratch / "files" / "logs" / "validate.md", text)
         write_atomically(out.with_name(f"{out.name}.md"), text)
@@ -102,11 +109,14 @@ def _step(name: str, case: xml.Element, notes: Mapping[str, str]) -> ValidationS
     failures = [*case.iter("failure"), *case.iter("error")]
     message = failures[0].get("message", "") if failures else notes.get("shown", "the time is over")
     return ValidationStep(
-        name=name, shows=notes.get("shows", ""), command=notes.get("command", ""),
+        name=name,
+        shows=notes.get("shows", ""),
+        command=notes.get("command", ""),
         outcome=cast(StepOutcome, notes.get("outcome", "not held" if failures else "held")),
-        seconds=float(case.get("time", 0)), limit_seconds=float(notes.get("limit_seconds", 0)),
+        seconds=float(case.get("time", 0)),
+        limit_seconds=float(notes.get("limit_seconds", 0)),
         found=message.removeprefix("Failed: "),
-    )  # fmt: skip
+    )
 
 
 def _versions() -> str:

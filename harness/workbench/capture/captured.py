@@ -132,8 +132,4 @@ def _blocked(compiled: Callable[..., Any], inputs: list[Any]) -> None:
     jax.block_until_ready(compiled(*inputs))
 
 
-TASKS = {
-    "capture": (CaptureRequest, capture),
-    "serve": (ServeRequest, serve),
-    "watch": (WatchRequest, watch),
-}
+TASKS = {"capture": (CaptureRequest, capture), "serve": (ServeRequest, serve), "watch": (WatchRequest, watch)}

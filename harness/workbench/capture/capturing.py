@@ -85,9 +85,13 @@ def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tu
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")
     session = f"{label}-{secrets.token_hex(4)}"
     request = CaptureRequest(
-        subject=program.subject, calls=calls, mode=mode, profile_directory=str(kernel.profiles), session=session,
+        subject=program.subject,
+        calls=calls,
+        mode=mode,
+        profile_directory=str(kernel.profiles),
+        session=session,
         hlo_text=str(text),
-    )  # fmt: skip
+    )
     child = program.start("captured", "harness.workbench.capture.captured")
     try:
         reply = program.ask(child, "capture", request, CaptureReply, _START_SECONDS + kernel.policy.measure_seconds)

@@ -81,10 +81,18 @@ def _products(text: str) -> Iterator[_Product]:
             place = places.get(match[1], "") if (match := _PLACE.search(line)) else ""
             batch, rows, summed, columns = _sizes(attributes, shapes[0], shapes[1])
             of = Dots(
-                module="", left=left, right=right, result=result, count=1,
-                precision=asked[1] if asked else "DEFAULT, DEFAULT", batch=batch, rows=rows, summed=summed,
-                columns=columns, part="backward" if "transpose(" in place else "forward" if "jvp(" in place else "",
-            )  # fmt: skip
+                module="",
+                left=left,
+                right=right,
+                result=result,
+                count=1,
+                precision=asked[1] if asked else "DEFAULT, DEFAULT",
+                batch=batch,
+                rows=rows,
+                summed=summed,
+                columns=columns,
+                part="backward" if "transpose(" in place else "forward" if "jvp(" in place else "",
+            )
             yield _Product(of, stored.get((function, first)), stored.get((function, second)))
 
 

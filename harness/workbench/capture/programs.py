@@ -37,9 +37,14 @@ _TRANSFER = re.compile(r"((?:host|device)-to-(?:host|device)) transfer(?:: aval=
 _CONVOLUTION = re.compile(r"stablehlo\.convolution.*?dim_numbers = \[([^\]]*)\]x")
 _TRANSCENDENTAL = re.compile(r"stablehlo\.(log|exponential|log_plus_one)\b.* : tensor<(?:\d+x)*(\w+)>")
 _CONFIGURATION = (
-    "jax_platforms", "jax_default_matmul_precision", "jax_compilation_cache_dir", "jax_enable_compilation_cache",
-    "jax_disable_jit", "jax_debug_nans", "jax_enable_x64",
-)  # fmt: skip
+    "jax_platforms",
+    "jax_default_matmul_precision",
+    "jax_compilation_cache_dir",
+    "jax_enable_compilation_cache",
+    "jax_disable_jit",
+    "jax_debug_nans",
+    "jax_enable_x64",
+)
 _WORDS = 60
 
 
@@ -93,10 +98,15 @@ class _CompileWatch(logging.Handler):
         )
         self.compilations.append(
             Compilation(
-                name=name, place=place, phase=self.phase, seconds=seconds, cause=cause, arguments=changed,
+                name=name,
+                place=place,
+                phase=self.phase,
+                seconds=seconds,
+                cause=cause,
+                arguments=changed,
                 is_redefinition=redefined,
             )
-        )  # fmt: skip
+        )
 
 
 def _arguments_of_the_call() -> dict[str, str] | None:

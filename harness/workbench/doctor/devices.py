@@ -17,9 +17,13 @@ def seen() -> tuple[tuple[tuple[str, str], ...], str]:
     meant = {name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))}
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROGRAM], env={**environment.base(), **meant}, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
+            [sys.executable, "-P", "-c", _PROGRAM],
+            env={**environment.base(), **meant},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return (), f"JAX found no device within {_SECONDS:g} s"
     for line in done.stdout.decode("utf-8", "replace").splitlines():

@@ -74,15 +74,25 @@ class Harm:
 
 
 _DUMPS = (
-    "xla_dump_to", "xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot",
-    "xla_dump_hlo_as_url", "xla_dump_hlo_snapshots", "xla_jf_dump_to", "xla_jf_dump_llo_text", "xla_mosaic_dump_to",
-    "xla_jf_dump_static_llo_profile_to", "JAX_DUMP_IR_TO",
-)  # fmt: skip
+    "xla_dump_to",
+    "xla_dump_hlo_as_text",
+    "xla_dump_hlo_as_proto",
+    "xla_dump_hlo_as_html",
+    "xla_dump_hlo_as_dot",
+    "xla_dump_hlo_as_url",
+    "xla_dump_hlo_snapshots",
+    "xla_jf_dump_to",
+    "xla_jf_dump_llo_text",
+    "xla_mosaic_dump_to",
+    "xla_jf_dump_static_llo_profile_to",
+    "JAX_DUMP_IR_TO",
+)
 _GUARDS = ("JAX_TRANSFER_GUARD", "JAX_TRANSFER_GUARD_HOST_TO_DEVICE", "JAX_TRANSFER_GUARD_DEVICE_TO_HOST")
 _HARMS = (
     *(
         Harm(
-            name, "the compiler writes dumps: compilation takes longer and a file system is in the way",
+            name,
+            "the compiler writes dumps: compilation takes longer and a file system is in the way",
             "libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
             f"{_UNSET}, or dump in a run of its own",
         )
@@ -99,23 +109,32 @@ _HARMS = (
     Harm("JAX_PALLAS_ENABLE_DEBUG_CHECKS", "kernels carry checks that run on the device", _JAX),
     Harm("JAX_NO_EXECUTION", "nothing is executed", _JAX),
     Harm(
-        "JAX_ENABLE_X64", "types without a width become 64 bit, which a TPU computes in software", _JAX,
+        "JAX_ENABLE_X64",
+        "types without a width become 64 bit, which a TPU computes in software",
+        _JAX,
         "say 32 or 16 bit where a width matters",
     ),
     *(Harm(name, "every transfer is written to stderr", _JAX, when=("log", "log_explicit")) for name in _GUARDS),
     Harm(
-        "JAX_DEFAULT_MATMUL_PRECISION", "matrix products of float32 are made of three or six passes of bfloat16",
-        _SECTION_8, "leave it at its default, with bfloat16 operands and float32 accumulation",
+        "JAX_DEFAULT_MATMUL_PRECISION",
+        "matrix products of float32 are made of three or six passes of bfloat16",
+        _SECTION_8,
+        "leave it at its default, with bfloat16 operands and float32 accumulation",
         ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
     ),
     Harm("XLA_PYTHON_CLIENT_ALLOCATOR", "each array is allocated by the driver", _JAX_MEMORY, when=("platform",)),
     Harm(
-        "XLA_PYTHON_CLIENT_PREALLOCATE", "memory is taken from the driver while the program runs (GPU only)",
-        _JAX_MEMORY, "time after enough warm-up calls, or leave it out", ("false", "0"),
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+        "memory is taken from the driver while the program runs (GPU only)",
+        _JAX_MEMORY,
+        "time after enough warm-up calls, or leave it out",
+        ("false", "0"),
     ),
     Harm(
-        "PYTHON_TRACER", "the profiler's Python tracer was on: it slows the host, and fills the trace",
-        "protocol, section 4", "ProfileOptions.python_tracer_level = 0",
+        "PYTHON_TRACER",
+        "the profiler's Python tracer was on: it slows the host, and fills the trace",
+        "protocol, section 4",
+        "ProfileOptions.python_tracer_level = 0",
     ),
     Harm("xla_hlo_profile", "every operation is instrumented", "XLA's help"),
     Harm("xla_disable_all_hlo_passes", "the compiler does not optimise", "XLA's help"),
@@ -123,7 +142,7 @@ _HARMS = (
     Harm("xla_backend_optimization_level", "below the default of 3", "XLA's help", when=("0", "1", "2")),
     Harm("TF_CPP_MIN_LOG_LEVEL", "all logs of XLA are written to stderr", "XLA's logging", when=("0",)),
     Harm("TF_CPP_VMODULE", "verbose logs of XLA are written to stderr", "XLA's logging"),
-)  # fmt: skip
+)
 _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES")
 
 
@@ -152,9 +171,14 @@ def _finding(
     severity: Severity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
 ) -> DoctorFinding:
     return DoctorFinding(
-        severity=severity, rule=rule, subject=word or setting.word, place=setting.place, observation=observation,
-        remedy=remedy, source=source,
-    )  # fmt: skip
+        severity=severity,
+        rule=rule,
+        subject=word or setting.word,
+        place=setting.place,
+        observation=observation,
+        remedy=remedy,
+        source=source,
+    )
 
 
 def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -170,17 +194,23 @@ def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
         if setting.name in subject.known.elsewhere:
             other = "LIBTPU_INIT_ARGS" if setting.variable == "XLA_FLAGS" else "XLA_FLAGS"
             yield _finding(
-                "ends the process", "wrong-variable", setting,
+                "ends the process",
+                "wrong-variable",
+                setting,
                 f"{answers.library} does not know {setting.name} in {setting.variable}; the other library does",
-                f"Move it to {other}", source,
-            )  # fmt: skip
+                f"Move it to {other}",
+                source,
+            )
             continue
         near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
         yield _finding(
-            "ends the process", "unknown-flag", setting, f"{answers.library} does not know {setting.name}",
+            "ends the process",
+            "unknown-flag",
+            setting,
+            f"{answers.library} does not know {setting.name}",
             f"Did you mean {near}? Else leave it out" if near else "Leave it out: no name in the library is near",
             source,
-        )  # fmt: skip
+        )
 
 
 def refused(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -189,11 +219,13 @@ def refused(subject: RuleSubject) -> Iterator[DoctorFinding]:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
             yield _finding(
-                "ends the process", "bad-value", setting,
+                "ends the process",
+                "bad-value",
+                setting,
                 f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}",
                 "Write a value of its kind: true or false for a switch, else a whole number or a name",
                 f"asked {answers.library}",
-            )  # fmt: skip
+            )
 
 
 def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
@@ -209,10 +241,13 @@ def twice(subject: RuleSubject) -> Iterator[DoctorFinding]:
         before = seen.get((setting.variable, setting.name))
         if before is not None and before.value != setting.value:
             yield _finding(
-                "contradiction", "set-twice", setting,
+                "contradiction",
+                "set-twice",
+                setting,
                 f"{before.word} ({before.place}) and {setting.word} ({setting.place}): the last one counts",
-                "Keep one of the two", "the parsers of tsl and abseil",
-            )  # fmt: skip
+                "Keep one of the two",
+                "the parsers of tsl and abseil",
+            )
         seen[setting.variable, setting.name] = setting
 
 
@@ -222,10 +257,13 @@ def exclusive(subject: RuleSubject) -> Iterator[DoctorFinding]:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
             one, other = subject.final[_fuse(collective)], subject.final[_offload(collective)]
             yield _finding(
-                "contradiction", "fusion-and-offload", other,
+                "contradiction",
+                "fusion-and-offload",
+                other,
                 f"{one.word} ({one.place}) and {other.word} ({other.place}) exclude each other for {collective}",
-                f"Set one of them to false: --{_fuse(collective)}=false with the offload", _SECTION_7,
-            )  # fmt: skip
+                f"Set one of them to false: --{_fuse(collective)}=false with the offload",
+                _SECTION_7,
+            )
 
 
 def based(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -235,10 +273,13 @@ def based(subject: RuleSubject) -> Iterator[DoctorFinding]:
     if needy and not subject.is_on(_BASE):
         base = subject.final.get(_BASE)
         yield _finding(
-            "contradiction" if base else "missing", "no-base-flag", needy[0],
+            "contradiction" if base else "missing",
+            "no-base-flag",
+            needy[0],
             f"{', '.join(s.name for s in needy)} need {_BASE}, which is {'off' if base else 'not set'}",
-            f"Add --{_BASE}=true", _SECTION_7,
-        )  # fmt: skip
+            f"Add --{_BASE}=true",
+            _SECTION_7,
+        )
 
 
 def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -247,18 +288,24 @@ def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
         for collective in _COLLECTIVES:
             if subject.is_on(_offload(collective)):
                 yield _finding(
-                    "no effect", "no-offload", subject.final[_offload(collective)],
+                    "no effect",
+                    "no-offload",
+                    subject.final[_offload(collective)],
                     f"collectives are offloaded to SparseCores on {', '.join(_OFFLOADING)}, not on {subject.chip.name}",
-                    f"Use continuation fusion: --{_BASE}=true --{_fuse(collective)}=true", _SECTION_7,
-                )  # fmt: skip
+                    f"Use continuation fusion: --{_BASE}=true --{_fuse(collective)}=true",
+                    _SECTION_7,
+                )
     platforms = subject.final.get("JAX_PLATFORMS")
     flags = [s for s in subject.found.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
     if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
         yield _finding(
-            "no effect", "no-tpu", platforms,
+            "no effect",
+            "no-tpu",
+            platforms,
             f"LIBTPU_INIT_ARGS holds {len(flags)} flags, and {platforms.word} keeps JAX from the TPU",
-            "Name the TPU in JAX_PLATFORMS, or leave the flags out", _JAX,
-        )  # fmt: skip
+            "Name the TPU in JAX_PLATFORMS, or leave the flags out",
+            _JAX,
+        )
 
 
 def lost(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -266,10 +313,13 @@ def lost(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.found.settings:
         if not setting.is_final and setting.name:
             yield _finding(
-                "no effect", "overwritten", setting,
+                "no effect",
+                "overwritten",
+                setting,
                 f"a later assignment of {setting.variable} throws {setting.word} away",
-                f'Append instead: {setting.variable}="${setting.variable} ..."', "the shell's assignment",
-            )  # fmt: skip
+                f'Append instead: {setting.variable}="${setting.variable} ..."',
+                "the shell's assignment",
+            )
 
 
 def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -281,9 +331,13 @@ def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
             if not setting.word.startswith("-") and not is_value:
                 remedy, source = _without_dashes(subject, setting)
                 yield _finding(
-                    "no effect", "no-dashes", setting, f"libtpu passes over {setting.word}: it begins with no dashes",
-                    remedy, source,
-                )  # fmt: skip
+                    "no effect",
+                    "no-dashes",
+                    setting,
+                    f"libtpu passes over {setting.word}: it begins with no dashes",
+                    remedy,
+                    source,
+                )
             before = setting
 
 
@@ -310,9 +364,13 @@ def too_late(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.found.settings:
         if setting.too_late:
             yield _finding(
-                "no effect", "too-late", setting, f"{setting.word} is set too late: {setting.too_late}",
-                "Set it before JAX is imported, or in the shell that starts the program", _JAX,
-            )  # fmt: skip
+                "no effect",
+                "too-late",
+                setting,
+                f"{setting.word} is set too late: {setting.too_late}",
+                "Set it before JAX is imported, or in the shell that starts the program",
+                _JAX,
+            )
 
 
 def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -321,9 +379,13 @@ def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
     for setting in subject.found.settings:
         if known and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in known:
             yield _finding(
-                "no effect", "unknown-variable", setting, f"the installed JAX reads no {setting.variable}",
-                "Check its name: each option jax_name is read from JAX_NAME", "asked the installed JAX",
-            )  # fmt: skip
+                "no effect",
+                "unknown-variable",
+                setting,
+                f"the installed JAX reads no {setting.variable}",
+                "Check its name: each option jax_name is read from JAX_NAME",
+                "asked the installed JAX",
+            )
 
 
 def cached(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -334,21 +396,32 @@ def cached(subject: RuleSubject) -> Iterator[DoctorFinding]:
     dumping = [subject.final[name] for name in _DUMPS if subject.is_on(name)]
     if folder is not None and folder.value and is_off and switch is not None:
         yield _finding(
-            "no effect", "cache-off", folder, f"{folder.word} and {switch.word}: the cache is off",
-            "Keep one of the two", _JAX,
-        )  # fmt: skip
+            "no effect",
+            "cache-off",
+            folder,
+            f"{folder.word} and {switch.word}: the cache is off",
+            "Keep one of the two",
+            _JAX,
+        )
     elif folder is not None and folder.value and dumping:
         yield _finding(
-            "contradiction", "cache-and-dumps", folder,
+            "contradiction",
+            "cache-and-dumps",
+            folder,
             f"a program that comes from {folder.word} is not compiled, so {dumping[0].word} writes nothing for it",
-            "Turn the cache off where dumps are read: JAX_ENABLE_COMPILATION_CACHE=false", _SECTION_8,
-        )  # fmt: skip
+            "Turn the cache off where dumps are read: JAX_ENABLE_COMPILATION_CACHE=false",
+            _SECTION_8,
+        )
     for name in _NO_CACHE:
         if name in subject.final and (folder is None or not folder.value):
             yield _finding(
-                "no effect", "no-cache", subject.final[name], "there is no compilation cache for it to apply to",
-                "Set JAX_COMPILATION_CACHE_DIR", _JAX,
-            )  # fmt: skip
+                "no effect",
+                "no-cache",
+                subject.final[name],
+                "there is no compilation cache for it to apply to",
+                "Set JAX_COMPILATION_CACHE_DIR",
+                _JAX,
+            )
 
 
 def harmful(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -360,19 +433,27 @@ def harmful(subject: RuleSubject) -> Iterator[DoctorFinding]:
         if harm.when and (setting.value or "").lower() not in (value.lower() for value in harm.when):
             continue
         yield _finding(
-            "harmful", "harmful-for-measuring", setting, harm.why, harm.remedy[:1].upper() + harm.remedy[1:],
+            "harmful",
+            "harmful-for-measuring",
+            setting,
+            harm.why,
+            harm.remedy[:1].upper() + harm.remedy[1:],
             harm.source,
-        )  # fmt: skip
+        )
 
 
 def platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Nothing says which platform is meant: without it JAX falls back to the CPU, with a warning at most."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
         yield DoctorFinding(
-            severity="harmful", rule="no-platform", subject="JAX_PLATFORMS", place=subject.found.subject,
+            severity="harmful",
+            rule="no-platform",
+            subject="JAX_PLATFORMS",
+            place=subject.found.subject,
             observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
-            remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then", source=_SECTION_8,
-        )  # fmt: skip
+            remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then",
+            source=_SECTION_8,
+        )
 
 
 def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
@@ -390,13 +471,29 @@ def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
         or_on = f", or on {' or '.join(_OFFLOADING)} "
         lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
         yield DoctorFinding(
-            severity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
+            severity="missing",
+            rule="missing-for-symptom",
+            subject=symptom.name,
+            place=subject.found.subject,
             observation=f"for {symptom.name} none of the sets of flags that help is complete",
-            remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}", source=_SECTION_7,
-        )  # fmt: skip
+            remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
+            source=_SECTION_7,
+        )
 
 
 RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
-    unknown, refused, twice, exclusive, based, other_chip, lost, no_dashes, too_late, unread, cached, symptomatic,
-    harmful, platform,
-)  # fmt: skip
+    unknown,
+    refused,
+    twice,
+    exclusive,
+    based,
+    other_chip,
+    lost,
+    no_dashes,
+    too_late,
+    unread,
+    cached,
+    symptomatic,
+    harmful,
+    platform,
+)

@@ -41,10 +41,8 @@ _BY_NAME = {
         "a value of one traced function is used outside it: it was put into a global, a list or an object",
         "return the value from the function instead of storing it",
     ),
-    "KeyReuseError": Meaning(
-        "a random key is used twice", "split it first: key, own = jax.random.split(key)",
-    ),
-}  # fmt: skip
+    "KeyReuseError": Meaning("a random key is used twice", "split it first: key, own = jax.random.split(key)"),
+}
 _BY_WORDS = {
     "Non-hashable static arguments": Meaning(
         "a static argument is an array, list or dict, which cannot be hashed",
@@ -59,9 +57,9 @@ _BY_WORDS = {
         "cast in the body to the type of the carry, and give the start the same shape",
     ),
     "true_fun and false_fun output must have": Meaning(
-        "the branches of jax.lax.cond return different types or shapes", "make both return the same: cast, or pad",
+        "the branches of jax.lax.cond return different types or shapes", "make both return the same: cast, or pad"
     ),
-}  # fmt: skip
+}
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>[^\n]+)\n)?')
 
 

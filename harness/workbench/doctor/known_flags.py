@@ -141,10 +141,15 @@ def _started(program: str, given: dict[str, str]) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-c", f"{_CONFINED}{program}", folder], cwd=folder,
-                env={**environment.base(), "TMPDIR": folder, **given}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False,
-            )  # fmt: skip
+                [sys.executable, "-P", "-c", f"{_CONFINED}{program}", folder],
+                cwd=folder,
+                env={**environment.base(), "TMPDIR": folder, **given},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return 1, f"no answer within {_SECONDS:g} s"
     return done.returncode, done.stdout.decode("utf-8", "replace")

@@ -75,19 +75,32 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     needed = _calls_needed(run, compiling)
     rows.append(
         (
-            "compilation", len(run.compilations), compiling, None, share, f"under {COMPILATION_TARGET:.0%}",
-            _UNDER if share < COMPILATION_TARGET
-            else _OVER if needed is None else f"under the target after {quantity(needed, 'call')}",
+            "compilation",
+            len(run.compilations),
+            compiling,
+            None,
+            share,
+            f"under {COMPILATION_TARGET:.0%}",
+            _UNDER
+            if share < COMPILATION_TARGET
+            else _OVER
+            if needed is None
+            else f"under the target after {quantity(needed, 'call')}",
         )
-    )  # fmt: skip
+    )
     again = [c for c in run.compilations if c.phase == "second call"]
     if "second call" in run.seconds:
         rows.append(
             (
-                "compilation in the second call", len(again), sum(c.seconds for c in again), None, None, "none",
+                "compilation in the second call",
+                len(again),
+                sum(c.seconds for c in again),
+                None,
+                None,
+                "none",
                 "compiles again" if again else "none",
             )
-        )  # fmt: skip
+        )
     link = _link(run)
     for one in run.transfers:
         reading = f"of {one.unsized} JAX does not say the size" if one.unsized else None
@@ -173,9 +186,14 @@ def _compiled(run: ProgramRun, subject: str, origin: Origin) -> Table:
 
 def _finding(severity: Severity, rule: str, subject: str, place: str, observation: str, remedy: str) -> DoctorFinding:
     return DoctorFinding(
-        severity=severity, rule=rule, subject=subject, place=place, observation=observation, remedy=remedy,
+        severity=severity,
+        rule=rule,
+        subject=subject,
+        place=place,
+        observation=observation,
+        remedy=remedy,
         source=_SECTION_8,
-    )  # fmt: skip
+    )
 
 
 def _recompiled(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -186,11 +204,14 @@ def _recompiled(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             groups[c.name, ", ".join(c.arguments)].append(c)
     for (name, arguments), again in groups.items():
         yield _finding(
-            "harmful", "recompiled", name, again[0].place,
+            "harmful",
+            "recompiled",
+            name,
+            again[0].place,
             f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, "
             f"since {arguments} changed: {again[-1].cause}",
             _remedy(again[-1].cause),
-        )  # fmt: skip
+        )
 
 
 def _remedy(cause: str) -> str:
@@ -209,10 +230,13 @@ def _made_anew(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
         yield _finding(
-            "harmful", "jit-in-loop", name, place,
+            "harmful",
+            "jit-in-loop",
+            name,
+            place,
             f"compiled {quantity(count, 'more time')} since the function is made anew for each call",
             "Apply jax.jit once, outside loops and functions that are called often",
-        )  # fmt: skip
+        )
 
 
 def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -229,12 +253,15 @@ def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         if max(one.num_bytes, at_first) >= _TRANSFER_BYTES:
             told = f"; JAX does not say the size of {one.unsized}, in the first call it was {at_first:,} bytes in all"
             yield _finding(
-                "harmful", "transfers", f"{one.direction} transfers", subject,
+                "harmful",
+                "transfers",
+                f"{one.direction} transfers",
+                subject,
                 f"{one.count} in the second call, {one.num_bytes:,} bytes{told if one.unsized else ''}"
                 f"{_over_the_link(run, max(one.num_bytes, at_first))}",
                 "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
                 "one is computed",
-            )  # fmt: skip
+            )
 
 
 def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -246,11 +273,14 @@ def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     of = {"forward": " in the forward pass", "backward": " in the backward pass"}
     for (left, right, module, part, operands), count in groups.items():
         yield _finding(
-            "harmful", "wide-operands", module, subject,
+            "harmful",
+            "wide-operands",
+            module,
+            subject,
             f"{count} matrix products of {left} and {right}{of.get(part, '')}{operands}",
             "bfloat16 operands with preferred_element_type=float32 take the MXU once and half the bandwidth, where "
             "the result is still good enough",
-        )  # fmt: skip
+        )
 
 
 def _operands(dots: Dots) -> str:
@@ -269,11 +299,14 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         narrow = {dtype: count for dtype, count in module.transcendentals.items() if dtype in _NARROW}
         for dtype, count in narrow.items():
             yield _finding(
-                "harmful", "narrow-loss", module.module, subject,
+                "harmful",
+                "narrow-loss",
+                module.module,
+                subject,
                 f"{quantity(count, 'logarithm or exponential', 'logarithms or exponentials')} of {dtype}: a softmax or "
                 "a loss has three digits there",
                 "Cast logits to float32 before the softmax and the loss; products and activations may stay narrow",
-            )  # fmt: skip
+            )
 
 
 def _channels(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -283,11 +316,14 @@ def _channels(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         if first:
             orders = ", ".join(order for order in module.convolutions if not order.endswith("f"))
             yield _finding(
-                "harmful", "channels-first", module.module, subject,
+                "harmful",
+                "channels-first",
+                module.module,
+                subject,
                 f"{quantity(first, 'convolution')} with the channels not last ([{orders}])",
                 "Keep images as [batch, height, width, channels] (NHWC): channels fill the 128 lanes, else XLA "
                 "transposes",
-            )  # fmt: skip
+            )
 
 
 def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -296,11 +332,13 @@ def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         each = dots.flops / dots.count / max(1, dots.batch) if dots.count else 0.0
         if dots.batch == 1 and dots.count >= _MANY_PRODUCTS and 0 < each < _NOTABLE_FLOPS:
             yield _finding(
-                "harmful", "small-products", f"{dots.module} {dots.count} x [{dots.rows},{dots.summed}] x "
-                f"[{dots.summed},{dots.columns}]", subject,
+                "harmful",
+                "small-products",
+                f"{dots.module} {dots.count} x [{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]",
+                subject,
                 f"{dots.count} products of one size in one program, {each:.2g} FLOPs each: starting one takes longer",
                 "Make one of them: jax.vmap, an einsum with a batch dimension, or weights side by side",
-            )  # fmt: skip
+            )
 
 
 def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -308,16 +346,24 @@ def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     asked = run.configuration.get("jax_default_matmul_precision", "None")
     if asked.lower() in _PRECISE:
         yield _finding(
-            "harmful", "precision", f"jax_default_matmul_precision={asked}", subject,
-            "matrix products of float32 are made of three or six passes of bfloat16", "Leave it at its default",
-        )  # fmt: skip
+            "harmful",
+            "precision",
+            f"jax_default_matmul_precision={asked}",
+            subject,
+            "matrix products of float32 are made of three or six passes of bfloat16",
+            "Leave it at its default",
+        )
         return
     count = sum(dots.count for dots in run.dots if "HIGH" in dots.precision)
     if count:
         yield _finding(
-            "harmful", "precision", "precision=", subject, f"{count} matrix products ask for more than one pass",
+            "harmful",
+            "precision",
+            "precision=",
+            subject,
+            f"{count} matrix products ask for more than one pass",
             "Leave precision at its default where the result is still good enough",
-        )  # fmt: skip
+        )
 
 
 def _uncached(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -327,10 +373,13 @@ def _uncached(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     is_on = run.configuration.get("jax_enable_compilation_cache") == "True" and folder not in ("None", "")
     if slow and not is_on:
         yield _finding(
-            "missing", "no-cache", "jax_compilation_cache_dir", subject,
+            "missing",
+            "no-cache",
+            "jax_compilation_cache_dir",
+            subject,
             f"{len(slow)} compilations took {sum(c.seconds for c in slow):.2g} s, and will again in the next process",
             "Set JAX_COMPILATION_CACHE_DIR (not where dumps are read), or compile ahead of time",
-        )  # fmt: skip
+        )
 
 
 def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -340,10 +389,13 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             yield _finding("harmful", "debugging", name, subject, f"{name} is on", "Turn it off where time matters")
     if run.configuration.get("jax_platforms", "None") in ("None", ""):
         yield _finding(
-            "missing", "no-platform", "jax_platforms", subject,
+            "missing",
+            "no-platform",
+            "jax_platforms",
+            subject,
             f"jax_platforms is not set, JAX took {run.platform}: it falls back to the CPU where nothing else starts",
             "Set JAX_PLATFORMS=tpu (or cuda)",
-        )  # fmt: skip
+        )
 
 
 def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -356,11 +408,14 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         return
     names = ", ".join(f"{one.name} {one.count}x" for one in some[:_NAMED])
     yield _finding(
-        "harmful", "outside-jit", names, subject,
+        "harmful",
+        "outside-jit",
+        names,
+        subject,
         f"the second call hands {count} operations over one by one, outside any jit: "
         f"{sum(one.seconds for one in some):.2g} s of {call:.2g} s on the host alone",
         "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
-    )  # fmt: skip
+    )
 
 
 def _compiling(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -371,11 +426,14 @@ def _compiling(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         took = sum(c.seconds for c in run.compilations if c.phase == phase)
         if whole and took >= COMPILATION_TARGET * whole:
             yield _finding(
-                "harmful", "compilation", f"{took / whole:.0%} of the {phase}", subject,
+                "harmful",
+                "compilation",
+                f"{took / whole:.0%} of the {phase}",
+                subject,
                 f"compiling takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}",
                 "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), let fewer "
                 "shapes vary",
-            )  # fmt: skip
+            )
 
 
 def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
@@ -383,15 +441,20 @@ def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFindi
     own, share, reading = _waiting(run, seen)
     if share is None or reading != _OVER:
         return
-    where = "of a step of the capture every device is idle" if own is None else (
-        f"of the second call ({own:.2g} s) nothing runs and nothing is handed over"
-    )  # fmt: skip
+    where = (
+        "of a step of the capture every device is idle"
+        if own is None
+        else (f"of the second call ({own:.2g} s) nothing runs and nothing is handed over")
+    )
     yield _finding(
-        "harmful", "input", f"{share:.0%}", subject,
+        "harmful",
+        "input",
+        f"{share:.0%}",
+        subject,
         f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: the program itself is at work, mostly on its input",
         "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
         "(jax.device_put)",
-    )  # fmt: skip
+    )
 
 
 def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -406,22 +469,31 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
         ridge = chip.ridge("bfloat16")
         if dots.batch == 1 and dots.rows < ridge <= min(dots.summed, dots.columns):
             yield _finding(
-                "harmful", "small-batch", f"{dots.module} {what}", subject,
+                "harmful",
+                "small-batch",
+                f"{dots.module} {what}",
+                subject,
                 f"{dots.rows} rows for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows (the ridge of a "
                 f"{chip.name} in bfloat16) reading the weights takes longer than multiplying",
                 f"Raise the batch (rows of a product: batch x sequence of one device) to {_multiple(ridge)} or more",
-            )  # fmt: skip
+            )
         fill = filled(dots.summed, dots.columns, chip.mxu_size)
         if fill < _FULL:
-            off = [f"{name} {size}" for name, size in (("summed", dots.summed), ("columns", dots.columns))
-                   if size % chip.mxu_size]  # fmt: skip
+            off = [
+                f"{name} {size}"
+                for name, size in (("summed", dots.summed), ("columns", dots.columns))
+                if size % chip.mxu_size
+            ]
             yield _finding(
-                "harmful", "layout", f"{dots.module} {what}", subject,
+                "harmful",
+                "layout",
+                f"{dots.module} {what}",
+                subject,
                 f"fills {fill:.0%} of the {chip.mxu_size} x {chip.mxu_size} matrix units of a {chip.name}: "
                 f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}",
                 f"Make hidden sizes, heads x head size, padded vocabularies multiples of {chip.mxu_size}; arrays lie "
                 "in tiles of 8 x 128",
-            )  # fmt: skip
+            )
 
 
 def _multiple(rows: float) -> int:
@@ -430,6 +502,17 @@ def _multiple(rows: float) -> int:
 
 
 RULES: tuple[Callable[[ProgramRun, str], Iterator[DoctorFinding]], ...] = (
-    _recompiled, _made_anew, _outside_jit, _compiling, _transferred, _wide, _narrow_loss, _precise, _many_small,
-    _channels, _batches_and_layouts, _uncached, _switches,
-)  # fmt: skip
+    _recompiled,
+    _made_anew,
+    _outside_jit,
+    _compiling,
+    _transferred,
+    _wide,
+    _narrow_loss,
+    _precise,
+    _many_small,
+    _channels,
+    _batches_and_layouts,
+    _uncached,
+    _switches,
+)

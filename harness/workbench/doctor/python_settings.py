@@ -22,10 +22,20 @@ class Assignment:
 
 # What starts JAX's backends, which read XLA_FLAGS and LIBTPU_INIT_ARGS then and never again. Calls of jax.numpy and
 # jax.random do so too.
-_STARTS = frozenset((
-    "jax.devices", "jax.local_devices", "jax.device_count", "jax.local_device_count", "jax.default_backend",
-    "jax.process_index", "jax.process_count", "jax.device_put", "jax.make_mesh", "jax.block_until_ready",
-))  # fmt: skip
+_STARTS = frozenset(
+    (
+        "jax.devices",
+        "jax.local_devices",
+        "jax.device_count",
+        "jax.local_device_count",
+        "jax.default_backend",
+        "jax.process_index",
+        "jax.process_count",
+        "jax.device_put",
+        "jax.make_mesh",
+        "jax.block_until_ready",
+    )
+)
 _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
 
 

@@ -137,9 +137,11 @@ class Reader:
     def settings(self) -> Settings:
         """What was read."""
         return Settings(
-            subject=self.subject, settings=tuple(self.assigned), not_understood=tuple(self.not_understood),
+            subject=self.subject,
+            settings=tuple(self.assigned),
+            not_understood=tuple(self.not_understood),
             notes=tuple(self.notes),
-        )  # fmt: skip
+        )
 
 
 def _flag(variable: str, word: str, place: str, is_certain: bool) -> Setting:

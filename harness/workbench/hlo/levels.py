@@ -19,13 +19,23 @@ _KERNEL = columns(
 MATMULS, EXPONENTIALS, REDUCTIONS = "matmuls", "exp", "reductions and other cross-lane work"
 COPIES = "loads, stores, transfers (copies)"
 _OTHER_EUP, _ELEMENTWISE, _RESULTS, _SCALAR, _ELSE = (
-    "other transcendentals", "elementwise", "results taken from the units", "scalar work", "everything else",
-)  # fmt: skip
+    "other transcendentals",
+    "elementwise",
+    "results taken from the units",
+    "scalar work",
+    "everything else",
+)
 # The unit of an operation, and how what is waited for begins (judge/simulate/functional_units.py).
 _UNITS = {
-    "MXU": MATMULS, "XLU": REDUCTIONS, "VLOAD": COPIES, "VSTORE": COPIES, "DMA": COPIES, "VALU": _ELEMENTWISE,
-    "VPOP": _RESULTS, "SALU": _SCALAR,
-}  # fmt: skip
+    "MXU": MATMULS,
+    "XLU": REDUCTIONS,
+    "VLOAD": COPIES,
+    "VSTORE": COPIES,
+    "DMA": COPIES,
+    "VALU": _ELEMENTWISE,
+    "VPOP": _RESULTS,
+    "SALU": _SCALAR,
+}
 
 
 def level_table(name: str, title: str, text: str, top: int) -> Table:
@@ -64,11 +74,16 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
             waited[_ELSE] += part.cycles
     kinds = sorted(counts.keys() | issued.keys() | waited.keys(), key=lambda kind: -(issued[kind] + waited[kind]))
     rows = [
-        (kind, round(counts[kind]), round(issued[kind]), round(waited[kind]),
-         (issued[kind] + waited[kind]) / breakdown.cycles)
+        (
+            kind,
+            round(counts[kind]),
+            round(issued[kind]),
+            round(waited[kind]),
+            (issued[kind] + waited[kind]) / breakdown.cycles,
+        )
         for kind in kinds
         if counts[kind] or issued[kind] + waited[kind] > 0
-    ]  # fmt: skip
+    ]
     notes = (
         f"Cycles of the executed schedule [{simulated(chip)}]: a bundle's are shared by its operations, a stall "
         "belongs to the unit that is waited for.",

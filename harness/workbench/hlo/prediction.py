@@ -126,9 +126,19 @@ class Spec:
 
 # What numpy and JAX call HLO's types.
 _NUMPY = {
-    "bool": "pred", "int4": "s4", "int8": "s8", "int16": "s16", "int32": "s32", "uint4": "u4", "uint8": "u8",
-    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
-}  # fmt: skip
+    "bool": "pred",
+    "int4": "s4",
+    "int8": "s8",
+    "int16": "s16",
+    "int32": "s32",
+    "uint4": "u4",
+    "uint8": "u8",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+}
 
 
 def spec(text: str, dtype: str) -> Spec:

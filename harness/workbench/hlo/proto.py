@@ -75,10 +75,13 @@ def _printed(module: bytes, name: str) -> str:
     """The text that the installed XLA makes of a module, in a child: of a broken one it may end its process."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"], input=module, capture_output=True,
-            timeout=_PATIENCE * reading_limits.seconds(len(module)), check=False,
+            [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"],
+            input=module,
+            capture_output=True,
+            timeout=_PATIENCE * reading_limits.seconds(len(module)),
+            check=False,
             env={**os.environ, "PYTHONPATH": _HARNESS},
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired as error:
         reading_limits.SECONDS.refuse(f"XLA reading the module in {name}", f"{error.timeout:g} s")
     if done.returncode:

@@ -137,9 +137,16 @@ def _added_up(
 def _spared(one: Traffic, users: list[tuple[Instruction, str, int | None]], reading: str, remedy: str) -> Spared:
     names = ", ".join(dict.fromkeys(user.name for user, _, _ in users)) or "the result"
     return Spared(
-        name=one.name, kind=one.kind, axes=one.axes, array_bytes=one.array_bytes or 0, runs=one.runs, used_by=names,
-        reading=reading, remedy=remedy, source=one.source,
-    )  # fmt: skip
+        name=one.name,
+        kind=one.kind,
+        axes=one.axes,
+        array_bytes=one.array_bytes or 0,
+        runs=one.runs,
+        used_by=names,
+        reading=reading,
+        remedy=remedy,
+        source=one.source,
+    )
 
 
 def _users(

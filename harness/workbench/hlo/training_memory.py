@@ -169,7 +169,7 @@ _REMEDIES = columns("remedy!;saved_bytes=saves;formula;how")
 def _remedies(parameters: float, model: Transformer, devices: int, *, is_recomputed: bool) -> Table:
     """What each remedy saves by itself, the largest first."""
     rows: list[tuple[str, float, str, str]] = [
-        ("bfloat16 optimizer state", 4 * parameters, "4 P", "both moments of Adam in 2 bytes instead of 4"),
+        ("bfloat16 optimizer state", 4 * parameters, "4 P", "both moments of Adam in 2 bytes instead of 4")
     ]
     if not is_recomputed:
         saved = model.activation_bytes(is_recomputed=False) - model.activation_bytes(is_recomputed=True)
@@ -188,9 +188,13 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     width = sum(each for _, each in TRAINING_BYTES)
     share = 1 - 1 / others
     rows.append(
-        ("sharding the state", parameters * width * share, f"{width} P (1 - 1/{others})",
-         f"FSDP over {others} devices, on each of them"),
-    )  # fmt: skip
+        (
+            "sharding the state",
+            parameters * width * share,
+            f"{width} P (1 - 1/{others})",
+            f"FSDP over {others} devices, on each of them",
+        )
+    )
     found = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     found.sort(key=lambda row: -row[1])
     notes = [

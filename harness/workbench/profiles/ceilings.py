@@ -174,6 +174,10 @@ def mfu(
     known = [value for value in model.values() if value is not None]
     words = f"{gbs:g} x {sequence:g} x {decimal(flops_per_token or 0.0, 'FLOP')}" if not missing else None
     return tables(
-        capture, (_MFU,), step_flops=None if missing else prod(known), chips=device_count,
-        missing=" and ".join(missing), words=words,
-    )  # fmt: skip
+        capture,
+        (_MFU,),
+        step_flops=None if missing else prod(known),
+        chips=device_count,
+        missing=" and ".join(missing),
+        words=words,
+    )

@@ -50,13 +50,28 @@ def _collectives(database: Database) -> Iterator[Row]:
     for one, of in every:
         axes = axes_of_groups(of.groups, mesh) or axes_of_pairs(of.pairs, mesh)
         yield (
-            one["device"], one["module"], one["pair"], of.kind, of.size, of.array_bytes, of.bus_bytes,
-            "+".join(axes) or _UNKNOWN, one["is_asynchronous"], one["count"], one["flights"], one["flight_seconds"],
-            one["waited_seconds"], one["start_seconds"], least_seconds(of, network),
-        )  # fmt: skip
+            one["device"],
+            one["module"],
+            one["pair"],
+            of.kind,
+            of.size,
+            of.array_bytes,
+            of.bus_bytes,
+            "+".join(axes) or _UNKNOWN,
+            one["is_asynchronous"],
+            one["count"],
+            one["flights"],
+            one["flight_seconds"],
+            one["waited_seconds"],
+            one["start_seconds"],
+            least_seconds(of, network),
+        )
 
 
-COLLECTIVE_TABLE = TableOf("collectives", "a collective of one device: all its runs", """
+COLLECTIVE_TABLE = TableOf(
+    "collectives",
+    "a collective of one device: all its runs",
+    """
     device INTEGER         of devices
     module VARCHAR         its program
     name VARCHAR*          the name that its halves share
@@ -72,7 +87,9 @@ COLLECTIVE_TABLE = TableOf("collectives", "a collective of one device: all its r
     waited_seconds DOUBLE* what the device spent in its done half, or in itself where it has none
     start_seconds DOUBLE*  what starting took
     least_seconds DOUBLE*  the time that one axis of the torus needs for one run, NULL where not known
-    """, _collectives)  # fmt: skip
+    """,
+    _collectives,
+)
 _NONE = "no operation of the capture is a collective: nothing was communicated between devices"
 _EXPOSED = Analysis(
     name="communication",
@@ -258,10 +275,14 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
     database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
     database.need("collectives")
     large = list(_spared(database))
-    database.add("spared", _SPARED, [
-        (at, module, of.name, pair_name(of.name), "+".join(of.axes) or _UNKNOWN, of.array_bytes, of.used_by)
-        for at, (module, of) in enumerate(large)
-    ])  # fmt: skip
+    database.add(
+        "spared",
+        _SPARED,
+        [
+            (at, module, of.name, pair_name(of.name), "+".join(of.axes) or _UNKNOWN, of.array_bytes, of.used_by)
+            for at, (module, of) in enumerate(large)
+        ],
+    )
     shown = tables(database, (_EXPOSED, _COLLECTIVES, _AXES, _PARALLELISM, _SPARSE, _LARGE), **_words(database))
     return (*shown, *((constraint_table([of for _, of in large], op_times.origin(capture)),) if large else ()))
 
@@ -272,14 +293,19 @@ def _words(database: Database) -> Facts:
     kind = (main[0].kind if main else "") or "a device that does not say what it is"
     stalls = [note for (note,) in database.rows(_STALLS)]
     return {
-        "stalls": stalls, "axes": network.axes if network else None, "unpublished": None if network else kind,
-        "chip": chip.name if chip and network else None, "chip_": bool(network),
+        "stalls": stalls,
+        "axes": network.axes if network else None,
+        "unpublished": None if network else kind,
+        "chip": chip.name if chip and network else None,
+        "chip_": bool(network),
         "both_ways": decimal(network.both_ways_bytes_per_second, "B/s") if network else None,
-        "source": network.source if network else None, "unread": database.options.get("unread"),
+        "source": network.source if network else None,
+        "unread": database.options.get("unread"),
         "no_line": network and any(d.platform == "tpu" and not d.asynchronous for d in main),
-        "no_mesh": mesh is None, "torus": _torus(mesh, network),
+        "no_mesh": mesh is None,
+        "torus": _torus(mesh, network),
         "made_up": str(mesh) if mesh is not None and not mesh.is_named else None,
-    }  # fmt: skip
+    }
 
 
 def _torus(mesh: Mesh | None, network: Links | None) -> str | None:

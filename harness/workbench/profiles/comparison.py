@@ -101,11 +101,18 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     first.add("sides", _SIDES, [] if why else rows)
     first.rows(_PAIRS)
     words: Facts = {
-        "a_step": old["step"], "b_step": new["step"], "top": top, "a_name": a.name, "b_name": b.name,
-        "per_step": per_step, "no_step": not per_step,
-        "a_kinds": old["kinds"] if old["kinds"] != new["kinds"] else None, "b_kinds": new["kinds"],
-        "a_count": old["devices"] if old["devices"] != new["devices"] else None, "b_count": new["devices"],
-    }  # fmt: skip
+        "a_step": old["step"],
+        "b_step": new["step"],
+        "top": top,
+        "a_name": a.name,
+        "b_name": b.name,
+        "per_step": per_step,
+        "no_step": not per_step,
+        "a_kinds": old["kinds"] if old["kinds"] != new["kinds"] else None,
+        "b_kinds": new["kinds"],
+        "a_count": old["devices"] if old["devices"] != new["devices"] else None,
+        "b_count": new["devices"],
+    }
     return tables(first, _COMPARISON, why, **words)
 
 

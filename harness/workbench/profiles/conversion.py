@@ -65,9 +65,13 @@ def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str,
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "harness.workbench.profiles.converter", str(answer), *words],
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False,
-                cwd=scratch, env={**os.environ, "TMPDIR": scratch, "PYTHONPATH": _HARNESS},
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+                cwd=scratch,
+                env={**os.environ, "TMPDIR": scratch, "PYTHONPATH": _HARNESS},
+            )
         except subprocess.TimeoutExpired as error:
             raise RatchetError(
                 "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was ended"

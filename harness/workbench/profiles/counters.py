@@ -53,7 +53,10 @@ def _units(database: Database) -> Iterator[Row]:
             yield int(number(row, "device") or 0), name, str(row["unit"]), achieved, peak
 
 
-COUNTER_TABLE = TableOf("counters", "a sample of a hardware counter of one kernel on one chip", """
+COUNTER_TABLE = TableOf(
+    "counters",
+    "a sample of a hardware counter of one kernel on one chip",
+    """
     host VARCHAR           its host
     chip INTEGER           its number there
     kernel VARCHAR         the kernel
@@ -61,14 +64,21 @@ COUNTER_TABLE = TableOf("counters", "a sample of a hardware counter of one kerne
     value DOUBLE           what it counted; NULL where the chip could not read it
     meaning VARCHAR        what it counts
     name VARCHAR           its whole name
-    """, _counters)  # fmt: skip
-UNIT_TABLE = TableOf("units", "a sample of a unit of a device, worked out by XProf from the counters", """
+    """,
+    _counters,
+)
+UNIT_TABLE = TableOf(
+    "units",
+    "a sample of a unit of a device, worked out by XProf from the counters",
+    """
     device INTEGER         its number
     name VARCHAR           the unit's
     unit VARCHAR           what is counted
     achieved DOUBLE        what it did
     peak DOUBLE            what it could have done
-    """, _units)  # fmt: skip
+    """,
+    _units,
+)
 _MOVED = "exists (from counters where value > 0)"
 _UNITS = Analysis(
     name="units",
@@ -102,10 +112,7 @@ _COUNTS = Analysis(
     facts="""
         select case when count(*) > 0 then count(*) || case count(*) when 1 then ' value' else ' values' end end
             as unreadable from counters where value is null""",
-    notes=(
-        "{top} of {known} counters are shown.",
-        "Left out: {unreadable} that the chip could not read (64 ones).",
-    ),
+    notes=("{top} of {known} counters are shown.", "Left out: {unreadable} that the chip could not read (64 ones)."),
     empty=_WHY,
 )
 

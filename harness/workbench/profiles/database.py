@@ -257,9 +257,19 @@ class _Loaded:
             label = op_times.device_label(device, labelled)
             sparse = op_times.is_sparse_core(device)
             self.rows_of["devices"].append(
-                (number, device.name, device.host, device.platform, device.kind, label, id(device) in main, sparse,
-                 device.peak_flops_per_second, device.hbm_bytes_per_second)
-            )  # fmt: skip
+                (
+                    number,
+                    device.name,
+                    device.host,
+                    device.platform,
+                    device.kind,
+                    label,
+                    id(device) in main,
+                    sparse,
+                    device.peak_flops_per_second,
+                    device.hbm_bytes_per_second,
+                )
+            )
             self._device(number, device)
         self.rows_of["operations"] = [_operation(number, operation) for operation, number in self.numbers.items()]
         self.rows_of["host"] = [
@@ -292,8 +302,10 @@ class _Loaded:
         ]
         is_work = ~serial.of(device, op_times.is_container) | (serial.own == serial.seconds)
         none = _MASKED.masked_all(len(beside), int)
-        lines = (("serial", serial, is_work, in_runs, in_steps),
-                 ("asynchronous", beside, np.ones(len(beside), bool), none, none))  # fmt: skip
+        lines = (
+            ("serial", serial, is_work, in_runs, in_steps),
+            ("asynchronous", beside, np.ones(len(beside), bool), none, none),
+        )
         for line, ran, work, run_numbers, step_numbers in lines:
             called = np.full(len(ran), line, object)
             times = ran.starts, ran.seconds, ran.ends, ran.own
@@ -334,11 +346,19 @@ class _Loaded:
         )
         gap_starts = np.r_[so_far[holes - 1], edge_starts.astype(float)]
         gap_ends = np.r_[starts[holes], edge_ends.astype(float)]
-        self._piece("gaps", number, (
-            np.r_[np.full(len(holes), "between", object), position], gap_starts, gap_ends - gap_starts, gap_ends,
-            np.r_[names[latest[holes - 1]], edge_before], np.r_[names[holes], edge_after],
-            _places(device, (gap_starts + gap_ends) / 2),
-        ))  # fmt: skip
+        self._piece(
+            "gaps",
+            number,
+            (
+                np.r_[np.full(len(holes), "between", object), position],
+                gap_starts,
+                gap_ends - gap_starts,
+                gap_ends,
+                np.r_[names[latest[holes - 1]], edge_before],
+                np.r_[names[holes], edge_after],
+                _places(device, (gap_starts + gap_ends) / 2),
+            ),
+        )
 
 
 def _times(period: Period) -> tuple[float, float, float]:
@@ -407,13 +427,30 @@ def _operation(number: int, operation: Operation) -> Row:
         None,
     )
     return (
-        number, operation.name, operation.module, operation.text, operation.category, operation.framework_name,
-        operation.source, None if holds else operation.flops, None if holds else operation.bytes_accessed,
-        None if holds else operation.hbm_bytes_at_most, classes.op_class(operation), classes.category(operation),
-        classes.half(operation), classes.pair_name(operation.name), classes.framework_category(operation), way,
-        known_by, holds, classes.is_custom_call(operation), classes.is_host_transfer(operation),
-        classes.is_exponential(operation), experts, classes.result_bytes(operation),
-    )  # fmt: skip
+        number,
+        operation.name,
+        operation.module,
+        operation.text,
+        operation.category,
+        operation.framework_name,
+        operation.source,
+        None if holds else operation.flops,
+        None if holds else operation.bytes_accessed,
+        None if holds else operation.hbm_bytes_at_most,
+        classes.op_class(operation),
+        classes.category(operation),
+        classes.half(operation),
+        classes.pair_name(operation.name),
+        classes.framework_category(operation),
+        way,
+        known_by,
+        holds,
+        classes.is_custom_call(operation),
+        classes.is_host_transfer(operation),
+        classes.is_exponential(operation),
+        experts,
+        classes.result_bytes(operation),
+    )
 
 
 def _objects(column: Sequence[Any]) -> Values:

@@ -270,8 +270,9 @@ def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...
         return (*checklist, *tables(database, (METRICS, *_FOUND)))
     second = Database(other)
     database.add("other_findings", _FINDINGS, _found(second))
-    ((a_parts,), (b_parts,)) = (of.rows("select coalesce(steps, devices) from step_counts")[0]
-                                for of in (database, second))  # fmt: skip
+    ((a_parts,), (b_parts,)) = (
+        of.rows("select coalesce(steps, devices) from step_counts")[0] for of in (database, second)
+    )
     words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts}
     return (*checklist, *report(capture, other), *tables(database, (_COMPARED, *_FOUND), **words))
 

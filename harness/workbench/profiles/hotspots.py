@@ -131,12 +131,17 @@ def _scopes(database: Database) -> Iterator[Row]:
             yield operation, depth, "/".join(path[:depth]), path[depth - 1]
 
 
-SCOPE_TABLE = TableOf("scopes", "a named scope in which an operation stands, its own name the last", """
+SCOPE_TABLE = TableOf(
+    "scopes",
+    "a named scope in which an operation stands, its own name the last",
+    """
     operation INTEGER      of operations
     depth INTEGER*         how deep: 1 is the outermost
     path VARCHAR*          the scopes down to it
     scope VARCHAR*         its own name
-    """, _scopes)  # fmt: skip
+    """,
+    _scopes,
+)
 SCOPES = Analysis(
     name="scopes",
     title="Time by named scope",

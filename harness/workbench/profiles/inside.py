@@ -41,12 +41,17 @@ def _moved(database: Database) -> Iterator[Row]:
             yield name, moved["in flight"], moved["waited for"], sum(parts.values())
 
 
-MOVED_TABLE = TableOf("kernel_transfers", "the transfers of one simulated core", """
+MOVED_TABLE = TableOf(
+    "kernel_transfers",
+    "the transfers of one simulated core",
+    """
     device VARCHAR         its name
     flight_cycles BIGINT   in which a transfer is under way
     waited_cycles BIGINT   those of them in which the core waits for one
     cycles BIGINT          of the run
-    """, _moved)  # fmt: skip
+    """,
+    _moved,
+)
 
 
 def _lanes(database: Database) -> Iterator[Row]:
@@ -65,14 +70,19 @@ def _lanes(database: Database) -> Iterator[Row]:
                 )
 
 
-LANE_TABLE = TableOf("lanes", "something on a lane of a simulated core: a unit, transfers, waits, grid steps", """
+LANE_TABLE = TableOf(
+    "lanes",
+    "something on a lane of a simulated core: a unit, transfers, waits, grid steps",
+    """
     device VARCHAR         its name
     lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps` ...
     name VARCHAR           what
     start_seconds DOUBLE   when it began
     seconds DOUBLE         how long it lasted
     bytes DOUBLE           that a transfer moved in HBM
-    """, _lanes)  # fmt: skip
+    """,
+    _lanes,
+)
 BESIDE = Analysis(
     name="transfers_beside_compute",
     title="Transfers beside compute",
@@ -90,12 +100,17 @@ BESIDE = Analysis(
     ),
     is_optional=True,
 )
-INSIDE_TABLE = TableOf("insides", "a part of the time inside the kernels of a device", """
+INSIDE_TABLE = TableOf(
+    "insides",
+    "a part of the time inside the kernels of a device",
+    """
     device VARCHAR         its name
     part VARCHAR           what the simulator counted, or the row that the device recorded
     amount DOUBLE          cycles, or seconds
     is_simulated BOOLEAN   which of the two
-    """, _parts)  # fmt: skip
+    """,
+    _parts,
+)
 INSIDE = Analysis(
     name="inside",
     title="Inside the kernels",

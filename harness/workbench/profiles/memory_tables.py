@@ -56,10 +56,18 @@ def _buffers(database: Database) -> Iterator[Row]:
             where = f"{source['fileName']}:{source.get('lineNumber', 0)}" if source.get("fileName") else ""
             sizes = memory_rules.dimensions(shape)
             yield (
-                number, name, shape, memory_rules.category(name, shape, group, op_name), group, op_name, where,
-                entry.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE, needed, float(math.prod(sizes)),
+                number,
+                name,
+                shape,
+                memory_rules.category(name, shape, group, op_name),
+                group,
+                op_name,
+                where,
+                entry.get("logicalBufferSizeMib", 0.0) * _MEBIBYTE,
+                needed,
+                float(math.prod(sizes)),
                 max(sizes, default=0),
-            )  # fmt: skip
+            )
 
 
 def _levels(database: Database) -> Iterator[Row]:
@@ -75,10 +83,16 @@ def _lives(database: Database) -> Iterator[Row]:
             if block.get("shapeString"):
                 op_name = block.get("tfOpName", "")
                 yield (
-                    number, block.get("name", ""), block["shapeString"], op_name, float(block.get("size", 0)),
-                    block.get("startStep", 0), block.get("endStep", 0), memory_rules.is_activation(op_name),
+                    number,
+                    block.get("name", ""),
+                    block["shapeString"],
+                    op_name,
+                    float(block.get("size", 0)),
+                    block.get("startStep", 0),
+                    block.get("endStep", 0),
+                    memory_rules.is_activation(op_name),
                     memory_rules.BACKWARD in op_name,
-                )  # fmt: skip
+                )
 
 
 def _seen(database: Database) -> list[tuple[int, str, str, _Said]]:
@@ -108,9 +122,15 @@ def _memories(database: Database) -> Iterator[Row]:
         done = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
         counts = (sum(word == kind for word in done) for kind in ("ALLOCATION", "DEALLOCATION"))
         yield (
-            number, host, name, int(summary.get("memoryCapacity", 0)) or None, *_level(peak),
-            float(peak.get("fragmentation", 0.0)), int(summary.get("peakBytesUsageLifetime", 0)) or None, *counts,
-        )  # fmt: skip
+            number,
+            host,
+            name,
+            int(summary.get("memoryCapacity", 0)) or None,
+            *_level(peak),
+            float(peak.get("fragmentation", 0.0)),
+            int(summary.get("peakBytesUsageLifetime", 0)) or None,
+            *counts,
+        )
 
 
 def _timeline(answer: _Said) -> list[_Said]:
@@ -136,12 +156,20 @@ def _allocations(database: Database) -> Iterator[Row]:
             count, name = int(active.get("numOccurrences", 1)), of.get("tfOpName", "")
             size = int(of.get("allocationBytes", 0)) * count
             yield (
-                number, name, memory_rules.of_name(name), of.get("regionType", ""), of.get("tensorShape", ""), count,
+                number,
+                name,
+                memory_rules.of_name(name),
+                of.get("regionType", ""),
+                of.get("tensorShape", ""),
+                count,
                 size,
-            )  # fmt: skip
+            )
 
 
-HEAP_TABLE = TableOf("heaps", "the memory of one module in one memory space, as the compiler planned it", """
+HEAP_TABLE = TableOf(
+    "heaps",
+    "the memory of one module in one memory space, as the compiler planned it",
+    """
     heap INTEGER           its number here, HBM before VMEM, the largest first
     module VARCHAR         `jit_f(4)`
     space VARCHAR          HBM or VMEM
@@ -150,8 +178,13 @@ HEAP_TABLE = TableOf("heaps", "the memory of one module in one memory space, as 
     peak_place INTEGER     at which change of the heap; NULL where everything lives throughout
     changes INTEGER        how often the heap changes, 1 at least
     is_recomputed BOOLEAN* whether something is computed again for the backward pass
-    """, _heaps)  # fmt: skip
-BUFFER_TABLE = TableOf("buffers", "a buffer that is alive at a planned peak", """
+    """,
+    _heaps,
+)
+BUFFER_TABLE = TableOf(
+    "buffers",
+    "a buffer that is alive at a planned peak",
+    """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
@@ -163,14 +196,24 @@ BUFFER_TABLE = TableOf("buffers", "a buffer that is alive at a planned peak", ""
     needed_bytes DOUBLE    as its shape alone would need; NULL of small ones, which come as one
     elements DOUBLE*       of its shape
     longest BIGINT*        its longest dimension
-    """, _buffers)  # fmt: skip
-HEAP_LEVEL_TABLE = TableOf("heap_levels", "the planned heap after one change of it", """
+    """,
+    _buffers,
+)
+HEAP_LEVEL_TABLE = TableOf(
+    "heap_levels",
+    "the planned heap after one change of it",
+    """
     heap INTEGER           of heaps
     place INTEGER          which change, in the order of the schedule; 0 is the start
     bytes DOUBLE           in use
     instruction VARCHAR    whose buffer it is that is made or given up
-    """, _levels)  # fmt: skip
-LIFE_TABLE = TableOf("lives", "a temporary buffer, from the change that makes it to the one that gives it up", """
+    """,
+    _levels,
+)
+LIFE_TABLE = TableOf(
+    "lives",
+    "a temporary buffer, from the change that makes it to the one that gives it up",
+    """
     heap INTEGER           of heaps
     name VARCHAR           its own
     shape VARCHAR          with its layout
@@ -180,8 +223,13 @@ LIFE_TABLE = TableOf("lives", "a temporary buffer, from the change that makes it
     last INTEGER           the one that gives it up
     is_activation BOOLEAN* what the forward pass makes, or what is computed again for the backward pass
     is_backward BOOLEAN*   what the backward pass makes
-    """, _lives)  # fmt: skip
-MEMORY_TABLE = TableOf("memories", "a device's memory at its peak, as the allocator saw it", """
+    """,
+    _lives,
+)
+MEMORY_TABLE = TableOf(
+    "memories",
+    "a device's memory at its peak, as the allocator saw it",
+    """
     memory INTEGER         its number here
     host VARCHAR           its host
     name VARCHAR           its own
@@ -193,16 +241,26 @@ MEMORY_TABLE = TableOf("memories", "a device's memory at its peak, as the alloca
     lifetime_peak_bytes DOUBLE since the process began
     allocations INTEGER    while the capture was taken
     deallocations INTEGER  likewise
-    """, _memories)  # fmt: skip
-MEMORY_LEVEL_TABLE = TableOf("memory_levels", "a device's memory at one moment, as the allocator saw it", """
+    """,
+    _memories,
+)
+MEMORY_LEVEL_TABLE = TableOf(
+    "memory_levels",
+    "a device's memory at one moment, as the allocator saw it",
+    """
     memory INTEGER         of memories
     place INTEGER          which moment
     at_seconds DOUBLE      after the first event
     reserved_bytes DOUBLE  the programs' workspace
     allocated_bytes DOUBLE what goes in and out of them
     free_bytes DOUBLE      available
-    """, _moments)  # fmt: skip
-ALLOCATION_TABLE = TableOf("allocations", "something that the allocator says was alive at the measured peak", """
+    """,
+    _moments,
+)
+ALLOCATION_TABLE = TableOf(
+    "allocations",
+    "something that the allocator says was alive at the measured peak",
+    """
     memory INTEGER         of memories
     op_name VARCHAR        for what
     category VARCHAR*      parameters, optimizer, attention ...
@@ -210,4 +268,6 @@ ALLOCATION_TABLE = TableOf("allocations", "something that the allocator says was
     shape VARCHAR          of the array
     count INTEGER          how many alike
     bytes DOUBLE           of all of them
-    """, _allocations)  # fmt: skip
+    """,
+    _allocations,
+)

@@ -78,9 +78,12 @@ def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) 
     `useful_flops` are those of one run, where they are known.
     """
     words: Facts = {
-        "name": capture.name, "hosts": len(capture.paths), "plural": "s" * (len(capture.paths) > 1), "top": top,
+        "name": capture.name,
+        "hosts": len(capture.paths),
+        "plural": "s" * (len(capture.paths) > 1),
+        "top": top,
         "left_out": [f"{sentence}." for sentence in capture.left_out],
-    }  # fmt: skip
+    }
     shown, longest = tables(capture, (_DEVICES, _LONGEST), **words)
     if not shown.rows:
         # Also where nothing ran.
@@ -117,8 +120,16 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
             values = [number(row, name, unit * scale**power) or None for _, name, unit, power in _PROGRAM]
             ridge = float(answers[0].properties["hbm_ridge_point"]) or None
             is_counted = values[1] is not None
-            rows.append((*values[:2], values[2] if is_counted else None, *values[3:6], ridge, values[7],
-                         str(row.get("bound_by") or "unknown")))  # fmt: skip
+            rows.append(
+                (
+                    *values[:2],
+                    values[2] if is_counted else None,
+                    *values[3:6],
+                    ridge,
+                    values[7],
+                    str(row.get("bound_by") or "unknown"),
+                )
+            )
     if rows:
         useful = useful_note(opened(capture), useful_flops)
         notes = [

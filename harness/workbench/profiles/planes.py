@@ -36,7 +36,10 @@ def _lines(database: Database) -> Iterator[Row]:
                 yield host, plane.name, line.name, *counts, start, has_own, ", ".join(names)
 
 
-PLANE_TABLE = TableOf("planes", "a plane of a file: a device, a host, or what is said about the capture", """
+PLANE_TABLE = TableOf(
+    "planes",
+    "a plane of a file: a device, a host, or what is said about the capture",
+    """
     host VARCHAR           its host
     plane VARCHAR          its name
     lines INTEGER          how many it has
@@ -45,8 +48,13 @@ PLANE_TABLE = TableOf("planes", "a plane of a file: a device, a host, or what is
     modules INTEGER        HLO modules that it carries
     statistics VARCHAR     its own, by name
     described VARCHAR      those of its kinds of events
-    """, _planes)  # fmt: skip
-LINE_TABLE = TableOf("lines", "a line of a plane: a thread, a queue, a row", """
+    """,
+    _planes,
+)
+LINE_TABLE = TableOf(
+    "lines",
+    "a line of a plane: a thread, a queue, a row",
+    """
     host VARCHAR           its host
     plane VARCHAR          its plane
     line VARCHAR           its name
@@ -55,7 +63,9 @@ LINE_TABLE = TableOf("lines", "a line of a plane: a thread, a queue, a row", """
     start_seconds DOUBLE   when the first began, by the profiler's clock
     has_own_time BOOLEAN   whether its events bear the device's own time
     statistics VARCHAR     of its first 200 events, by name
-    """, _lines)  # fmt: skip
+    """,
+    _lines,
+)
 _PLANES = Analysis(
     name="planes",
     title="Planes",

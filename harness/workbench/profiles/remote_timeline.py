@@ -23,9 +23,19 @@ _DERIVED = 0xDEADBEEF
 _DIGITS = 21
 # Statistics that files store as numbers; the trace viewer writes each as text.
 _NUMBERS = frozenset(
-    {"bytes_accessed", "device_duration_ps", "device_offset_ps", "device_ordinal", "flops", "model_flops", "program_id",
-     "hbm_bytes", "run_id", "step_num"}
-)  # fmt: skip
+    {
+        "bytes_accessed",
+        "device_duration_ps",
+        "device_offset_ps",
+        "device_ordinal",
+        "flops",
+        "model_flops",
+        "program_id",
+        "hbm_bytes",
+        "run_id",
+        "step_num",
+    }
+)
 # So begin those of a simulated run that are numbers.
 _SIMULATED = "simulated "
 

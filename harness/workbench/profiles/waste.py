@@ -51,13 +51,18 @@ def _wasted(database: Database) -> Iterator[Row]:
             yield kind, took["name"], took["source"], None if each is None else int(each) * took["count"], seconds
 
 
-WASTE_TABLE = TableOf("waste", "an operation that does nothing useful, or moves padding", """
+WASTE_TABLE = TableOf(
+    "waste",
+    "an operation that does nothing useful, or moves padding",
+    """
     kind VARCHAR*          copy, transpose, cast, padding, wait for host memory ...
     name VARCHAR           the operation's
     source VARCHAR         its line
     bytes DOUBLE*          that all its runs moved for nothing; NULL where not known
     seconds DOUBLE*        that they took; of padding its share of the bytes
-    """, _wasted)  # fmt: skip
+    """,
+    _wasted,
+)
 
 
 def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -72,7 +77,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     options = database.options
     notes = [
         "Time is self time, summed over devices. Of an operation that does something useful with padded values it is "
-        "the padding's share of the bytes: what it takes at most.",
+        "the padding's share of the bytes: what it takes at most."
     ]
     if not options["is_whole"]:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")

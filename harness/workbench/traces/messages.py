@@ -10,24 +10,32 @@ from harness.dumps.schema import Schema, message_class
 _SCHEMA: Schema = {
     "XSpace": (("planes", 1, "XPlane*"), ("hostnames", 4, "bytes*")),
     "XPlane": (
-        ("id", 1, "int64"), ("name", 2, "bytes"), ("lines", 3, "XLine*"), ("event_metadata", 4, "EventEntry*"),
-        ("stat_metadata", 5, "StatEntry*"), ("stats", 6, "XStat*"),
+        ("id", 1, "int64"),
+        ("name", 2, "bytes"),
+        ("lines", 3, "XLine*"),
+        ("event_metadata", 4, "EventEntry*"),
+        ("stat_metadata", 5, "StatEntry*"),
+        ("stats", 6, "XStat*"),
     ),
     "EventEntry": (("key", 1, "int64"), ("value", 2, "XEventMetadata")),
     "StatEntry": (("key", 1, "int64"), ("value", 2, "XStatMetadata")),
     "XLine": (("id", 1, "int64"), ("name", 2, "bytes"), ("events", 4, "XEvent*")),
     "XEvent": (
-        ("metadata_id", 1, "int64"), ("offset_ps", 2, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "XStat*"),
+        ("metadata_id", 1, "int64"),
+        ("offset_ps", 2, "int64"),
+        ("duration_ps", 3, "int64"),
+        ("stats", 4, "XStat*"),
     ),
-    "XEventMetadata": (
-        ("id", 1, "int64"), ("name", 2, "bytes"), ("display_name", 4, "bytes"), ("stats", 5, "XStat*"),
-    ),
+    "XEventMetadata": (("id", 1, "int64"), ("name", 2, "bytes"), ("display_name", 4, "bytes"), ("stats", 5, "XStat*")),
     "XStatMetadata": (("id", 1, "int64"), ("name", 2, "bytes")),
     "XStat": (
-        ("metadata_id", 1, "int64"), ("double_value", 2, "double!"), ("uint64_value", 3, "uint64!"),
-        ("str_value", 5, "bytes!"), ("bytes_value", 6, "bytes!"),
+        ("metadata_id", 1, "int64"),
+        ("double_value", 2, "double!"),
+        ("uint64_value", 3, "uint64!"),
+        ("str_value", 5, "bytes!"),
+        ("bytes_value", 6, "bytes!"),
     ),
-}  # fmt: skip
+}
 
 
 def new_space(host: str) -> Any:

@@ -54,13 +54,20 @@ def request(folder: Path, *, program: Any = PLAIN, for_chip: Any = PLAIN) -> Cer
     (folder / "traced").write_bytes(program_codec.encode(program))
     (folder / "tpu").write_bytes(chip.serialize())
     report = Trace(
-        fingerprint=normal_form.of_exported(chip.mlir_module()).digest, pallas_calls=(), pallas_flops=0,
-        outside_flops=0, seconds=0.0,
-    )  # fmt: skip
+        fingerprint=normal_form.of_exported(chip.mlir_module()).digest,
+        pallas_calls=(),
+        pallas_flops=0,
+        outside_flops=0,
+        seconds=0.0,
+    )
     return CertifyRequest(
-        program=str(folder / "traced"), for_chip=str(folder / "tpu"), chip=V5E, trace=report,
-        artifact=str(folder / "cpu"), fill=None,
-    )  # fmt: skip
+        program=str(folder / "traced"),
+        for_chip=str(folder / "tpu"),
+        chip=V5E,
+        trace=report,
+        artifact=str(folder / "cpu"),
+        fill=None,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -153,16 +160,35 @@ def test_a_rule_for_one_platform_shows_around_kernels(tmp_path: Path) -> None:
     assert "stablehlo.negate" in message
 
 
-@pytest.mark.parametrize("operation", [
-    "lax.erf_inv(v)", "jnp.arctan2(v, v)", "jnp.sinh(v)", "jnp.cbrt(v)", "jnp.sin(v)", "lax.argmin(v, 0, jnp.int32)",
-    "lax.population_count(v.astype(jnp.int32))", "lax.clz(v.astype(jnp.int32))", "lax.reduce_and(v > 0, (0,))", "v % 2",
-    "lax.nextafter(v.astype(jnp.float32), v.astype(jnp.float32))", "jnp.floor_divide(v.astype(jnp.int32), 3)",
-    "lax.shift_left(v.astype(jnp.int32), 2)", "lax.integer_pow(v, 3)", "v.astype(jnp.int8).astype(v.dtype)",
-    "lax.reduce_window(v, -jnp.inf, lax.max, (2, 1), (1, 1), 'SAME')", "lax.reduce_prod(v, (0,))",
-    "lax.reduce_window(v, 0.0, lax.add, (2, 1), (1, 1), 'SAME')", "v.at[jnp.array([1, 2])].max(v[:2])",
-    "v.at[jnp.array([1, 2])].multiply(v[:2])", "lax.reduce_xor(v.astype(jnp.int32), (0,))",
-    "jax.device_put(v, jax.memory.Space.Device)", "lax.optimization_barrier(v)", *divergences.BESIDE,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "lax.erf_inv(v)",
+        "jnp.arctan2(v, v)",
+        "jnp.sinh(v)",
+        "jnp.cbrt(v)",
+        "jnp.sin(v)",
+        "lax.argmin(v, 0, jnp.int32)",
+        "lax.population_count(v.astype(jnp.int32))",
+        "lax.clz(v.astype(jnp.int32))",
+        "lax.reduce_and(v > 0, (0,))",
+        "v % 2",
+        "lax.nextafter(v.astype(jnp.float32), v.astype(jnp.float32))",
+        "jnp.floor_divide(v.astype(jnp.int32), 3)",
+        "lax.shift_left(v.astype(jnp.int32), 2)",
+        "lax.integer_pow(v, 3)",
+        "v.astype(jnp.int8).astype(v.dtype)",
+        "lax.reduce_window(v, -jnp.inf, lax.max, (2, 1), (1, 1), 'SAME')",
+        "lax.reduce_prod(v, (0,))",
+        "lax.reduce_window(v, 0.0, lax.add, (2, 1), (1, 1), 'SAME')",
+        "v.at[jnp.array([1, 2])].max(v[:2])",
+        "v.at[jnp.array([1, 2])].multiply(v[:2])",
+        "lax.reduce_xor(v.astype(jnp.int32), (0,))",
+        "jax.device_put(v, jax.memory.Space.Device)",
+        "lax.optimization_barrier(v)",
+        *divergences.BESIDE,
+    ],
+)
 def test_what_may_stand_around_kernels_is_lowered_alike(operation: str) -> None:
     with interpretation.aiming_at(V5E):
         closed = jax.make_jaxpr(lambda v: eval(operation, {"v": v, "jnp": jnp, "jax": jax, "lax": lax}))(SHAPES[0])

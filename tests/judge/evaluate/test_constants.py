@@ -35,10 +35,12 @@ def in_a_kernel(held: Any) -> Any:
 def in_an_index_map(held: Any) -> Any:
     """`held` is a number of a block's place."""
     return pl.pallas_call(
-        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]), out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
-        grid=(2,), in_specs=[pl.BlockSpec((8, 128), lambda i: (i * held, 0))],
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]),
+        out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
+        grid=(2,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (i * held, 0))],
         out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
-    )  # fmt: skip
+    )
 
 
 def in_a_function(held: Any) -> Any:
@@ -76,9 +78,13 @@ def beside_a_value_of_the_kernel(held: Any) -> Any:
 NUMBER, FRACTION = (functools.partial(np.array, 2, kind) for kind in (np.int32, np.float32))
 ARRAY = functools.partial(np.full, (16, 128), 2.0, np.float32)
 WAYS = (
-    (in_a_kernel, FRACTION), (in_an_index_map, NUMBER), (in_a_function, ARRAY), (as_a_constant, ARRAY),
-    (as_an_array_of_jax, ARRAY), (beside_a_value_of_the_kernel, FRACTION),
-)  # fmt: skip
+    (in_a_kernel, FRACTION),
+    (in_an_index_map, NUMBER),
+    (in_a_function, ARRAY),
+    (as_a_constant, ARRAY),
+    (as_an_array_of_jax, ARRAY),
+    (beside_a_value_of_the_kernel, FRACTION),
+)
 
 
 @pytest.mark.parametrize(("way", "made"), WAYS)
@@ -172,7 +178,12 @@ def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> No
     (tmp_path / "kernel.py").write_text(CHANGING)
     (tmp_path / "problem.pickle").write_bytes(pickle.dumps(MEDIUM))
     done = subprocess.run(
-        [sys.executable, "-c", _TRACED], cwd=tmp_path, env=environment.on_cpu(), capture_output=True, text=True,
-        timeout=120, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", _TRACED],
+        cwd=tmp_path,
+        env=environment.on_cpu(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert done.stdout.startswith("not-deterministic expected the program to stay what it was")

@@ -33,7 +33,7 @@ CONTRACT = {
     "wrong-shape": (with_wrapper("    return honest(q, k, v)[:256]\n"), "[512, 128], got [256, 128]"),
     "wrong-dtype": (with_wrapper("    return honest(q, k, v).astype(jnp.float32)\n"), "bfloat16, got float32"),
     "wrong-structure": (with_wrapper("    return (honest(q, k, v),)\n"), "got tuple of 1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", CONTRACT)
@@ -69,7 +69,7 @@ STATIC = {
     "platform-dependent": (
         "    q = jax.lax.platform_dependent(q, tpu=lambda x: x, default=lambda x: x * 0)\n    return honest(q, k, v)\n"
     ),
-}  # fmt: skip
+}
 
 
 def test_a_kernel_may_leave_its_claims_and_names_out(bench: Tracer) -> None:
@@ -96,7 +96,7 @@ SEVERAL = {
     "shard_map inside a loop": "    f = jax.shard_map(honest, mesh=mesh, in_specs=(rows, jax.sharding.PartitionSpec(), "
     "jax.sharding.PartitionSpec()), out_specs=rows, check_vma=False)\n"
     "    return jax.lax.scan(lambda c, _: (f(q, k, v), None), q, None, length=2)[0]\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", SEVERAL)
@@ -181,7 +181,7 @@ SAME = {
     "kernel name": (("name=KERNEL_NAME,", 'name="something_else",'),),
     "no kernel name": (("        name=KERNEL_NAME,\n", ""),),
     "variables": (("rescale", "correction"), ("new_max", "m_new")),
-}  # fmt: skip
+}
 OTHER = {
     "block size": (("BQ = 128\n", "BQ = 256\n"),),
     "index map": (("lambda i, j: (j, 0)", "lambda i, j: (1 - j, 0)"),),
@@ -193,7 +193,7 @@ OTHER = {
     "VMEM limit": (("VMEM_LIMIT = None", "VMEM_LIMIT = 1 << 25"),),
     "precision": (("weights.sum(", "weights.astype(jnp.bfloat16).astype(jnp.float32).sum("),),
     "work around the kernel": (("    )(q, k, v)\n", "    )(q * 1.5, k, v)\n"),),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("edit", SAME)
@@ -336,7 +336,7 @@ PATCHES = {
         "left-behind",
         "t = sys.modules['threading']\nt.Thread(target=t.Event().wait, daemon=True, name='Thread').start()",
     ),
-}  # fmt: skip
+}
 
 
 SETTINGS = {

@@ -53,10 +53,15 @@ def call(kernel: Callable[..., None], x: Any, y: Any, *, rows: int = BLOCK, alia
     own = pl.BlockSpec((rows, COLUMNS), lambda i, j: (i, 0))
     other = pl.BlockSpec((rows, COLUMNS), lambda i, j: ((i + j) % (y.shape[0] // rows), 0))
     return pl.pallas_call(
-        kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(-(-x.shape[0] // rows), STEPS),
-        in_specs=[own, other], out_specs=own, scratch_shapes=[pltpu.VMEM((rows, COLUMNS), jnp.float32)],
-        input_output_aliases={0: 0} if aliased else {}, interpret=True,
-    )(x, y)  # fmt: skip
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(-(-x.shape[0] // rows), STEPS),
+        in_specs=[own, other],
+        out_specs=own,
+        scratch_shapes=[pltpu.VMEM((rows, COLUMNS), jnp.float32)],
+        input_output_aliases={0: 0} if aliased else {},
+        interpret=True,
+    )(x, y)
 
 
 def operands(dtype: Any, rows: int = ROWS) -> tuple[jax.Array, jax.Array]:

@@ -121,10 +121,12 @@ def test_a_copy_of_a_size_known_at_run_time_copies_so_much(rows: int) -> None:
     def program(count: Any, x: Any) -> Any:
         any_memory = pl.BlockSpec(memory_space=pl.ANY)
         spec = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(1,), in_specs=[any_memory],
+            num_scalar_prefetch=1,
+            grid=(1,),
+            in_specs=[any_memory],
             out_specs=(pl.BlockSpec(memory_space=pltpu.VMEM), any_memory),
             scratch_shapes=[pltpu.VMEM((128, 128), jnp.float32), pltpu.SemaphoreType.DMA],
-        )  # fmt: skip
+        )
         shape = jax.ShapeDtypeStruct((128, 128), jnp.float32)
         return pl.pallas_call(body, out_shape=(shape, shape), grid_spec=spec)(count, x)
 
@@ -224,10 +226,14 @@ def test_a_program_that_is_traced_once_has_the_order_of_each_run() -> None:
     def in_order(x: Any) -> Any:
         block = pl.BlockSpec((8, 128), lambda i: (i, 0))
         return pl.pallas_call(
-            placed_by_order, out_shape=jax.ShapeDtypeStruct(x.shape, jnp.int32), grid=(STEPS,), in_specs=[block],
-            out_specs=block, scratch_shapes=[pltpu.SMEM((1,), jnp.int32)],
+            placed_by_order,
+            out_shape=jax.ShapeDtypeStruct(x.shape, jnp.int32),
+            grid=(STEPS,),
+            in_specs=[block],
+            out_specs=block,
+            scratch_shapes=[pltpu.SMEM((1,), jnp.int32)],
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        )(x)  # fmt: skip
+        )(x)
 
     v5e = chip("v5e")
     closed = jax.make_jaxpr(in_order)(np.zeros((8 * STEPS, 128), np.float32))

@@ -15,9 +15,14 @@ X = Array(name="x", shape=(16, 128), dtype="float32")
 
 def stated(*updates: str) -> Statement:
     return Statement(
-        operation="doubled", title="doubled", parameters=(), inputs=(X,), outputs=(), updates=updates,
+        operation="doubled",
+        title="doubled",
+        parameters=(),
+        inputs=(X,),
+        outputs=(),
+        updates=updates,
         work=Work(matmul_flops=0, vector_flops=1, minimum_hbm_bytes=1),
-    )  # fmt: skip
+    )
 
 
 def doubled(x: Any, aliases: dict[int, int]) -> Any:

@@ -120,10 +120,15 @@ def test_each_family_is_checked_once_at_every_length_that_it_is_for(complete: Ev
 
 def test_draws_of_every_earlier_place_are_repeated_somewhere(tmp_path: Path) -> None:
     places: tuple[tuple[Mode, int, str], ...] = (
-        ("interpret", 512, "needles"), ("interpret", 768, "needles"), ("interpret", 1024, "drawn-all"),
-        ("reduced", 512, "drawn-ties"), ("reduced", 768, "equal-keys"), ("full", 1024, "drawn-all"),
-        ("full", 1024, ""), ("reduced", 512, ""),
-    )  # fmt: skip
+        ("interpret", 512, "needles"),
+        ("interpret", 768, "needles"),
+        ("interpret", 1024, "drawn-all"),
+        ("reduced", 512, "drawn-ties"),
+        ("reduced", 768, "equal-keys"),
+        ("full", 1024, "drawn-all"),
+        ("full", 1024, ""),
+        ("reduced", 512, ""),
+    )
     draws = tuple(
         Draw(mode=mode, shape=(length, 128), family=family, seed=seed)
         for seed, (mode, length, family) in enumerate(places, start=11)
@@ -146,9 +151,10 @@ def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, c
     assert complete.latency is not None
     assert complete.latency.seconds is not None
     faster = replace(
-        complete, latency=replace(complete.latency, seconds=complete.latency.seconds / 2),
+        complete,
+        latency=replace(complete.latency, seconds=complete.latency.seconds / 2),
         simulation=replace(complete.simulation, seconds=complete.latency.seconds / 2),
-    )  # fmt: skip
+    )
     verdict = decision.decide(found, faster, None, POLICY, V5E)
     assert verdict.outcome == "reject"
     assert f"slower, {len(found.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]

@@ -88,10 +88,14 @@ def test_rows_written_twice_are_marked_whole() -> None:
     assert (found[[0, 1, 3]] == 0).all()
 
 
-@pytest.mark.parametrize(("stable", "keys", "is_marked"), [
-    (False, [0, 0, 1, 2, 3, 4, 5, 6], True), (True, [0, 0, 1, 2, 3, 4, 5, 6], False),
-    (False, [7, 6, 5, 4, 3, 2, 1, 0], False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stable", "keys", "is_marked"),
+    [
+        (False, [0, 0, 1, 2, 3, 4, 5, 6], True),
+        (True, [0, 0, 1, 2, 3, 4, 5, 6], False),
+        (False, [7, 6, 5, 4, 3, 2, 1, 0], False),
+    ],
+)
 def test_the_order_of_equal_keys_is_a_mark_unless_the_sort_is_stable(
     stable: bool, keys: list[int], is_marked: bool
 ) -> None:
@@ -111,11 +115,17 @@ def test_quotients_shifts_and_conversions_without_a_result_are_marks() -> None:
     assert (integer[1:] == mark).all()
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: lax.approx_max_k(x, 2)[0], lambda x: jnp.linalg.cholesky(jnp.outer(x, x)), jnp.fft.fft,
-    lambda x: x + jax.random.uniform(jax.random.key(0), x.shape), lambda x: jnp.linalg.qr(jnp.outer(x, x))[0],
-    lambda x: lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), (8,))[1],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lax.approx_max_k(x, 2)[0],
+        lambda x: jnp.linalg.cholesky(jnp.outer(x, x)),
+        jnp.fft.fft,
+        lambda x: x + jax.random.uniform(jax.random.key(0), x.shape),
+        lambda x: jnp.linalg.qr(jnp.outer(x, x))[0],
+        lambda x: lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), (8,))[1],
+    ],
+)
 def test_what_depends_on_a_library_or_on_luck_is_refused(function: Callable[..., Any]) -> None:
     assert refused(function, ROWS) == "refused-primitive"
 

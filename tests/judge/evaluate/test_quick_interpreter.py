@@ -120,11 +120,14 @@ def outcome(kernel: Any, detection: Any, cores_of: str = "v5e") -> tuple[str, An
 
     def call(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(32,),
-            in_specs=[pl.BlockSpec(memory_space=pl.ANY)], out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(32,),
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
             scratch_shapes=[pltpu.VMEM((8, 128), np.float32), pltpu.SemaphoreType.DMA],
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        )(x)  # fmt: skip
+        )(x)
 
     x = np.arange(256 * 128, dtype=np.float32).reshape(256, 128)
     on = chip(cores_of)

@@ -77,9 +77,13 @@ def traced(
     body: Callable[..., None], shape: tuple[int, ...], out: tuple[int, ...], scratch: list[Any], spec: pl.BlockSpec
 ) -> tuple[Any, Any]:
     call = pl.pallas_call(
-        body, out_shape=jax.ShapeDtypeStruct(out, F32), grid=(1,), in_specs=[spec], out_specs=spec,
+        body,
+        out_shape=jax.ShapeDtypeStruct(out, F32),
+        grid=(1,),
+        in_specs=[spec],
+        out_specs=spec,
         scratch_shapes=scratch,
-    )  # fmt: skip
+    )
     x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     with interpretation.aiming_at(V5E):
         return x, jax.make_jaxpr(call)(x)

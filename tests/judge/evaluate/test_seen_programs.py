@@ -126,9 +126,12 @@ def test_a_program_that_was_seen_is_neither_compiled_nor_simulated_and_checked_a
     ],
 )
 def test_nothing_is_given_for_another_key(
-    kept: tuple[SeenPrograms, Path, Evidence], tmp_path: Path, change: Callable[[SeenPrograms], SeenPrograms],
-    kernel: str, checked: bool,
-) -> None:  # fmt: skip
+    kept: tuple[SeenPrograms, Path, Evidence],
+    tmp_path: Path,
+    change: Callable[[SeenPrograms], SeenPrograms],
+    kernel: str,
+    checked: bool,
+) -> None:
     programs = replace(change(kept[0]), directory=tmp_path / "programs")
     programs.directory.mkdir()
     for entry in kept[0].directory.iterdir():
@@ -193,7 +196,7 @@ def resealed(data: bytes, edit: Callable[[bytes], bytes]) -> bytes:
         lambda data: resealed(data, lambda body: b""),
     ],
     ids=["cut", "half", "head", "empty", "bit", "longer", "older", "no archive", "elsewhere", "nothing"],
-)  # fmt: skip
+)
 def test_a_damaged_entry_is_dropped(own: tuple[SeenPrograms, str, Path], spoil: Callable[[bytes], bytes]) -> None:
     programs, key, work = own
     path = programs.directory / f"{key}.program"

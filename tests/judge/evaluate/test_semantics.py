@@ -83,13 +83,16 @@ def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 HEADS, SINGLE = (shape(1, 2, 512, 128),) * 3, (shape(2, 512, 128, dtype=F32),) * 3
 PAGES = (
-    shape(2, 8, 128, dtype=F32), *(shape(1, 64, 16, 128, dtype=F32),) * 2, shape(2, dtype=jnp.int32),
+    shape(2, 8, 128, dtype=F32),
+    *(shape(1, 64, 16, 128, dtype=F32),) * 2,
+    shape(2, dtype=jnp.int32),
     shape(2, 16, dtype=jnp.int32),
-)  # fmt: skip
+)
 RAGGED = (
-    shape(64, 8, 128), shape(64, 16, 2, 128),
+    shape(64, 8, 128),
+    shape(64, 16, 2, 128),
     *(shape(*sizes, dtype=jnp.int32) for sizes in ((4,), (4, 16), (5,), (1,))),
-)  # fmt: skip
+)
 SHIPPED = {
     "flash attention": (flash, HEADS),
     "its gradient": (gradient(flash), HEADS),
@@ -111,7 +114,7 @@ def test_every_operation_of_the_kernels_that_jax_ships_is_accepted(name: str) ->
 def kernel(body: Callable[..., None], *, scratch: tuple[Any, ...] = (), **options: Any) -> Callable[..., Any]:
     found: Callable[..., Any] = pl.pallas_call(
         body, out_shape=X, scratch_shapes=scratch, compiler_params=pltpu.CompilerParams(**options)
-    )  # fmt: skip
+    )
     return found
 
 

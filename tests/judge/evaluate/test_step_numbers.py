@@ -56,10 +56,14 @@ def in_a_function(x: Any, o: Any) -> None:
 @pytest.mark.parametrize(
     ("kernel", "expected"),
     [
-        (in_a_branch, [0, 1, 2, 3]), (in_a_loop, [16, 22, 28, 34]), (in_a_condition, [3, 4, 5, 6]),
-        (in_scoped_memory, [0, 1, 2, 3]), (in_a_branch_of_a_loop, [3, 4, 5, 6]), (in_a_function, [0, 1, 2, 3]),
+        (in_a_branch, [0, 1, 2, 3]),
+        (in_a_loop, [16, 22, 28, 34]),
+        (in_a_condition, [3, 4, 5, 6]),
+        (in_scoped_memory, [0, 1, 2, 3]),
+        (in_a_branch_of_a_loop, [3, 4, 5, 6]),
+        (in_a_function, [0, 1, 2, 3]),
     ],
-)  # fmt: skip
+)
 def test_the_step_is_known_wherever_it_is_asked_for(
     kernel: Callable[..., None], expected: list[int], is_checked: bool
 ) -> None:

@@ -135,10 +135,7 @@ class Run:
             out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
             in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
             out_specs=pl.BlockSpec(memory_space=pl.ANY),
-            scratch_shapes=[
-                pltpu.VMEM((2, ROWS, COLUMNS), x.dtype),
-                *[pltpu.SemaphoreType.DMA((2,))] * 2,
-            ],
+            scratch_shapes=[pltpu.VMEM((2, ROWS, COLUMNS), x.dtype), *[pltpu.SemaphoreType.DMA((2,))] * 2],
         )
         parameters = interpretation.checking_parameters(chip("v5e"), 1, under_way)
         traced = jax.make_jaxpr(lambda x: call(call(x)) if is_twice else call(x))(x)

@@ -50,9 +50,13 @@ def compiled(name: str) -> dict[str, str]:
     """What libtpu says of each case, asked in a process of its own: "" where it takes it."""
     given = environment.compiling(chip(name), with_lines=False)
     done = subprocess.run(
-        [sys.executable, vmem_cases.__file__, name], env={**given, "LIBTPU_INIT_ARGS": ""}, capture_output=True,
-        text=True, check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, vmem_cases.__file__, name],
+        env={**given, "LIBTPU_INIT_ARGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
 

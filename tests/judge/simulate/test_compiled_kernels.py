@@ -28,8 +28,13 @@ def simulated(kernel: str, name: str, folder: Path) -> Simulation:
     work.mkdir(parents=True)
     done = subprocess.run(
         [sys.executable, str(SUPPORT / "compiled_kernels.py"), kernel, name],
-        cwd=work, env=environment.compiling(chip(name)), capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=work,
+        env=environment.compiling(chip(name)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return run_module(read_module(folder / kernel / "dumps"), chip(name))
 

@@ -149,10 +149,11 @@ def test_what_xla_keeps_in_vmem_is_no_traffic(compiler: str, tmp_path: Path) -> 
     run = run_module(read_module(unpack(compiler, "v5e-twice-1024", tmp_path)), V5E)
     assert (run.hbm_read_bytes, run.hbm_written_bytes, run.unknown) == (once, once, ())
     problem = replace(
-        CANDIDATE.problem, inputs=(array,), outputs=(array,), work=Work(
-            matmul_flops=0, vector_flops=2 * 1024 * 1024, minimum_hbm_bytes=2 * once
-        )
-    )  # fmt: skip
+        CANDIDATE.problem,
+        inputs=(array,),
+        outputs=(array,),
+        work=Work(matmul_flops=0, vector_flops=2 * 1024 * 1024, minimum_hbm_bytes=2 * once),
+    )
     call = TRACE.pallas_calls[0]
     windows = tuple(replace(call.windows[0], array=array, hbm_bytes=once) for _ in range(2))
     trace = replace(TRACE, pallas_calls=(replace(call, windows=windows),) * 2, pallas_flops=0, exponentials=0)

@@ -157,9 +157,12 @@ def test_a_loop_in_the_top_level_program_calls_as_often_as_it_turns() -> None:
         "%s1_s1 = sadd.s32 1, %s1_s1",
         "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
         "%2 = sbr.rel (%p1_p0) target = $region7",
-        "", "", "", "",
+        "",
+        "",
+        "",
+        "",
         CALL.format("b"),
-    )  # fmt: skip
+    )
     assert (calls, reason) == ((("a", 5), ("b", 1)), "")
     assert cycles == 1 + 5 * (3 + 8) + 3 + 1
 
@@ -170,8 +173,11 @@ def test_a_loop_that_data_ends_has_no_latency() -> None:
         "%s1_s1 = spop %3",
         "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
         "%2 = sbr.rel (%p1_p0) target = $region7",
-        "", "", "", "",
-    )  # fmt: skip
+        "",
+        "",
+        "",
+        "",
+    )
     assert "vector register" in reason
 
 
@@ -216,7 +222,7 @@ _END, _START = " @ /* End region 17 */", " @ /* Start region 19 */"
         ((_OWN, _OWN, _OWN, _OWN, _OWN, _OWN + _END, _OWN), 6),
         (("",) * 9, 6),
     ],
-)  # fmt: skip
+)
 def test_on_the_newest_chip_delay_slots_are_found_by_what_stands_in_them(behind: tuple[str, ...], slots: int) -> None:
     bundles = program("%1 = sbr.rel (%p1_p0) target = $region20", *behind).bundles
     assert delay_slots(bundles, 0, machine_of(chip("v7x"))) == slots
@@ -238,7 +244,7 @@ def test_a_loop_whose_turns_wait_for_one_transfer_each_ends_where_each_is_starte
         "",
         CALL.format("a") + " @ /* Start region 8 */",
         chip_name="v7x",
-    )  # fmt: skip
+    )
     if ends:
         assert (calls, reason) == ((("a", 1),), "")
     else:
@@ -267,8 +273,20 @@ def test_cores_wait_for_each_other_at_barriers() -> None:
     cycles, _, reason = module(*late, delay, barrier, CALL.format("a"), chip_name="v5p")
     assert reason == ""
     assert cycles == alone + 1 + 100, "core 0 waits for core 1"
-    assert "waits for it" in module(*late, "%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", "", barrier,
-                                    "@ /* Start region 9 */", chip_name="v5p")[2]  # fmt: skip
+    assert (
+        "waits for it"
+        in module(
+            *late,
+            "%2 = sbr.rel (%p1_p0) target = $region9",
+            "",
+            "",
+            "",
+            "",
+            barrier,
+            "@ /* Start region 9 */",
+            chip_name="v5p",
+        )[2]
+    )
 
 
 def test_a_signal_to_the_other_core_and_a_wait_for_its_own_are_a_barrier_on_v4() -> None:
@@ -300,9 +318,13 @@ def test_what_one_core_copies_to_the_other_both_wait_for_on_v4() -> None:
 
     def summed(granules: int) -> tuple[int | None, str]:
         sent = (
-            "%4 = vwait.ne.trace (%p1_p1), [#allocation8], 2", "%5 = vsyncadd (%p1_p1), [#allocation8], 1", copy,
-            wait.format(7, 1, 1, 7, granules), ended.format(10, 1, 1, 7), taken,
-        )  # fmt: skip
+            "%4 = vwait.ne.trace (%p1_p1), [#allocation8], 2",
+            "%5 = vsyncadd (%p1_p1), [#allocation8], 1",
+            copy,
+            wait.format(7, 1, 1, 7, granules),
+            ended.format(10, 1, 1, 7),
+            taken,
+        )
         received = wait.format(11, 0, 0, 9, granules), ended.format(12, 0, 0, 9), told
         cycles, _, reason = module(core, first, second, *sent, *received, CALL.format("a"), chip_name="v4")
         return cycles, reason

@@ -33,8 +33,13 @@ def schedules(name: str) -> dict[str, dict[str, int]]:
         work.mkdir(parents=True)
         done = subprocess.run(
             [sys.executable, str(SUPPORT / "compiled_operations.py"), topology],
-            cwd=work, env=environment.compiling(chip(name)), capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            cwd=work,
+            env=environment.compiling(chip(name)),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, dict[str, int]] = json.loads(done.stdout)
     return found
@@ -98,8 +103,11 @@ def test_naming_lines_changes_nothing_else_in_a_schedule(case: str, tmp_path: Pa
         (work.parent.parent / "dumps").mkdir()
         subprocess.run(
             [sys.executable, str(FIXTURES / "make_schedules.py"), "--compile", case],
-            cwd=work, env=environment.compiling(chip(case[:3]), with_lines=with_lines), timeout=300, check=True,
-        )  # fmt: skip
+            cwd=work,
+            env=environment.compiling(chip(case[:3]), with_lines=with_lines),
+            timeout=300,
+            check=True,
+        )
         dumps.append(read_module(work.parent.parent / "dumps"))
     named, plain = ([op for bundle in dump.schedules[0].bundles for op in bundle.ops] for dump in dumps)
     assert any(op.source for op in named)

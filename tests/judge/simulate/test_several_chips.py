@@ -161,8 +161,13 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     links = row("v5e").links
     assert links is not None
     assert [slice_shape(count, links) for count in (1, 4, 8, 16, 32, 256)] == [
-        (1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (16, 16),
-    ]  # fmt: skip
+        (1, 1),
+        (2, 2),
+        (2, 4),
+        (4, 4),
+        (4, 8),
+        (16, 16),
+    ]
     assert slice_topology(chip("v6e"), 8) == "v6e:2x4"
     for count in (2, 3, 5, 6, 12):
         with pytest.raises(UsageError, match="fill a slice"):

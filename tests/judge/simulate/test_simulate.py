@@ -363,10 +363,7 @@ def _replace(pattern: str, replacement: str) -> Callable[[str], str]:
 PLANTED = {
     "unknown opcode": (_replace(r"scmp\.ge(\.s32\.totalorder %s0_s22, 130)", r"sfrob\1"), "sfrob"),
     "spop": (_replace(r"sadd\.s32( 1, %s0_s22)", r"spop\1"), "vector register"),
-    "scrubbed spill": (
-        _replace(r"%0 = sst \[smem:\[#allocation\d+_spill\]\] %s0_s14", "%0 = sfence"),
-        "nothing wrote",
-    ),
+    "scrubbed spill": (_replace(r"%0 = sst \[smem:\[#allocation\d+_spill\]\] %s0_s14", "%0 = sfence"), "nothing wrote"),
     "unknown transfer": (_replace(r"dma\.hbm_to_vmem", "dma.enqueue"), "dma.enqueue"),
     "wait": (_replace(r"(dma\.done\.wait [^;{}]*?), 1024", r"\1, 1025"), "never be satisfied"),
     "missing transfer": (_replace(r"dma\.hbm_to_vmem(.*?), 1024,.*", "sfence }"), "never be satisfied"),
@@ -446,11 +443,14 @@ def test_the_four_bundles_after_a_branch_always_run() -> None:
     result = execute(
         "%s1_s0 = smov 0",
         "%1 = sbr.rel target = $region5",
-        "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "",
+        "%s1_s0 = sadd.s32 1, %s1_s0",
+        "%s1_s0 = sadd.s32 1, %s1_s0",
+        "%s1_s0 = sadd.s32 1, %s1_s0",
+        "",
         "%s1_s0 = sadd.s32 100, %s1_s0",
         "@5 %p1_p0 = scmp.eq.s32.totalorder %s1_s0, 3",
         "%2 = shalt.err (%p1_p0)",
-    )  # fmt: skip
+    )
     assert result.executions == (1, 1, 1, 1, 1, 1, 0, 1, 1)
     assert [(offence.kind, offence.count) for offence in result.offences] == [("chip-halts", 1)]
     assert "bundle 0x8" in result.offences[0].what
@@ -672,9 +672,12 @@ def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
         "%s1_s1 = sld [smem:[#allocation2 + %s1_s0]]",
         "%p1_p0 = scmp.eq.s32.totalorder %s1_s1, 0",
         "%3 = sbr.rel (%p1_p0) target = $region2",
-        "", "", "", "",
+        "",
+        "",
+        "",
+        "",
         "@2 %s1_s0 = smov 1",
-    )  # fmt: skip
+    )
     assert "contents are not known" in result.reason
 
 

@@ -82,10 +82,21 @@ def test_the_mean_over_timing_inputs_is_judged() -> None:
 
 
 def test_one_run_without_a_latency_leaves_none() -> None:
-    run = simulation(1e-3, runs=(timed(1e-3), TimedRun(
-        name="skewed", seconds=None, plus_minus_seconds=None, relative_uncertainty=0.02, hbm_bytes=0, mxu_flops=None,
-        unknown=("it waits for ever",),
-    )))  # fmt: skip
+    run = simulation(
+        1e-3,
+        runs=(
+            timed(1e-3),
+            TimedRun(
+                name="skewed",
+                seconds=None,
+                plus_minus_seconds=None,
+                relative_uncertainty=0.02,
+                hbm_bytes=0,
+                mxu_flops=None,
+                unknown=("it waits for ever",),
+            ),
+        ),
+    )
     found = latency.simulated(run)
     assert (found.seconds, found.reasons) == (None, ("skewed: it waits for ever",))
 

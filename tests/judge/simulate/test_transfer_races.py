@@ -37,10 +37,7 @@ _READ_OTHER = "%v1_v0 = vld [vmem:[%s1_s7] sm:$0xff]"
 
 def _wait(flag: int, granules: int = 256) -> tuple[str, str]:
     back = (1 << 32) - granules
-    return (
-        f"%3 = dma.done.wait [#allocation{flag}], {granules}",
-        f"%4 = vsyncadd [#allocation{flag}], {back}",
-    )
+    return (f"%3 = dma.done.wait [#allocation{flag}], {granules}", f"%4 = vsyncadd [#allocation{flag}], {back}")
 
 
 def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
@@ -209,14 +206,32 @@ def test_regions_meet_where_their_runs_do() -> None:
 # Planted kernels whose transfers are wrong, but for those of which nothing follows than a transfer that is pending at
 # the end, and those whose copies the compiler makes without the transfer engine.
 RACES = (
-    "bytes_of_another_copy", "fetch_over_a_store", "fetched_backwards", "late_race", "late_race_by_a_table",
-    "late_race_counted_down", "race", "race_at_full_length", "ring_not_waited", "semaphore_shared",
-    "store_over_a_store", "unseen_race", "waits_by_halves",
-)  # fmt: skip
+    "bytes_of_another_copy",
+    "fetch_over_a_store",
+    "fetched_backwards",
+    "late_race",
+    "late_race_by_a_table",
+    "late_race_counted_down",
+    "race",
+    "race_at_full_length",
+    "ring_not_waited",
+    "semaphore_shared",
+    "store_over_a_store",
+    "unseen_race",
+    "waits_by_halves",
+)
 HONEST = (
-    "inner_pipeline", "manual_dma", "norm_fetched_by_hand", "paged", "product_copies_what_is_left",
-    "product_in_a_pipeline", "ring_waited", "stored_in_place", "three_buffers", "update",
-)  # fmt: skip
+    "inner_pipeline",
+    "manual_dma",
+    "norm_fetched_by_hand",
+    "paged",
+    "product_copies_what_is_left",
+    "product_in_a_pipeline",
+    "ring_waited",
+    "stored_in_place",
+    "three_buffers",
+    "update",
+)
 
 
 @pytest.mark.slow

@@ -142,17 +142,9 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
 @pytest.mark.parametrize(
     ("candidate", "outcome", "words"),
     [
-        (
-            1.00e-3,
-            "accept",
-            "50.0% less time than the champion; threshold 1.5% (minimum effect 1.0%,",
-        ),
+        (1.00e-3, "accept", "50.0% less time than the champion; threshold 1.5% (minimum effect 1.0%,"),
         (1.97e-3, "accept", "1.5% less time"),
-        (
-            1.971e-3,
-            "inconclusive",
-            "1.4% less time than the champion is within the simulator's uncertainty (1.5%",
-        ),
+        (1.971e-3, "inconclusive", "1.4% less time than the champion is within the simulator's uncertainty (1.5%"),
         (1.98e-3, "inconclusive", "(1.5% of the ratio, one sigma)"),
         (1.9801e-3, "reject", "1.00% less time than the champion is within ±1.0%"),
         (1.99e-3, "reject", "0.50% less time than the champion is within ±1.0%: 1.990 ms against 2.000 ms, sim"),

@@ -39,9 +39,7 @@ def one(seconds: float | None, program: str) -> Evidence:
     assert found.latency is not None
     off = None if seconds is None else 0.02 * seconds
     return replace(
-        found,
-        trace=replace(found.trace, fingerprint=program),
-        latency=replace(found.latency, plus_minus_seconds=off),
+        found, trace=replace(found.trace, fingerprint=program), latency=replace(found.latency, plus_minus_seconds=off)
     )
 
 

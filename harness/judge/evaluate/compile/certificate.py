@@ -119,7 +119,7 @@ def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> No
     if found is not None:
         raise _differs(
             f"expected the same operations around kernels on the {chip.name} and on the CPU, where they are checked, "
-            f"but they differ: {found}",
+            f"but they differ: {found}"
         )
 
 

@@ -32,9 +32,22 @@ _CONVERSION = "convert_element_type"
 _EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
 # What computes new values, and not a selection of given ones.
 _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
-    "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
-    "reduce_window_max", "reduce_window_min", "sort",
-}  # fmt: skip
+    "max",
+    "min",
+    "neg",
+    "abs",
+    "sign",
+    "clamp",
+    "reduce_max",
+    "reduce_min",
+    "argmax",
+    "argmin",
+    "cummax",
+    "cummin",
+    "reduce_window_max",
+    "reduce_window_min",
+    "sort",
+}
 # Narrower integers are not packed by `vpack.c.b16` and `vpack.c.b8`.
 _FEWEST_PACKED = 8
 # A register of bfloat16.

@@ -22,11 +22,12 @@ def require_conversions() -> None:
     """Raises Rejected `unsound-cpu` where numbers are added up as they were before a conversion."""
     if skipped := skipped_conversions(_DTYPES):
         raise Rejected(
-            "correctness", "unsound-cpu",
+            "correctness",
+            "unsound-cpu",
             f"expected XLA on this CPU to convert before it adds up, got sums of numbers not converted to "
             f"{', '.join(skipped)} (jax {jax.__version__}): nothing can be checked here; use the JAX of "
             "requirements.lock",
-        )  # fmt: skip
+        )
 
 
 def skipped_conversions(dtypes: Sequence[str]) -> list[str]:

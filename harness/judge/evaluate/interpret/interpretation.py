@@ -68,9 +68,12 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
-        detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise", num_cores_or_threads=cores,
+        detect_races=True,
+        uninitialized_memory="nan",
+        out_of_bounds_reads="raise",
+        num_cores_or_threads=cores,
         vector_clock_size=cores + most_under_way,
-    )  # fmt: skip
+    )
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:
@@ -175,6 +178,7 @@ def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chi
 def not_interpretable(error: object) -> Rejected:
     """The failure of a kernel that JAX's interpreter does not know how to run."""
     return Rejected(
-        "correctness", "not-interpretable",
+        "correctness",
+        "not-interpretable",
         f"the CPU interpreter of Pallas cannot run this kernel, so it cannot be checked: {error}",
-    )  # fmt: skip
+    )

@@ -37,9 +37,7 @@ def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
             reference, value, *indices = equation.invars
             whole = TransformedRef(reference, tree_util.tree_unflatten(equation.params["tree"], indices))
             flat, tree = tree_util.tree_flatten(_indexed(whole).transforms)
-            equation = equation.replace(
-                invars=[reference, value, *flat], params={**equation.params, "tree": tree}
-            )  # fmt: skip
+            equation = equation.replace(invars=[reference, value, *flat], params={**equation.params, "tree": tree})
         changed.append(equation)
     return jaxpr.replace(eqns=changed)
 

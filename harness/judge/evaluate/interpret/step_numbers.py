@@ -18,9 +18,7 @@ _NAMES = ("program_id", "num_programs")
 # Which of the two, and of which axis of the grid.
 Asked = tuple[str, int]
 # Functions whose body can stand in place of the call.
-_CALLS = (
-    "jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2",
-)  # fmt: skip
+_CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
@@ -131,8 +129,10 @@ def _while(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
         "body_nconsts": of_body + len(known),
     }
     first, second, rest = (
-        equation.invars[:of_cond], equation.invars[of_cond : of_cond + of_body], equation.invars[of_cond + of_body :],
-    )  # fmt: skip
+        equation.invars[:of_cond],
+        equation.invars[of_cond : of_cond + of_body],
+        equation.invars[of_cond + of_body :],
+    )
     invars = [*first, *known.values(), *second, *known.values(), *rest]
     return equation.replace(invars=invars, params={**equation.params, **more})
 

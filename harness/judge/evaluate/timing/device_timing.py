@@ -137,9 +137,13 @@ class _Rounds:
         on_device = self._profile(range(rounds, rounds + profiled_calls), session, keep)
         inputs, outputs = checked
         found, failure = operators.check(
-            self._problem, inputs, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
-            family=self._families[one], mode="device", seed=self._request.seed,
-        )  # fmt: skip
+            self._problem,
+            inputs,
+            tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
+            family=self._families[one],
+            mode="device",
+            seed=self._request.seed,
+        )
         kind = jax.devices()[0].device_kind
         return MeasureReply(
             samples=tuple(

@@ -42,17 +42,24 @@ def run(
             home.mkdir()
             started.append(
                 children.start(
-                    "simulator", "harness.judge.evaluate.timing.simulation", home, environment.on_cpu(),
+                    "simulator",
+                    "harness.judge.evaluate.timing.simulation",
+                    home,
+                    environment.on_cpu(),
                     confinement=confinement,
                 )
-            )  # fmt: skip
+            )
         limit = policy.resimulate_seconds + _GRACE_SECONDS
         asked: dict[Job, tuple[Path, tuple[str, ...]]] = {}
         for number, (dumps, some) in enumerate(parts):
             request = ResimulateRequest(
-                module=seconds_on.__module__, function=seconds_on.__qualname__, dump_directory=str(dumps),
-                chip=chip, names=some, deadline_seconds=policy.resimulate_seconds,
-            )  # fmt: skip
+                module=seconds_on.__module__,
+                function=seconds_on.__qualname__,
+                dump_directory=str(dumps),
+                chip=chip,
+                names=some,
+                deadline_seconds=policy.resimulate_seconds,
+            )
             child = started[number % len(started)]
             job = children.ask(child, "simulate again", "latency", "resimulate", request, ResimulateReply, limit)
             asked[job] = dumps, some

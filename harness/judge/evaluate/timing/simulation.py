@@ -11,9 +11,12 @@ def simulate(request: SimulateRequest) -> Simulation:
     """What the named function makes of the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
     found: Simulation = function(
-        Path(request.dump_directory), request.chip, deadline_seconds=request.deadline_seconds,
-        with_lines=request.with_lines, timeline=Path(request.timeline) if request.timeline else None,
-    )  # fmt: skip
+        Path(request.dump_directory),
+        request.chip,
+        deadline_seconds=request.deadline_seconds,
+        with_lines=request.with_lines,
+        timeline=Path(request.timeline) if request.timeline else None,
+    )
     return found
 
 

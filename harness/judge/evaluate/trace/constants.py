@@ -83,7 +83,8 @@ def _copied(value: Any) -> Any:
         # It may be a view of an array of numpy.
         return jnp.array(value, copy=True)
     raise Rejected(
-        "static", "unusual-constant",
+        "static",
+        "unusual-constant",
         f"expected constants that are arrays or numbers of numpy or JAX, got one of type {kind.__name__}: make it with "
         "jnp.asarray",
-    )  # fmt: skip
+    )

@@ -50,11 +50,12 @@ def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
     split = [axis for axis in range(leading, len(order)) if order[axis] == "parallel" and mapping.grid[axis] != 1]
     if split and interpret.num_cores_or_threads > 1:
         raise Rejected(
-            "correctness", "not-interpretable",
+            "correctness",
+            "not-interpretable",
             f"expected the parallel axes of the grid to come first, got {order} for {mapping.grid}: what runs on each "
             "of two cores can be checked for leading axes only; reorder the grid, or declare axis "
             f"{split[0]} arbitrary",
-        )  # fmt: skip
+        )
     order = ("parallel",) * leading + ("arbitrary",) * (len(order) - leading)
     if is_triton(equation) or options is None:
         told = pltpu.CompilerParams(dimension_semantics=order)

@@ -30,9 +30,15 @@ from harness.sandbox.messages import Rejected
 _SET_BY_JAX = frozenset(("MOSAIC_GPU_CUDA_ROOT",))
 # Settings of JAX that say how programs are kept and what is printed: none of them changes a program.
 _ABOUT_NO_PROGRAM = (
-    "jax_compilation_cache_", "jax_enable_compilation_cache", "jax_explain_cache_misses", "jax_log_compiles",
-    "jax_logging_level", "jax_persistent_cache_", "jax_raise_persistent_cache_errors", "jax_traceback_filtering",
-)  # fmt: skip
+    "jax_compilation_cache_",
+    "jax_enable_compilation_cache",
+    "jax_explain_cache_misses",
+    "jax_log_compiles",
+    "jax_logging_level",
+    "jax_persistent_cache_",
+    "jax_raise_persistent_cache_errors",
+    "jax_traceback_filtering",
+)
 _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
 
 
@@ -119,11 +125,12 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
     for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:
             raise Rejected(
-                "static", "foreign-primitive",
+                "static",
+                "foreign-primitive",
                 f"{jaxprs.line_of(equation)}expected primitives of JAX, got one of another's making, "
                 f"{equation.primitive.name!r}: how it is lowered for the chip cannot be checked on a CPU; write it "
                 "with operations of JAX",
-            )  # fmt: skip
+            )
 
 
 def require_untouched(before: Snapshot) -> None:
@@ -137,14 +144,16 @@ def require_untouched(before: Snapshot) -> None:
         there = now.get(place, ())
         if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
             raise Rejected(
-                "static", "judge-patched",
+                "static",
+                "judge-patched",
                 f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}",
-            )  # fmt: skip
+            )
     if (changed_rule := _changed_rule(before)) is not None:
         raise Rejected(
-            "static", "judge-patched",
+            "static",
+            "judge-patched",
             f"expected kernel.py to leave JAX's rules for primitives alone, but it changed {changed_rule}",
-        )  # fmt: skip
+        )
     for what, old, new in (
         ("the setting", before.configuration, dict(jax.config.values)),
         ("the environment variable", before.variables, dict(os.environ)),
@@ -243,13 +252,19 @@ def _handlers() -> tuple[Any, ...]:
     loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
     return (
         *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
-        sys.gettrace(), sys.getprofile(), sys.excepthook, sys.unraisablehook, sys.displayhook, sys.breakpointhook,
-        warnings.showwarning, tuple(sys.get_asyncgen_hooks()),
+        sys.gettrace(),
+        sys.getprofile(),
+        sys.excepthook,
+        sys.unraisablehook,
+        sys.displayhook,
+        sys.breakpointhook,
+        warnings.showwarning,
+        tuple(sys.get_asyncgen_hooks()),
         *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
         *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
         # Loggers come to be as modules are imported, with neither.
         *(called for logger in loggers for called in (*logger.handlers, *logger.filters)),
-    )  # fmt: skip
+    )
 
 
 def require_self_contained(helpers: Collection[str]) -> None:

@@ -27,10 +27,25 @@ ELEMENTWISE = frozenset((
     "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
 ))  # fmt: skip
 # One FLOP for each element of the operand.
-REDUCTIONS = frozenset((
-    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin",
-    "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
-))  # fmt: skip
+REDUCTIONS = frozenset(
+    (
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "cummax",
+        "cummin",
+        "cumprod",
+        "cumlogsumexp",
+        "reduce_window_sum",
+        "reduce_window_max",
+        "reduce_window_min",
+        "sort",
+    )
+)
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
 
@@ -203,31 +218,36 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
         name = equation.primitive.name
         if "callback" in name or name in _HOST:
             raise Rejected(
-                "static", "host-callback",
+                "static",
+                "host-callback",
                 f"{line_of(equation)}{name}: a kernel must not call the host or foreign code; remove it",
-            )  # fmt: skip
+            )
         if name in _PLATFORM:
             raise Rejected(
-                "static", "platform-dependent",
+                "static",
+                "platform-dependent",
                 f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the chip",
-            )  # fmt: skip
+            )
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
         if name in DOTS:
             raise Rejected(
-                "static", "dot-outside-pallas",
+                "static",
+                "dot-outside-pallas",
                 f"{line_of(equation)}{name} outside any Pallas call: the matrix work belongs into the kernel",
-            )  # fmt: skip
+            )
         if name in EXPS:
             raise Rejected(
-                "static", "exp-outside-pallas",
+                "static",
+                "exp-outside-pallas",
                 f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside",
-            )  # fmt: skip
+            )
     if not pallas_calls(jaxpr):
         raise Rejected(
-            "static", "no-pallas-call",
+            "static",
+            "no-pallas-call",
             "expected kernel_fn to do its work in pl.pallas_call, found no Pallas call in its trace",
-        )  # fmt: skip
+        )
 
 
 def written_tables(equation: Equation) -> list[Any]:
@@ -254,10 +274,11 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
             space = str(block.transformed_block_aval.memory_space).lower()
             if space in ("any", "hbm") and body.invars[position] in written and position not in aliased:
                 raise Rejected(
-                    "static", "input-written",
+                    "static",
+                    "input-written",
                     f"{line_of(equation)}expected the kernel to leave its inputs alone, but it copies to input "
                     f"{position}, {body.invars[position].aval}, which is the caller's array; write to an output",
-                )  # fmt: skip
+                )
 
 
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:
@@ -279,10 +300,11 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
             ]
             if not asked or any(asked) or mapping.vmapped_dims:
                 raise Rejected(
-                    "static", "table-changed",
+                    "static",
+                    "table-changed",
                     f"{line_of(equation)}expected the kernel to leave its inputs of integers alone, but it writes to "
                     f"input {position}, {ref.aval}; use scratch memory",
-                )  # fmt: skip
+                )
 
 
 def _read(jaxpr: Jaxpr) -> set[Any]:

@@ -67,7 +67,8 @@ def refuse(sources: Iterable[bytes], version: str) -> None:
         bug = touching[0]
         versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))
         raise Rejected(
-            "static", "known-jax-bug",
+            "static",
+            "known-jax-bug",
             f"expected a kernel that no known bug of jax {version} touches, got one that it does: {bug.what} "
             f"({bug.issue}, jax {versions}); {bug.instead}, or judge it with another version",
-        )  # fmt: skip
+        )

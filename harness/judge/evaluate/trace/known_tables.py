@@ -12,9 +12,16 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_palla
 
 # Programs that are looked into: they are called once, with these operands.
 _CALLS = (
-    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "remat2",
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vmap_call",
+    "remat2",
     "checkpoint",
-)  # fmt: skip
+)
 
 
 def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...]]:

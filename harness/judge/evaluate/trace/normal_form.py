@@ -233,7 +233,7 @@ def _printed(operation: ir.Operation) -> tuple[str, str]:
     plain, located = (
         str(operation.get_asm(enable_debug_info=is_located, print_generic_op_form=True, use_local_scope=True))
         for is_located in (False, True)
-    )  # fmt: skip
+    )
     return _anonymous(plain), located
 
 

@@ -13,27 +13,61 @@ from harness.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
 # or are refused with the other operations of a kernel.
-_SHARDED = frozenset((
-    "all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "custom_partitioning",
-    "mesh_cast", "pbroadcast", "pcast", "pgather", "pmap", "pmax", "pmin", "ppermute", "psum", "psum2",
-    "psum_invariant", "psum_scatter", "ragged_all_to_all", "reduce_scatter", "reshard", "shard_map",
-    "sharding_constraint", "unreduced_psum", "unreduced_reduce_scatter", "xla_pmap",
-))  # fmt: skip
+_SHARDED = frozenset(
+    (
+        "all_gather",
+        "all_gather_invariant",
+        "all_gather_reduced",
+        "all_to_all",
+        "axis_index",
+        "custom_partitioning",
+        "mesh_cast",
+        "pbroadcast",
+        "pcast",
+        "pgather",
+        "pmap",
+        "pmax",
+        "pmin",
+        "ppermute",
+        "psum",
+        "psum2",
+        "psum_invariant",
+        "psum_scatter",
+        "ragged_all_to_all",
+        "reduce_scatter",
+        "reshard",
+        "shard_map",
+        "sharding_constraint",
+        "unreduced_psum",
+        "unreduced_reduce_scatter",
+        "xla_pmap",
+    )
+)
 # The compiler refuses products of 8 bits and less where the matrix unit has none. float16 it refuses everywhere (libtpu
 # 0.0.42.1 and 0.0.50.1).
 _NARROW_BITS = 8
 # Kernels over a mesh of cores; which cores, the mesh says.
 _OVER_CORES = ("core_map", "mpmd_map")
 # Where a kernel.py fails that names one of these, it failed for want of what is not there.
-_NAMES_OF_SHARDING = frozenset((
-    "Mesh", "NamedSharding", "PartitionSpec", "PositionalSharding", "make_mesh", "pmap", "set_mesh", "shard_map",
-    "use_mesh", "with_sharding_constraint",
-))  # fmt: skip
+_NAMES_OF_SHARDING = frozenset(
+    (
+        "Mesh",
+        "NamedSharding",
+        "PartitionSpec",
+        "PositionalSharding",
+        "make_mesh",
+        "pmap",
+        "set_mesh",
+        "shard_map",
+        "use_mesh",
+        "with_sharding_constraint",
+    )
+)
 # What is asked for to be another program where there are several.
 _COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
-_NAMES_OF_SPARSECORES = frozenset((
-    "SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc",
-))  # fmt: skip
+_NAMES_OF_SPARSECORES = frozenset(
+    ("SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc")
+)
 
 _ONE_DEVICE = (
     "one device is judged, and its time says nothing about several; make the function that one device runs (the body "
@@ -89,10 +123,11 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
                 what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
             if what:
                 raise Rejected(
-                    "static", "dtype-not-on-chip",
+                    "static",
+                    "dtype-not-on-chip",
                     f"{line_of(equation)}expected numbers that {chip.name} computes with, got {name} of {what}, which "
                     "its compiler refuses: convert to bfloat16 or float32 before, or judge for another chip",
-                )  # fmt: skip
+                )
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:

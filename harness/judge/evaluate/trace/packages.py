@@ -47,11 +47,13 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
         files.setdefault(top, {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return tuple(
         Imported(
-            name=top, version=_version(top), files=len(found),
+            name=top,
+            version=_version(top),
+            files=len(found),
             sha256=hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest(),
         )
         for top, found in files.items()
-    )  # fmt: skip
+    )
 
 
 def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:

@@ -27,21 +27,21 @@ from harness.sandbox.messages import Rejected
 
 _HOMES = ("jax", "ml_dtypes")
 _OF_JAXLIB: frozenset[type] = frozenset((tree_util.PyTreeDef, type(tree_util.default_registry), NamedSharding))
-_BUILTINS = frozenset((
-    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, range, object,
-))  # fmt: skip
-_FUNCTIONS = frozenset((
-    ("copyreg", "_reconstructor"),
-    ("jax._src.named_sharding", "_unpickle_named_sharding"),
-    ("jax._src.partition_spec", "_get_default_unconstrained"),
-    *((f"numpy.{home}.multiarray", name) for home in ("_core", "core") for name in ("_reconstruct", "scalar")),
-    *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
-))  # fmt: skip
+_BUILTINS = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, range, object)
+)
+_FUNCTIONS = frozenset(
+    (
+        ("copyreg", "_reconstructor"),
+        ("jax._src.named_sharding", "_unpickle_named_sharding"),
+        ("jax._src.partition_spec", "_get_default_unconstrained"),
+        *((f"numpy.{home}.multiarray", name) for home in ("_core", "core") for name in ("_reconstruct", "scalar")),
+        *((f"numpy.{home}.numeric", "_frombuffer") for home in ("_core", "core")),
+    )
+)
 # What a mark cannot do: be called, be equal to another, or take something in.
 _DOES = frozenset(("__call__", "__eq__", "__setitem__", "add", "append", "extend"))
-_CALLED = (
-    types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)),
-)  # fmt: skip
+_CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type(jax.jit(len)))
 
 
 def encode(closed: Any) -> bytes:
@@ -258,7 +258,8 @@ _MAKERS = (_debug_info, _array)
 
 def _not_portable(what: str) -> Rejected:
     return Rejected(
-        "static", "not-portable",
+        "static",
+        "not-portable",
         f"expected a program of JAX's own parts, which a process where kernel.py never ran can lower too, got {what}; "
         "write it with JAX and numpy alone",
-    )  # fmt: skip
+    )

@@ -20,10 +20,30 @@ _BESIDE = (0, 1, -1)
 # Float literals are computed from sizes in double precision and stored as float32.
 _FLOAT32_ROUNDING = 2.0**-23
 # What decides by a number, or makes one to decide by. (Sums and products make addresses.)
-_DECIDING = frozenset((
-    "eq", "ne", "lt", "le", "gt", "ge", "rem", "div", "shift_left", "shift_right_logical", "shift_right_arithmetic",
-    "and", "or", "xor", "not", "max", "min", "clamp", "sign", "select_n",
-))  # fmt: skip
+_DECIDING = frozenset(
+    (
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "rem",
+        "div",
+        "shift_left",
+        "shift_right_logical",
+        "shift_right_arithmetic",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "max",
+        "min",
+        "clamp",
+        "sign",
+        "select_n",
+    )
+)
 # Parts of a Pallas call that are names, costs for XLA's scheduler, or the grid, which are looked at elsewhere.
 _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "debug", "debug_info", "backend")
 

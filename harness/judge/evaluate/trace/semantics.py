@@ -50,7 +50,7 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
                 equation,
                 f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on such promises "
                 "on a chip, and not on a CPU; leave them out",
-            )  # fmt: skip
+            )
         _refuse_listed(equation, OUTSIDE_ENTRIES)
         if equation.primitive.name == "call_hi_primitive" and not _is_of_jax(type(equation.params["_prim"])):
             raise _refused(equation, "call_hi_primitive of a class that is not JAX's: write it with operations of JAX")
@@ -76,10 +76,11 @@ def _refuse_context(equation: Equation) -> None:
     for words, name in ((equation.ctx.compute_type, "compute_on"), (equation.ctx.xla_metadata, "set_xla_metadata")):
         if words:
             raise Rejected(
-                "static", "refused-option",
+                "static",
+                "refused-option",
                 f"{line_of(equation)}{equation.primitive.name} within {name} of {words}: which processor runs an "
                 "operation, and what XLA is told of it, cannot be checked on a CPU; leave it out",
-            )  # fmt: skip
+            )
 
 
 def _is_of_jax(owner: type) -> bool:
@@ -94,10 +95,11 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
     entry = entries.get(name)
     if entry is None:
         raise Rejected(
-            "static", "unknown-primitive",
+            "static",
+            "unknown-primitive",
             f"{place_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
             "what the chip makes of it; write it with operations of that list",
-        )  # fmt: skip
+        )
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
     return entry
@@ -204,7 +206,8 @@ def _refuse_options(call: Equation) -> None:
         found = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
     if found:
         raise Rejected(
-            "static", "refused-option",
+            "static",
+            "refused-option",
             f"{place_of(call)}expected options of the compiler that leave results and checks alone "
             f"({PAGE}), got {', '.join(found)}; leave it out",
-        )  # fmt: skip
+        )

@@ -71,19 +71,9 @@ OUTSIDE = (
         "of what does not fit not published",
         "a number that the integer type cannot hold is a mark; every conversion is made",
     ),
+    entry("reduce_precision", "same", "to nearest even", "to nearest even", "the same numbers"),
     entry(
-        "reduce_precision",
-        "same",
-        "to nearest even",
-        "to nearest even",
-        "the same numbers",
-    ),
-    entry(
-        "gather",
-        "same",
-        "indices beyond the array as `mode` says",
-        "the same",
-        "promises about indices are refused",
+        "gather", "same", "indices beyond the array as `mode` says", "the same", "promises about indices are refused"
     ),
     entry(
         "scatter",
@@ -99,27 +89,9 @@ OUTSIDE = (
         "equal keys in some order, unless is_stable",
         "values whose keys are equal, and which differ, are a mark unless the sort is stable",
     ),
-    entry(
-        "pallas_call",
-        "guarded",
-        "interpreted",
-        "compiled",
-        "all other sections of this page",
-    ),
-    entry(
-        "call_hi_primitive",
-        "guarded",
-        "calls",
-        "calls",
-        "only of JAX's own classes (jnp.searchsorted in jax 0.12)",
-    ),
-    entry(
-        "cond while scan",
-        "same",
-        "the same",
-        "the same",
-        _BODY,
-    ),
+    entry("pallas_call", "guarded", "interpreted", "compiled", "all other sections of this page"),
+    entry("call_hi_primitive", "guarded", "calls", "calls", "only of JAX's own classes (jnp.searchsorted in jax 0.12)"),
+    entry("cond while scan", "same", "the same", "the same", _BODY),
     entry(
         "call closed_call custom_jvp_call custom_vjp_call custom_vmap_call jit linear_call remat2 remat_opt "
         "custom_lin name optimization_barrier stop_gradient add_dependency",
@@ -150,11 +122,7 @@ OUTSIDE = (
         "the operations behind it are not in the trace, and may be others for each platform: call the function itself",
     ),
     entry(
-        "approx_top_k",
-        "refused",
-        "exact",
-        "approximate",
-        "how many it misses depends on the platform: use lax.top_k",
+        "approx_top_k", "refused", "exact", "approximate", "how many it misses depends on the platform: use lax.top_k"
     ),
     entry(
         "random_seed random_wrap random_unwrap random_bits random_fold_in random_split random_gamma random_clone "

@@ -44,7 +44,9 @@ _STEPS = (
 
 PRODUCTS = (
     entry(
-        "dot_general", "modelled", "float32",
+        "dot_general",
+        "modelled",
+        "float32",
         "float32 with DEFAULT precision: one pass of bfloat16 (16 `vpop` at 128 x 128 x 128, 96 with HIGHEST: six "
         "passes, 48 with HIGH, jax 0.12 only: three). The float32 operand of a mixed product is rounded too. bfloat16, "
         "float8, int8 and int4 are exact; sums are float32 or int32",
@@ -54,14 +56,20 @@ PRODUCTS = (
         option_is_refused=True,
     ),
     entry(
-        "conv_general_dilated conv", "refused", _REFUSED, "matrix products (jax 0.12)",
+        "conv_general_dilated conv",
+        "refused",
+        _REFUSED,
+        "matrix products (jax 0.12)",
         "their precision is not modelled: write the products",
     ),
     entry(
-        "matmul_push_rhs matmul_acc_lhs matmul_pop matmul_lhs_fifo matmul_pop_fifo", "refused", _REFUSED,
-        "the matrix unit by hand", "JAX's interpreters do not know the state of the unit",
+        "matmul_push_rhs matmul_acc_lhs matmul_pop matmul_lhs_fifo matmul_pop_fifo",
+        "refused",
+        _REFUSED,
+        "the matrix unit by hand",
+        "JAX's interpreters do not know the state of the unit",
     ),
-)  # fmt: skip
+)
 
 FUNCTIONS = (
     entry(
@@ -130,37 +138,52 @@ FUNCTIONS = (
 
 ARITHMETIC = (
     entry(
-        "add sub mul neg abs square add_any", "same", "IEEE; integers wrap",
+        "add sub mul neg abs square add_any",
+        "same",
+        "IEEE; integers wrap",
         "float32 the same; of bfloat16 on v4, v5e, v5p float32 and a rounding each, on v6e and v7x in bfloat16",
         "each result in bfloat16 is rounded on the CPU too (XLA would leave it out). Subnormal numbers may be 0",
     ),
     entry(
-        "max min clamp reduce_max reduce_min", "same", "NaN if one is NaN", "`vmax`, `vmin`: of NaN not published",
+        "max min clamp reduce_max reduce_min",
+        "same",
+        "NaN if one is NaN",
+        "`vmax`, `vmin`: of NaN not published",
         "a NaN on the CPU reaches an output and fails there",
     ),
     entry(
-        "reduce_sum", "modelled", "float32 in some order",
+        "reduce_sum",
+        "modelled",
+        "float32 in some order",
         "`vadd`, `vadd.xlane`; of bfloat16 on v4, v5e, v5p in float32, rounded once; on v6e and v7x registers one by "
         "one by `vadd.bf16`, then 128 lanes by `vadd.xlane.bf16` (how that rounds is not published), then rows in "
         "float32, rounded once",
         "in float32 rounding of floats. In bfloat16 in the order of the schedules, lanes taken to be added in pairs, "
-        "each sum rounded: jnp.sum adds in float32 by itself. Of other narrow floats refused", option_is_refused=True,
+        "each sum rounded: jnp.sum adds in float32 by itself. Of other narrow floats refused",
+        option_is_refused=True,
     ),
     entry("reduce_and reduce_or", "same", "exact", "exact", "no rounding"),
     entry(
-        "argmax argmin", "refused", _REFUSED, "`vmax.index.xlane`",
+        "argmax argmin",
+        "refused",
+        _REFUSED,
+        "`vmax.index.xlane`",
         "which of several equal elements the chip names is not published",
     ),
     entry("eq ne lt le gt ge is_finite select_n sign", "same", "exact", "exact", "no rounding"),
     entry("and or xor not clz population_count", "same", "exact", "exact", "bits"),
     entry(
-        "shift_left shift_right_logical shift_right_arithmetic", "modelled", "by a word and more: 0, or the sign",
+        "shift_left shift_right_logical shift_right_arithmetic",
+        "modelled",
+        "by a word and more: 0, or the sign",
         "`vshll`, `vshrl`, `vshra`, `sshll`: by a word and more not published",
         "a mark on the CPU, unknown to the simulator",
     ),
     entry("floor ceil round", "same", "exact", "`vfloor`, `vceil`, conversions", "no rounding"),
     entry(
-        "convert_element_type", "modelled", "to nearest even; integers that do not fit saturate or wrap",
+        "convert_element_type",
+        "modelled",
+        "to nearest even; integers that do not fit saturate or wrap",
         "`vpack`, `vcvt`, `vtrunc`: to nearest even; of integers `vpack.c.b16`, `vpack.c.b8`, the same for both signs: "
         "the low bits; of floats that do not fit not published",
         "each rounding to bfloat16 is made; of integers the low bits are kept; a float that the integer type cannot "
@@ -168,102 +191,149 @@ ARITHMETIC = (
     ),
     entry("bitcast_convert_type bitcast", "same", "the same bits", "nothing, or `vcombine`", "bits"),
     entry(
-        "pack_elementwise unpack_elementwise", "same", "conversions and shifts", "`vpack`, `vunpack`",
+        "pack_elementwise unpack_elementwise",
+        "same",
+        "conversions and shifts",
+        "`vpack`, `vunpack`",
         "conversions to bfloat16 round to nearest even in both",
     ),
     entry("threefry2x32 iota iota_2x32_shape", "same", "exact", "exact", "integers"),
     entry(
         "prng_seed prng_random_bits prng_split prng_join random_seed random_wrap random_unwrap random_bits "
-        "random_fold_in stochastic_round", "refused", _REFUSED, "random bits of the chip",
+        "random_fold_in stochastic_round",
+        "refused",
+        _REFUSED,
+        "random bits of the chip",
         "the chip's random bits are other ones than the interpreter's",
     ),
-)  # fmt: skip
+)
 
 ARRAYS = (
     entry(
         "broadcast_in_dim broadcast_to concatenate pad reshape squeeze slice split stack unstack tile transpose",
-        "same", "copies", "copies", "no arithmetic",
+        "same",
+        "copies",
+        "copies",
+        "no arithmetic",
     ),
     entry(
-        "roll", "modelled", "jnp.roll", "`vrot`, `vperm`; by a negative amount, or the length and more, not published",
+        "roll",
+        "modelled",
+        "jnp.roll",
+        "`vrot`, `vperm`; by a negative amount, or the length and more, not published",
         "there a mark; else no arithmetic",
     ),
     entry(
-        "gather sort top_k approx_top_k einshape_lo", "refused", _REFUSED, "permutations",
+        "gather sort top_k approx_top_k einshape_lo",
+        "refused",
+        _REFUSED,
+        "permutations",
         "indices beyond the array, or the order of equal elements, are not the same in both",
     ),
-)  # fmt: skip
+)
 
 MEMORY = (
     entry(
-        "get swap", "modelled", "a slice that leads out of its array is moved to its border",
+        "get swap",
+        "modelled",
+        "a slice that leads out of its array is moved to its border",
         "reads or writes whatever lies there; the compiler checks some of it and halts",
         "dynamic indices beyond the array make a mark, at every shape; the TPU interpreter fails on them and on "
         "memory that nothing wrote, at a reduced shape; the simulator sees failed bounds checks",
     ),
-    entry(
-        "masked_swap", "guarded", "elements left out keep what was there", "the same", "outputs that depend on them",
-    ),
+    entry("masked_swap", "guarded", "elements left out keep what was there", "the same", "outputs that depend on them"),
     entry("masked_load", "refused", _REFUSED, "elements left out hold anything", "use a load and a selection"),
     entry(
-        "multiple_of", "modelled", "the value as it is",
+        "multiple_of",
+        "modelled",
+        "the value as it is",
         "`assume_multiple`: believed. Where an address counts tiles (128 lanes, 8 rows of bfloat16) what is beyond one "
-        "is shifted out (`sadd 64`, `sshra 7`)", "the next multiple below: a false hint leads to other data",
+        "is shifted out (`sadd 64`, `sshra 7`)",
+        "the next multiple below: a false hint leads to other data",
     ),
     entry(
-        "run_scoped empty_ref", "guarded", "memory of NaN", "memory as it was left",
+        "run_scoped empty_ref",
+        "guarded",
+        "memory of NaN",
+        "memory as it was left",
         "holds NaN, a marked NaN or an unpredictable number, one per shape; comparisons with the marked NaN give the "
         "opposite of what NaN gives, as what an earlier call has left may",
     ),
     entry(
-        "dma_start", "guarded", "copies at once", "`dma`: some time later",
+        "dma_start",
+        "guarded",
+        "copies at once",
+        "`dma`: some time later",
         "the TPU interpreter finds races, the simulator bounds and transfers never waited for. Copies to another "
-        "device and copies that add are refused", option_is_refused=True,
+        "device and copies that add are refused",
+        option_is_refused=True,
     ),
     entry("dma_wait", "guarded", "nothing", "waits for a copy", "as dma_start", option_is_refused=True),
     entry(
-        "semaphore_signal semaphore_wait", "guarded", "counts", "counts",
+        "semaphore_signal semaphore_wait",
+        "guarded",
+        "counts",
+        "counts",
         "the TPU interpreter waits as the chip does; signals to another core or device are refused",
         option_is_refused=True,
     ),
     entry(
-        "semaphore_read", "refused", _REFUSED, "the count at that moment",
+        "semaphore_read",
+        "refused",
+        _REFUSED,
+        "the count at that moment",
         "it depends on time: a copy that the CPU has made is still under way on the chip",
     ),
     entry("delay", "refused", _REFUSED, "waits", "what is right only after a delay depends on time"),
-    entry(
-        "get_barrier_semaphore axis_index", "refused", _REFUSED, "another device", "one device is judged",
-    ),
-)  # fmt: skip
+    entry("get_barrier_semaphore axis_index", "refused", _REFUSED, "another device", "one device is judged"),
+)
 
 CONTROL = (
     entry(
-        "cond while scan", "same", "the same", "the same; short loops are unrolled",
+        "cond while scan",
+        "same",
+        "the same",
+        "the same; short loops are unrolled",
         "branches on what is not defined take a mark on the CPU and are unknown to the simulator",
     ),
     entry(
-        "jit custom_jvp_call custom_vjp_call add_dependency stop_gradient", "same", "calls", "inlined",
+        "jit custom_jvp_call custom_vjp_call add_dependency stop_gradient",
+        "same",
+        "calls",
+        "inlined",
         "their bodies are looked at",
     ),
     entry(
-        "program_id num_programs", "guarded", "the step of the grid", "the step of the grid",
+        "program_id num_programs",
+        "guarded",
+        "the step of the grid",
+        "the step of the grid",
         "`parallel` axes on two cores: the TPU interpreter",
     ),
     entry("platform_index", "refused", _REFUSED, "the branch of a platform", "refused as `platform-dependent`"),
     entry("debug_callback debug_print", "refused", _REFUSED, "the host", "refused as `host-callback`"),
     entry(
-        "check trace_value", "refused", _REFUSED, "checks and traces that flags switch on",
+        "check trace_value",
+        "refused",
+        _REFUSED,
+        "checks and traces that flags switch on",
         "what they cost is not in the schedule",
     ),
     entry(
-        "emit_pipeline pipeline_body stage", "refused", _REFUSED, "pipelines expanded by the compiler",
+        "emit_pipeline pipeline_body stage",
+        "refused",
+        _REFUSED,
+        "pipelines expanded by the compiler",
         "pltpu.emit_pipeline of a TensorCore kernel is expanded by JAX and accepted; these remain for SparseCore",
     ),
     entry(
-        "dim_as_value reshard eval_jaxpr custom_fusion has_memory_space", "refused", _REFUSED,
-        "symbolic sizes, meshes, fusion", "not interpreted on a CPU",
+        "dim_as_value reshard eval_jaxpr custom_fusion has_memory_space",
+        "refused",
+        _REFUSED,
+        "symbolic sizes, meshes, fusion",
+        "not interpreted on a CPU",
     ),
-)  # fmt: skip
+)
 
 SECTIONS: tuple[tuple[str, tuple[SemanticsEntry, ...]], ...] = (
     ("Matrix products", PRODUCTS),

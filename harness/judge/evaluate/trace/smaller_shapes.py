@@ -59,11 +59,15 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
         return difference, True, ()
     if full.chip.platform != "tpu":
         return "", False, ()
-    return "", False, (
-        f"interpreted at a reduced shape only: {steps:,} grid steps are more than {_INTERPRETED_STEPS:,}; the kernel "
-        "copies nothing by hand, one core takes all steps, each output block is visited once, and values are checked "
-        "at the full shape",
-    )  # fmt: skip
+    return (
+        "",
+        False,
+        (
+            f"interpreted at a reduced shape only: {steps:,} grid steps are more than "
+            f"{_INTERPRETED_STEPS:,}; the kernel copies nothing by hand, one core takes all steps, each output "
+            "block is visited once, and values are checked at the full shape",
+        ),
+    )
 
 
 def _may_race(traced: TracedKernel) -> bool:

@@ -59,10 +59,11 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
         raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
     if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
         raise Rejected(
-            "static", "not-triton",
+            "static",
+            "not-triton",
             "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
             "that can be checked on a CPU",
-        )  # fmt: skip
+        )
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:

@@ -33,10 +33,11 @@ def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_c
     bounds = tuple(bound for bound in grid if bound is not None)
     if len(bounds) < len(grid):
         raise Rejected(
-            "static", "dynamic-grid",
+            "static",
+            "dynamic-grid",
             f"expected a grid of constants or of bounds that follow from the problem's tables, got {_words(grid)}: "
             "steps and traffic cannot be derived; compute the bounds from inputs of integers outside of loops",
-        )  # fmt: skip
+        )
     names = _operand_names(equation)
     tables = [
         _table(name, var.aval)
@@ -87,9 +88,16 @@ def _table(name: str, aval: Any) -> Window:
     aval = getattr(aval, "inner_aval", aval)
     array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
     return Window(
-        name=name, role="input", array=array, block_shape=array.shape, memory_space="smem", buffers=1,
-        fetches=1, hbm_bytes=_bytes(array.shape, aval.dtype), vmem_bytes=0,
-    )  # fmt: skip
+        name=name,
+        role="input",
+        array=array,
+        block_shape=array.shape,
+        memory_space="smem",
+        buffers=1,
+        fetches=1,
+        hbm_bytes=_bytes(array.shape, aval.dtype),
+        vmem_bytes=0,
+    )
 
 
 def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ...], chip: Chip) -> Window:
@@ -101,9 +109,16 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
     space = str(block.transformed_block_aval.memory_space).lower() if chip.platform == "tpu" else "hbm"
     if space in _BY_HAND:
         return Window(
-            name=name, role=role, array=array, block_shape=shape, memory_space=space, buffers=0,
-            fetches=None, hbm_bytes=None, vmem_bytes=0,
-        )  # fmt: skip
+            name=name,
+            role=role,
+            array=array,
+            block_shape=shape,
+            memory_space=space,
+            buffers=0,
+            fetches=None,
+            hbm_bytes=None,
+            vmem_bytes=0,
+        )
     places = _places(block, steps)
     if role == "output":
         _refuse_overlapping(name, block, shape, places)
@@ -119,10 +134,16 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
         buffers = int(block.pipeline_mode.buffer_count)
     on_chip = space in _ON_CHIP
     return Window(
-        name=name, role=role, array=array, block_shape=shape, memory_space="vmem" if on_chip else space,
-        buffers=buffers, fetches=fetches, hbm_bytes=moved,
+        name=name,
+        role=role,
+        array=array,
+        block_shape=shape,
+        memory_space="vmem" if on_chip else space,
+        buffers=buffers,
+        fetches=fetches,
+        hbm_bytes=moved,
         vmem_bytes=buffers * padded_bytes(inner, aval.dtype) if on_chip else 0,
-    )  # fmt: skip
+    )
 
 
 def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64] | None:
@@ -178,10 +199,11 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
     )
     if said:
         raise Rejected(
-            "static", "overlapping-windows",
+            "static",
+            "overlapping-windows",
             f"expected windows of the output {name} that are apart, got some that may overlap: {said}. Use blocks "
             "(without pl.Element), or windows at multiples of their size",
-        )  # fmt: skip
+        )
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:

@@ -20,10 +20,21 @@ from harness.records import PallasCall, Window
 
 _MIB = 1 << 20
 # Of others it is not known how many bits one takes in VMEM.
-_WHOLE_BYTES = frozenset((
-    "float32", "int32", "uint32", "bfloat16", "float16", "int16", "uint16", "int8", "uint8", "float8_e4m3fn",
-    "float8_e5m2",
-))  # fmt: skip
+_WHOLE_BYTES = frozenset(
+    (
+        "float32",
+        "int32",
+        "uint32",
+        "bfloat16",
+        "float16",
+        "int16",
+        "uint16",
+        "int8",
+        "uint8",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    )
+)
 # An operand of integers can be simplified away (0 * x is 0), one of floats cannot.
 _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 

@@ -21,7 +21,7 @@ from harness.hardware import chip
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 from harness.units import percent, seconds
-from harness.workbench.capture.program_run import lowered
+from harness.workbench.capture.program_run import lower_program
 
 _HERE = Path(__file__).parent
 _PAGE = _HERE / "SEVERAL_CHIPS.md"
@@ -75,7 +75,7 @@ def simulated(function: str, chip_name: str, chips: int, megabytes: int) -> tupl
     with tempfile.TemporaryDirectory() as folder:
         dumps = Path(folder)
         program = f"{_HERE / 'sharded_programs.py'}:{function}"
-        lowered(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps)
+        lower_program(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps)
         dump = read_module(dumps)
         began = time.process_time()
         return run_module(dump, target, deadline_seconds=600), time.process_time() - began

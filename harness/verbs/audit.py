@@ -54,6 +54,6 @@ class Audit(Verb):
         symptoms = tuple(SYMPTOMS[name] for name in given.symptom)
         is_capture = bool(given.file and given.file.endswith(SUFFIX))
         (table, every), fails = audit(
-            RuleSubject(found, known_flags.known(found), meant, symptoms, is_capture=is_capture)
+            RuleSubject(found, known_flags.ask_libraries(found), meant, symptoms, is_capture=is_capture)
         )
         return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)

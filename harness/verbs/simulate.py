@@ -107,7 +107,7 @@ class Simulate(Verb):
     def run(self, given: Namespace) -> Outcome:
         from harness.hardware import chip
         from harness.shell.arguments import FUNCTION, mesh_sizes
-        from harness.workbench.capture.program_run import lowered
+        from harness.workbench.capture.program_run import lower_program
 
         target = chip(given.chip)
         if not FUNCTION.fullmatch(given.what):
@@ -116,7 +116,7 @@ class Simulate(Verb):
             return self._simulate(given, target, Path(given.what))
         with TemporaryDirectory(prefix="ratchet-") as scratch:
             dumps, mesh = Path(scratch), mesh_sizes(given.mesh)
-            lowered(given.what, given.arg, target, mesh=mesh, dumps=dumps)
+            lower_program(given.what, given.arg, target, mesh=mesh, dumps=dumps)
             return self._simulate(given, target, dumps)
 
     def _simulate(self, given: Namespace, target: "Chip", directory: Path) -> Outcome:

@@ -86,7 +86,7 @@ class Command:
 def _captures(found: Sequence[CaptureFiles]) -> Sequence[Capture]:
     from harness.workbench.profiles import reading
 
-    return reading.told_apart([reading.read(place.paths) for place in found])
+    return reading.distinguish([reading.read(place.paths) for place in found])
 
 
 def _analysis(function: str, *options: str) -> Answering:

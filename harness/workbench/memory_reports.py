@@ -1,4 +1,4 @@
-"""Tables of device memory without a capture: why a program did not fit, and what a snapshot of JAX's holds."""
+"""Tables of device memory without a capture: an out-of-memory message, and a snapshot of JAX's."""
 
 from pathlib import Path
 
@@ -18,25 +18,25 @@ _LONG = 1024
 _OF_JAX = ("/jax/", "/jaxlib/")
 
 _LARGEST: Fields[ProgramAllocation] = (
-    Field("shape", "shape", lambda one: one.shape.partition("{")[0], is_whole=True),
-    Field("bytes", "size", lambda one: one.bytes, "B"),
-    Field("needed_bytes", "without padding", lambda one: one.needed_bytes, "B"),
-    Field("category", "what for", lambda one: memory_rules.of_name(one.op_name)),
-    Field("remedy", "what makes it smaller", lambda one: remedy(one), is_whole=True),
-    Field("source", "source", lambda one: one.source),
-    Field("operation", "from", lambda one: one.op_name.partition("[")[0]),
+    Field("shape", "shape", lambda allocation: allocation.shape.partition("{")[0], is_whole=True),
+    Field("bytes", "size", lambda allocation: allocation.bytes, "B"),
+    Field("needed_bytes", "without padding", lambda allocation: allocation.needed_bytes, "B"),
+    Field("category", "what for", lambda allocation: memory_rules.category_of_name(allocation.op_name)),
+    Field("remedy", "what makes it smaller", lambda allocation: remedy(allocation), is_whole=True),
+    Field("source", "source", lambda allocation: allocation.source),
+    Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
 )
 _HELD: Fields[Held] = (
-    Field("bytes", "size", lambda one: one.bytes, "B"),
-    Field("count", "count", lambda one: one.count, "count"),
-    Field("kind", "kind", lambda one: one.kind),
-    Field("device", "device", lambda one: one.device),
-    Field("place", "asked for in", lambda one: _place(one), is_whole=True),
+    Field("bytes", "size", lambda held: held.bytes, "B"),
+    Field("count", "count", lambda held: held.count, "count"),
+    Field("kind", "kind", lambda held: held.kind),
+    Field("device", "device", lambda held: held.device),
+    Field("place", "asked for in", lambda held: _place(held), is_whole=True),
 )
 
 
 def read(path: Path) -> tuple[Table, ...] | None:
-    """The tables of a file that is a message or a snapshot, None where it is neither; raises RatchetError."""
+    """The tables of a file that is a message or a snapshot, None if it is neither; raises RatchetError."""
     if not path.is_file() or modules.is_module(path):
         return None
     data = reading_limits.read(path)
@@ -51,14 +51,14 @@ def read(path: Path) -> tuple[Table, ...] | None:
 
 
 def remedy(allocation: ProgramAllocation) -> str:
-    """What would make such an allocation smaller, in words; "" where no rule says."""
+    """Words on what would make such an allocation smaller; "" if no rule applies."""
     sizes = memory_rules.dimensions(allocation.shape)
     if "window allocation" in allocation.op_name:
         return "smaller blocks in the BlockSpec"
     if (
         len(sizes) > 1
         and min(sizes[-2:]) >= _LONG
-        and memory_rules.of_name(allocation.op_name) == memory_rules.ATTENTION
+        and memory_rules.category_of_name(allocation.op_name) == memory_rules.ATTENTION
     ):
         return "scores of attention: a fused kernel keeps none"
     if allocation.bytes > _PADDED * allocation.needed_bytes:
@@ -78,7 +78,7 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
         f"{decimal(full.capacity_bytes, 'B', 2)} that there are."
     ]
     notes += [f"{part}: {decimal(size, 'B', 2)}" for part, size in full.parts if size]
-    named = sum(one.bytes for one in full.largest)
+    named = sum(allocation.bytes for allocation in full.largest)
     if full.largest:
         notes.append(
             f"The allocations below are {percent(named / full.used_bytes)} of it; the compiler names no others."
@@ -96,19 +96,21 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
     )
 
 
-def _snapshot(held: tuple[Held, ...], name: str) -> Table:
-    total = sum(one.bytes for one in held)
+def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
+    total = sum(held.bytes for held in listed)
     return table_of(
         "held",
         f"what devices held when {name} was taken",
         "measured",
         _HELD,
-        [one for one in held if one.bytes],
+        [held for held in listed if held.bytes],
         [f"{decimal(total, 'B', 2)} in all. A snapshot has no peak: it shows what was alive at that moment."],
         "nothing was alive",
     )
 
 
-def _place(held: Held) -> str:
+def _place(buffer: Held) -> str:
     """The innermost call that is not JAX's own."""
-    return next((call for call in held.calls if not any(part in call for part in _OF_JAX)), next(iter(held.calls), ""))
+    return next(
+        (call for call in buffer.calls if not any(part in call for part in _OF_JAX)), next(iter(buffer.calls), "")
+    )

@@ -1,4 +1,4 @@
-"""Tables and their columns: all of a table's in one text, or each beside the function that gives its cell."""
+"""Tables and their columns: all columns in one text, or each next to the function that gives its cell."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -26,16 +26,16 @@ _COLUMN = re.compile(r"(\w+)(?:=([^:!]*))?(?::([^!]*))?(!?)")
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """The columns that a text names, parted by `;`: `name`, `name=title`, `name=title:unit`, `name:unit`.
+    """The columns in a text, separated by `;`: `name`, `name=title`, `name=title:unit`, `name:unit`.
 
-    Without a unit it is that of the name's ending; `!` stands behind a column that is printed whole.
+    Without a unit, it is that of the name's ending; a `!` at the end marks a column that is printed in full.
     """
     return tuple(map(_column, text.split(";")))
 
 
 def unit_of(name: str) -> Unit:
-    """What a column holds, by its name's ending."""
-    return next((known for ending, known in _UNITS if name.endswith(ending)), "")
+    """The unit of a column, by its name's ending."""
+    return next((unit for ending, unit in _UNITS if name.endswith(ending)), "")
 
 
 def _column(text: str) -> Column:
@@ -48,7 +48,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column, see there, and what its cell is for one thing."""
+    """A column and the function that gives its cell for one thing."""
 
     name: str
     title: str
@@ -58,7 +58,6 @@ class Field(Generic[T]):
 
     @property
     def column(self) -> Column:
-        """The column without its cells."""
         return Column(name=self.name, title=self.title, unit=self.unit, is_whole=self.is_whole)
 
 
@@ -74,8 +73,8 @@ def table_of(
     notes: Iterable[str] = (),
     why_empty: str = "",
 ) -> Table:
-    """A table of one row for each of `things`; `notes` and `why_empty` as in `table`."""
-    rows = [tuple(field.cell(one) for field in fields) for one in things]
+    """A table with one row for each of `things`; `notes` and `why_empty` as in `table`."""
+    rows = [tuple(field.cell(thing) for field in fields) for thing in things]
     return table(name, title, origin, tuple(field.column for field in fields), rows, notes, why_empty)
 
 
@@ -90,7 +89,7 @@ def table(
 ) -> Table:
     """A table of these rows; `of` are its columns, or the text that `columns` reads.
 
-    `notes` are kept only where there are rows, `why_empty` only where there are none.
+    `notes` are kept only if there are rows, `why_empty` only if there are none.
     """
     kept = tuple(map(tuple, rows))
     return Table(

@@ -16,12 +16,11 @@ from harness.errors import RatchetError
 HOST = "127.0.0.1"
 
 
-def bound(logdir: str, port: int) -> wsgi.Server:
+def bind_server(logdir: str, port: int) -> wsgi.Server:
     """A server for `logdir` that listens on 127.0.0.1 and nowhere else; 0 lets the system choose the port.
 
-    xprof's own launcher would listen on all interfaces, and open a gRPC port besides.
-    Raises RatchetError `port-in-use` or `no-port`, and `no-log-directory` where `logdir` is elsewhere and cannot be
-    reached.
+    xprof's own launcher would listen on all interfaces, and open a gRPC port besides. Raises RatchetError
+    `port-in-use` or `no-port`, and `no-log-directory` if `logdir` is elsewhere and cannot be reached.
     """
     _expect_free(port)
     try:
@@ -35,13 +34,13 @@ def bound(logdir: str, port: int) -> wsgi.Server:
     # jax.profiler.start_server for a capture, and writes it to `logdir`.
     context.hide_capture_profile_button, context.enable_tab_name_label, context.src_prefix = False, False, None
     pages = server.make_wsgi_app(server.ProfilePluginLoader().load(context))
-    found = wsgi.Server((HOST, port), pages)
-    found.prepare()
-    return found
+    listening = wsgi.Server((HOST, port), pages)
+    listening.prepare()
+    return listening
 
 
 def _expect_free(port: int) -> None:
-    """Tries the port first: where it is taken, cheroot 11 leaves a socket behind and hides the error's number."""
+    """Raises RatchetError if the port is taken: cheroot 11 would leave a socket behind and hide the error's number."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -71,7 +70,7 @@ def until_stopped() -> Iterator[None]:
 
 
 def run_as_xprof_does(arguments: list[str]) -> int:
-    """Hands `arguments` to xprof's own launcher, which listens on all interfaces; returns its exit code.
+    """The exit code of xprof's own launcher with `arguments`; it listens on all interfaces.
 
     Raises RatchetError `xprof-refused`.
     """

@@ -25,7 +25,7 @@ from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, P
 from harness.shell.main import main
 from harness.verbs.parts import doctor
 from harness.workbench.capture import products
-from harness.workbench.capture.program_run import program_run
+from harness.workbench.capture.program_run import run_program
 from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
 from harness.workbench.doctor.second_call import second_call
@@ -102,7 +102,7 @@ def _on_the_cpu() -> Any:
 
 @pytest.fixture(scope="module")
 def recompiling(folder: Path) -> ProgramRun:
-    return program_run(f"{folder / 'recompiling.py'}:step", 120.0)
+    return run_program(f"{folder / 'recompiling.py'}:step", 120.0)
 
 
 def findings(run: ProgramRun) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None
 
 
 def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: Path) -> None:
-    run = program_run(f"{folder / 'clean.py'}:step", 120.0)
+    run = run_program(f"{folder / 'clean.py'}:step", 120.0)
     assert [c.name for c in run.compilations if c.phase != "import"] == ["jit(product)"]
     assert [c.phase for c in run.compilations if c.name == "jit(product)"] == ["first call"]
     assert [t for t in run.transfers if t.phase != "import"] == []
@@ -191,7 +191,7 @@ def test_settings_that_spoil_a_program_are_found(folder: Path, monkeypatch: pyte
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
     monkeypatch.setenv("JAX_DEBUG_NANS", "1")
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
-    run = program_run(f"{folder / 'clean.py'}:step", 120.0)
+    run = run_program(f"{folder / 'clean.py'}:step", 120.0)
     assert {f["rule"] for f in findings(run)} == {"precision", "debugging", "no-platform"}
 
 
@@ -224,7 +224,7 @@ TRACED = {
 
 @pytest.mark.slow
 def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
-    run = program_run(f"{EXAMPLE}:step", 120.0)
+    run = run_program(f"{EXAMPLE}:step", 120.0)
     counts = {one.name: one.count for one in run.dispatched}
     assert counts["multiply"] == counts["add"] == 3
     assert counts["product"] == 1
@@ -241,12 +241,12 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     (row,) = [row for row in measures.rows if row[0] == "input"]
     assert row[-1] == "over the target"
     # On a machine that others use too, a call may wait for its turn.
-    assert {f["rule"] for f in findings(program_run(f"{EXAMPLE}:mended", 120.0))} <= {"input"}
+    assert {f["rule"] for f in findings(run_program(f"{EXAMPLE}:mended", 120.0))} <= {"input"}
 
 
 @pytest.mark.slow
 def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
-    (found,) = [one for one in findings(program_run(str(folder / "clean.py"), 120.0)) if one["rule"] == "compilation"]
+    (found,) = [one for one in findings(run_program(str(folder / "clean.py"), 120.0)) if one["rule"] == "compilation"]
     assert "over 5%" in found["observation"]
     assert "JAX_COMPILATION_CACHE_DIR" in found["remedy"]
 
@@ -365,7 +365,7 @@ def test_what_cannot_be_traced_is_told_in_plain_words(name: str, tmp_path: Path)
     with pytest.raises(Exception, match=r"JAX|racer|onc") as raised:
         jax.eval_shape(function, jax.ShapeDtypeStruct((4,), "float32"))
     detail = "".join(traceback.format_exception(raised.value))
-    said = jax_errors.translated(f"{type(raised.value).__name__}: {raised.value}", detail, "traced.py")
+    said = jax_errors.translate(f"{type(raised.value).__name__}: {raised.value}", detail, "traced.py")
     assert said.startswith(f"traced.py:7, in f: `{body}`: ")
     assert remedy in said
     assert said.endswith(f"[{error}]")
@@ -383,8 +383,8 @@ def test_the_command_prints_the_sentence_and_no_traceback(capsys: pytest.Capture
 
 
 def test_errors_that_are_none_of_jax_are_left_as_they_are() -> None:
-    assert jax_errors.translated("ValueError: bad weather", "Traceback ...", "x.py") == ""
-    donated = jax_errors.translated("RuntimeError: Array has been deleted with shape=float32[4].", "", "x.py")
+    assert jax_errors.translate("ValueError: bad weather", "Traceback ...", "x.py") == ""
+    donated = jax_errors.translate("RuntimeError: Array has been deleted with shape=float32[4].", "", "x.py")
     assert donated.startswith("x.py: an array is used after it was given away")
     assert donated.endswith("[RuntimeError]")
 
@@ -506,7 +506,7 @@ def step():
 
 def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    run = program_run(f"{tmp_path / 'train.py'}:step", 120.0)
+    run = run_program(f"{tmp_path / 'train.py'}:step", 120.0)
     said = {one["rule"]: one for one in findings(run)}
     wide = [one["observation"] for one in findings(run) if one["rule"] == "wide-operands"]
     assert any(text.endswith("in the forward pass: activations f32, weights f32") for text in wide)

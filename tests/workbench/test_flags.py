@@ -297,7 +297,7 @@ def planted() -> tuple[Settings, Known]:
         + '\nexport XLA_FLAGS="--xla_gpu_autotune_level=1 --xla_tpu_overlap_compute_collective_tc=true '
         '--xla_cpu_enable_fast_math=perhaps --xla_gpu_autotune_lvel=1"\nexport JAX_PLATFROMS=tpu JAX_ENABLE_X64=0'
     )
-    return found, known_flags.known(found)
+    return found, known_flags.ask_libraries(found)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from harness.hlo.sharding import Groups, Mesh, groups, read_sharding
 from harness.hlo.tokens import Tokens
 from harness.shell.main import main
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, inferred, specification, torus_of
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, infer_mesh, specification, torus_of
 
 NAMES = ("a", "b", "c", "d")
 
@@ -79,7 +79,7 @@ def test_groups_that_are_not_those_of_whole_axes_have_none() -> None:
     ],
 )
 def test_the_mesh_is_read_off_the_text(shardings: list[str], collectives: list[str], expected: str) -> None:
-    found = inferred([read_sharding(Tokens(text)) for text in shardings], [groups(text) for text in collectives], 8)
+    found = infer_mesh([read_sharding(Tokens(text)) for text in shardings], [groups(text) for text in collectives], 8)
     assert str(found) == expected
 
 

@@ -8,7 +8,7 @@ from analyses import overlap
 from analysis_examples import US, Ran, capture, device, op
 
 from harness.records import Device, Operation
-from harness.workbench.profiles.collectives import moved
+from harness.workbench.profiles.collectives import collective_of
 from harness.workbench.profiles.database import Database
 
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
@@ -78,7 +78,7 @@ WHOLE = 2 * 1024 * 1024
 def test_what_a_collective_moves(
     text: str, kind: str | None, size: int | None, array_bytes: float | None, bus_bytes: float | None
 ) -> None:
-    found = moved(op(text.partition(" ")[0].lstrip("%") or "async-collective-done", text=text))
+    found = collective_of(op(text.partition(" ")[0].lstrip("%") or "async-collective-done", text=text))
     assert (found.kind, found.size) == (kind, size)
     assert found.array_bytes == pytest.approx(array_bytes)
     assert found.bus_bytes == pytest.approx(bus_bytes)

@@ -14,7 +14,7 @@ from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.shell.main import main
 from harness.workbench.profiles import conversion, memory_rules
-from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.memory import diagnose, memory, sparkline
 from harness.workbench.profiles.reading import read
 
@@ -76,7 +76,7 @@ def viewer(captured: Path) -> dict[str, Any]:
 
 
 def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
-    database = opened(read([captured]))
+    database = database_of(read([captured]))
     ((heap, peak, place),) = database.rows("select heap, peak_bytes, peak_place from heaps where space = 'HBM'")
     viewed = viewer(captured)
     assert peak == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
@@ -92,7 +92,7 @@ def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> N
     assert tables["modules"].column("space") == ("HBM", "VMEM")
     query = """select bytes, max(bytes) over () from heap_levels join heaps using (heap)
         where space = 'VMEM' qualify place = peak_place"""
-    ((at_peak, most),) = opened(read([captured])).rows(query)
+    ((at_peak, most),) = database_of(read([captured])).rows(query)
     assert at_peak == most
 
 

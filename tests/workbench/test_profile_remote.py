@@ -35,7 +35,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(logdir: Path) -> Iterator[str]:
     """A real server over the log directory, in a thread."""
-    server = xprof_server.bound(str(logdir), 0)
+    server = xprof_server.bind_server(str(logdir), 0)
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
     host, port = server.bind_addr

@@ -19,7 +19,7 @@ from harness.records import Table
 from harness.sandbox import environment
 from harness.shell.main import main
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.resharding import laid_out, spared
+from harness.workbench.hlo.resharding import large_collectives, with_mesh
 from harness.workbench.profiles import reading
 
 V5E = chip("v5e")
@@ -123,8 +123,8 @@ PRODUCT = "f32[8192,256]{1,0} dot(%g, %w), lhs_contracting_dims={1}, rhs_contrac
 
 def found_in(*lines: str) -> dict[str, Any]:
     text = HEAD + "ENTRY %main () -> f32[] {\n  " + "\n  ".join(lines) + "\n}\n"
-    module = laid_out(parse.module(text), Mesh(axes=(("data", 4), ("model", 2))))
-    return {one.name: one for one in spared(Graph(module=module), V5E)}
+    module = with_mesh(parse.module(text), Mesh(axes=(("data", 4), ("model", 2))))
+    return {one.name: one for one in large_collectives(Graph(module=module), V5E)}
 
 
 def test_a_gather_that_is_cut_again_is_spared() -> None:
@@ -199,7 +199,7 @@ print(jax.jit(f).lower(split((8192, 512), "data", None), split((512, 256), None,
 def test_a_compiled_program_that_replicates_its_rows_is_told_the_constraint() -> None:
     env = {**environment.on_cpu(), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, timeout=120, capture_output=True, text=True)
-    module = laid_out(parse.module(done.stdout), Mesh(axes=(("data", 4), ("model", 2))))
-    (one,) = spared(Graph(module=module), V5E)
+    module = with_mesh(parse.module(done.stdout), Mesh(axes=(("data", 4), ("model", 2))))
+    (one,) = large_collectives(Graph(module=module), V5E)
     assert (one.kind, one.axes, one.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
     assert "P(data, None)" in one.remedy

@@ -161,14 +161,14 @@ def test_a_real_capture_names_casts_and_transposes_by_its_modules(tmp_path: Path
     ],
 )
 def test_how_full_a_matrix_unit_is(summed: int, columns: int, size: int, share: float) -> None:
-    assert matrix_fill.filled(summed, columns, size) == pytest.approx(share)
+    assert matrix_fill.fill_fraction(summed, columns, size) == pytest.approx(share)
 
 
 def test_the_weights_of_a_product_given_by_hand_are_one_devices() -> None:
     found = matmul(spec("X[4096,512]", "bf16"), spec("W[512,512@model]", "bf16"), None, {"model": 8}, 8)
-    assert matrix_fill.of_product(found, {"model": 8}, 128) == (0.5, 512, 64)
+    assert matrix_fill.fill_of_product(found, {"model": 8}, 128) == (0.5, 512, 64)
     heads = matmul(spec("Q[8,2048,64]", "bf16"), spec("K[8,2048,64]", "bf16"), "hqd,hkd->hqk", {}, 1)
-    assert matrix_fill.of_product(heads, {}, 256) == (0.25, 64, 2048)
+    assert matrix_fill.fill_of_product(heads, {}, 256) == (0.25, 64, 2048)
 
 
 def test_the_table_of_a_module_shows_it() -> None:

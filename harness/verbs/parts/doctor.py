@@ -43,7 +43,7 @@ def doctor(given: Namespace) -> Outcome:
 def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:
     seen = program.InUse() if capture is None else _in_use(capture, folder)
     progress("run", "start", 0.0)
-    run = program_run.program_run(module, limit)
+    run = program_run.run_program(module, limit)
     progress("run", "done", run.total_seconds)
     return program.checklist(run, Path(module).name, seen)
 
@@ -68,7 +68,7 @@ def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
     yield from machine_check.software(found, PACKAGE.parent / "requirements.lock")
     contest, why = _contest(folder)
     progress("devices", "start", 0.0)
-    kinds, failure = devices.seen()
+    kinds, failure = devices.visible_devices()
     progress("devices", "done", 0.0)
     yield from machine_check.devices(kinds, failure, contest.chip if contest else None)
     yield from machine_check.room(folder)

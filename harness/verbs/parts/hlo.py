@@ -20,14 +20,14 @@ from harness.shell.arguments import FUNCTION, directory, mesh_sizes, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.verbs.parts.schedules import subject
-from harness.workbench.capture.program_run import lowered
+from harness.workbench.capture.program_run import lower_program
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.levels import kernel_table, level_table
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.prediction import figures_of
-from harness.workbench.hlo.resharding import laid_out
+from harness.workbench.hlo.resharding import with_mesh
 from harness.workbench.profiles import reading, remote
 from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse_neighbours, resolve
 from harness.workbench.profiles.reading import hlo_protos
@@ -46,7 +46,7 @@ def hlo(given: Namespace) -> Outcome:
     if given.arg:
         raise UsageError("usage", "--arg is for a function, MODULE.py:FUNCTION")
     module, target, inside = _module(given, named)
-    module = laid_out(module, _mesh(given.mesh, module))
+    module = with_mesh(module, _mesh(given.mesh, module))
     if given.steps > 1 and not module.is_pasted:
         raise UsageError("usage", "--steps is for pasted HLO: a module says itself how often its operations run")
     graph = Graph(module=module, times=given.steps)
@@ -57,10 +57,10 @@ def _function(given: Namespace, target: Figures) -> Outcome:
     """A function of somebody's own: its jaxpr and its StableHLO as they are, and what XLA makes of them explained."""
     of_chip = chip(target.name)
     sizes = mesh_sizes(given.mesh)
-    found = lowered(given.what, given.arg, of_chip if of_chip.topology else None, mesh=sizes)
+    found = lower_program(given.what, given.arg, of_chip if of_chip.topology else None, mesh=sizes)
     say(f"compiled for {found.compiled_for}")
     module = parse.module(found.hlo, given.what)
-    module = laid_out(module, _mesh(given.mesh, module))
+    module = with_mesh(module, _mesh(given.mesh, module))
     levels = [
         level_table(name, title, text, given.top)
         for name, title, text in (("jaxpr", "jaxpr", found.jaxpr), ("stablehlo", "StableHLO", found.stablehlo))

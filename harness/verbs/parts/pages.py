@@ -27,7 +27,7 @@ def serve(given: Namespace) -> Outcome:
         )
         code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
         return Outcome(text=lambda: "", exit_code=code)
-    server = xprof_server.bound(where, given.port)
+    server = xprof_server.bind_server(where, given.port)
     host, port = server.bind_addr
     try:
         with xprof_server.until_stopped():

@@ -1,4 +1,6 @@
-"""The process whose program is captured: so many calls in a profile, or on and on under JAX's profiler server."""
+"""The process whose program is captured: a number of calls in a profile, or endless calls under JAX's profiler
+server.
+"""
 
 import itertools
 import pickle
@@ -49,7 +51,7 @@ def capture(request: CaptureRequest) -> CaptureReply:
 
 @dataclass(slots=True)
 class _Served:
-    """The program that runs on and on, in a thread of its own, and what ended it."""
+    """The program that runs endlessly, in a thread of its own, and the exception that ended it."""
 
     call: Callable[[], None]
     window: StepsWindow | None = None
@@ -94,15 +96,17 @@ def serve(request: ServeRequest) -> ServeReply:
     call, _ = _warm(request.subject)
     began = time.perf_counter()
     call()
-    taken = time.perf_counter() - began
+    call_seconds = time.perf_counter() - began
     jax.profiler.start_server(request.port)
     _served = _Served(call, request.window)
     _served.start()
-    return ServeReply(device_kind=jax.devices()[0].device_kind, call_seconds=taken)
+    return ServeReply(device_kind=jax.devices()[0].device_kind, call_seconds=call_seconds)
 
 
 def watch(request: WatchRequest) -> Done:
-    """Waits for what `serve` started, or for its captured steps. Raises what ended it."""
+    """Waits for the end of the program that `serve` started, or for its captured steps. Raises what ended the
+    program.
+    """
     if _served is None or _served.thread is None:
         raise RuntimeError("expected a serve request before one to watch, got none")
     if request.window:
@@ -114,7 +118,7 @@ def watch(request: WatchRequest) -> Done:
 
 
 def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
-    """One blocking call of the compiled program, warmed up, on inputs on the device; and the text of its module."""
+    """A blocking call of the compiled program, warmed up, on inputs on the device; and the text of its module."""
     problem: Problem = pickle.loads(Path(subject.problem).read_bytes())
     if subject.reduced is not None:
         problem = next(itertools.islice(problem.reduced(), subject.reduced, None))

@@ -25,7 +25,7 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedKernel:
-    """What is to be captured: a function of a kernel.py for a problem and a chip, and where it is to run."""
+    """A kernel to capture: a function of a kernel.py for a problem and a chip, and the device to run on."""
 
     contest: Path
     candidate: Candidate
@@ -38,7 +38,7 @@ class CapturedKernel:
 
     @property
     def device(self) -> str:
-        """What JAX runs it on: `tpu`, `cuda` or `cpu`."""
+        """The platform that JAX runs it on: `tpu`, `cuda` or `cpu`."""
         return self.chip.platform if self.source == "measured" else "cpu"
 
     @property
@@ -64,9 +64,9 @@ class Exported:
         # A device's driver needs more than can be listed, and a server needs sockets.
         is_out_of_reach = is_confined and self.kernel.source != "measured"
         confinement = Confinement(readable=(str(self.scratch),), writable=(str(self.kernel.profiles),))
-        given = environment.measuring(self.kernel.device)
+        variables = environment.measuring(self.kernel.device)
         return self.dialogue.children.start(
-            name, module, directory, given, confinement=confinement if is_out_of_reach else None
+            name, module, directory, variables, confinement=confinement if is_out_of_reach else None
         )
 
     def ask(self, child: Child, task: str, arguments: object, reply_type: type[_Reply], limit: float) -> _Reply:
@@ -75,11 +75,11 @@ class Exported:
 
 
 def capture(program: Exported, *, label: str, mode: TraceMode, calls: int) -> tuple[CaptureReply, Path]:
-    """One capture of so many calls: what the child says, and the HLO's file.
+    """One capture of `calls` calls: the child's reply, and the file of the HLO.
 
-    Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest and the HLO text beside
-    `plugins`: kernel.hlo.txt, of the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the
-    kind of whatever failed; nothing is left in profile_data then.
+    Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest, and the HLO text next to `plugins`:
+    kernel.hlo.txt, for the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the kind of the
+    failure; nothing is left in profile_data then.
     """
     kernel = program.kernel
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")

@@ -1,4 +1,4 @@
-"""What is said to and by the processes that take captures: of a program's calls, of a program that runs on and on."""
+"""Messages to and from the processes that take captures: of a program's calls, of a program that runs endlessly."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from harness.sandbox.profiles import TraceMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSubject:
-    """The exported program to run, and the pickled problem whose inputs it gets; `reduced`: at which smaller shape."""
+    """The exported program to run, and the pickled problem for its inputs; `reduced`: the number of a smaller shape."""
 
     artifact: str
     problem: str
@@ -30,7 +30,7 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureReply:
-    """The profile that was written, and how long each call took on the host and, if the profile says it, the device."""
+    """The profile, and seconds of each call on the host and, if the profile says it, on the device."""
 
     profile: str
     device_kind: str
@@ -60,7 +60,7 @@ class ServeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeReply:
-    """It runs and listens; one call takes `call_seconds` of the host's time."""
+    """The program runs and listens; one call takes `call_seconds` of the host's time."""
 
     device_kind: str
     call_seconds: float
@@ -68,7 +68,7 @@ class ServeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """Answer when the program that is served has ended, which it does only where it fails.
+    """Answer when the program that is served has ended, which happens only if it fails.
 
     With `window`: when its steps have been captured, with the profile.
     """
@@ -104,10 +104,10 @@ class SnapshotReply:
 class LowerRequest:
     """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
 
-    For a device of the TPU `topology`, both of whose cores are one where `has_two_cores`; None: for what JAX finds.
-    With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their numbers; a dimension
-    `512@x` of an argument is split over its axis. The texts go to `jaxpr`, `stablehlo` and `hlo` in the folder
-    `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
+    For a device of the TPU `topology`, both of whose cores are one if `has_two_cores`; None: for the device that JAX
+    finds. With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their numbers; a
+    dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`, `stablehlo` and `hlo` in the
+    folder `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
     """
 
     path: str
@@ -123,7 +123,7 @@ class LowerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerReply:
-    """The texts are written; what the last of them was compiled for."""
+    """The texts are written; `compiled_for` is the device."""
 
     compiled_for: str
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.records.doctor import Dots
-from harness.workbench.profiles.memory_rules import PARAMETERS, of_name
+from harness.workbench.profiles.memory_rules import PARAMETERS, category_of_name
 
 _DOT = re.compile(
     r"stablehlo\.dot_general (%[\w#]+), (%[\w#]+)([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>"
@@ -40,10 +40,10 @@ class _Argument:
 
 
 def dots(module: str, text: str) -> Iterator[Dots]:
-    """The matrix products of a module, those that are alike together."""
-    found = list(_products(text))
-    weights = {one for product in found for one in product.weights if one is not None}
-    kinds = Counter((product.of, *product.side(weights)) for product in found)
+    """The matrix products of a module, equal ones together."""
+    products = list(_products(text))
+    weights = {argument for product in products for argument in product.weights if argument is not None}
+    kinds = Counter((product.of, *product.side(weights)) for product in products)
     for (of, side, stored), count in kinds.items():
         yield replace(of, module=module, count=count, weights=side, weights_stored=stored)
 
@@ -58,20 +58,24 @@ class _Product:
 
     @property
     def weights(self) -> tuple[_Argument | None, ...]:
-        """What is a weight by its name, or since something computed is multiplied with it, except for a gradient."""
-        named = tuple(one for one in (self.left, self.right) if one and of_name(one.name, "Parameter") == PARAMETERS)
-        is_one = (self.left is None) != (self.right is None) and self.of.part != "backward"
-        return named or ((self.left or self.right,) if is_one else ())
+        """Operands that are weights: by name, or since they are multiplied with a computed value outside a gradient."""
+        named = tuple(
+            argument
+            for argument in (self.left, self.right)
+            if argument and category_of_name(argument.name, "Parameter") == PARAMETERS
+        )
+        is_weight = (self.left is None) != (self.right is None) and self.of.part != "backward"
+        return named or ((self.left or self.right,) if is_weight else ())
 
     def side(self, weights: Set[_Argument]) -> tuple[Literal["left", "right", ""], str]:
-        """On which side a weight stands, and the type that it is stored in."""
+        """The side of a weight, and the type that it is stored in."""
         if self.right in weights and self.right is not None:
             return "right", self.right.dtype
         return ("left", self.left.dtype) if self.left in weights and self.left is not None else ("", "")
 
 
 def _products(text: str) -> Iterator[_Product]:
-    places, stored, function = dict(_PLACES.findall(text)), _stored(text), ""
+    places, stored, function = dict(_PLACES.findall(text)), _argument_values(text), ""
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
             function = match[1]
@@ -96,13 +100,13 @@ def _products(text: str) -> Iterator[_Product]:
             yield _Product(of, stored.get((function, first)), stored.get((function, second)))
 
 
-def _stored(text: str) -> dict[tuple[str, str], _Argument]:
-    """The arguments of the program by the values that hold them, of each function; through calls and loops."""
-    known: dict[tuple[str, str], _Argument] = {}
-    returned: dict[str, str] = {}
+def _argument_values(text: str) -> dict[tuple[str, str], _Argument]:
+    """The arguments of the program by the values that hold them, in each function; through calls and loops."""
+    arguments: dict[tuple[str, str], _Argument] = {}
+    results: dict[str, str] = {}
     parameters: dict[str, list[str]] = {}
     for _ in range(_DEEP):
-        before, function = len(known), ""
+        before, function = len(arguments), ""
         loops: list[list[tuple[str, str]]] = []
         for line in text.splitlines():
             if match := _FUNCTION.search(line):
@@ -110,35 +114,35 @@ def _stored(text: str) -> dict[tuple[str, str], _Argument]:
                 listed = _ARGUMENT.findall(line)
                 parameters[function] = [value for value, _, _ in listed]
                 if function == "main":
-                    known |= {(function, value): _Argument(name or value, dtype) for value, dtype, name in listed}
+                    arguments |= {(function, value): _Argument(name or value, dtype) for value, dtype, name in listed}
             elif match := _CALL.search(line):
                 called, passed = match[2], match[3].split(", ")
                 for value, inner in zip(passed, parameters.get(called, ()), strict=False):
-                    _follow(known, (function, value), (called, inner))
-                _follow(known, (called, returned.get(called, "")), (function, match[1]))
+                    _follow(arguments, (function, value), (called, inner))
+                _follow(arguments, (called, results.get(called, "")), (function, match[1]))
             elif match := _SAME.search(line):
-                _follow(known, (function, match[2]), (function, match[1]))
+                _follow(arguments, (function, match[2]), (function, match[1]))
             elif match := _RETURN.match(line):
-                returned[function] = match[1]
+                results[function] = match[1]
             elif "stablehlo.while" in line:
                 loops.append(_LOOP.findall(line))
             elif loops and (match := _NEXT.match(line)) and len(match[1].split(", ")) == len(loops[-1]):
                 # What a loop hands on changed is no argument any more.
                 for (inner, value), after in zip(loops.pop(), match[1].split(", "), strict=True):
                     if inner == after:
-                        _follow(known, (function, value), (function, inner))
-        if before == len(known):
+                        _follow(arguments, (function, value), (function, inner))
+        if before == len(arguments):
             break
-    return known
+    return arguments
 
 
-def _follow(known: dict[tuple[str, str], _Argument], value: tuple[str, str], into: tuple[str, str]) -> None:
-    if value in known:
-        known.setdefault(into, known[value])
+def _follow(arguments: dict[tuple[str, str], _Argument], value: tuple[str, str], into: tuple[str, str]) -> None:
+    if value in arguments:
+        arguments.setdefault(into, arguments[value])
 
 
 def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
-    """Batch, rows, what is summed over, and columns of a product; zeros where a size is not a number."""
+    """Batch, rows, summed length and columns of a product; zeros if a size is not a number."""
     sides = [[int(size) for size in shape.split("x")[:-1] if size.isdecimal()] for shape in (left, right)]
     if any(len(sizes) != shape.count("x") for sizes, shape in zip(sides, (left, right), strict=True)):
         return 0, 0, 0, 0

@@ -1,4 +1,4 @@
-"""A kernel that runs on and on under JAX's profiler server: for captures from XProf's page, and for snapshots."""
+"""A kernel that runs endlessly under JAX's profiler server: for captures from XProf's page, and for snapshots."""
 
 import shutil
 import socket
@@ -31,7 +31,7 @@ _SNAPSHOT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What is running: the program and where its profiler listens."""
+    """The running program and the address of its profiler."""
 
     program: Exported
     child: Child
@@ -39,7 +39,7 @@ class Served:
     address: str
 
     def wait(self) -> None:
-        """Until Ctrl-C. Raises RatchetError with what ended the program where it fails."""
+        """Waits for Ctrl-C. Raises RatchetError with the failure that ended the program."""
         self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
 
     def captured(self) -> Path:
@@ -49,13 +49,11 @@ class Served:
 
 @contextmanager
 def serving(program: Exported, port: int, window: StepsWindow | None = None) -> Iterator[Served]:
-    """The program running again and again while JAX's profiler server listens on `port`; both end with the context.
+    """The program running endlessly while JAX's profiler server listens on `port`; both end with the context.
 
-    The steps of `window` are captured on the way.
-
-    jax (0.10 to 0.12) binds that server to all interfaces and offers nothing else. Its child may use
-    sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
-    RatchetError `port-in-use`.
+    The steps of `window` are captured on the way. jax (0.10 to 0.12) binds that server to all interfaces and offers
+    nothing else. Its child may use sockets, so it is not confined: it runs the exported program, never kernel.py.
+    Raises RatchetError `port-in-use`.
     """
     require_free(port)
     child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
@@ -67,10 +65,9 @@ def serving(program: Exported, port: int, window: StepsWindow | None = None) -> 
 def snapshots(
     served: Served, count: int, every_seconds: float, session: Callable[[int], str]
 ) -> Iterator[tuple[Path, ...]]:
-    """So many snapshots of what the kernel did last, one every so often: each its files below profile_data.
+    """`count` snapshots of the kernel's last runs, one every `every_seconds`: each its files below profile_data.
 
-    `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` where the profiler
-    writes none.
+    `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` if the profiler writes none.
     """
     program = served.program
     child = program.start("snapshots", "harness.workbench.capture.snapshots", is_confined=False)
@@ -79,15 +76,15 @@ def snapshots(
     for number in range(count):
         folder = Path(tempfile.mkdtemp(dir=program.scratch))
         request = SnapshotRequest(address=served.address, wait_seconds=every_seconds, directory=str(folder))
-        found = program.ask(child, "snapshot", request, SnapshotReply, every_seconds + _SNAPSHOT_SECONDS).files
-        if not found:
+        files = program.ask(child, "snapshot", request, SnapshotReply, every_seconds + _SNAPSHOT_SECONDS).files
+        if not files:
             raise RatchetError(
                 "no-snapshot",
                 f"continuous profiling ran on the {served.reply.device_kind}, but its profiler wrote no snapshot: "
                 "XProf takes them from the history that a TPU's profiler keeps, and a CPU's keeps none. "
                 "ratchet.sh profile captures calls instead",
             )
-        yield _keep(found, program.kernel.profiles / RUNS / session(number))
+        yield _keep(files, program.kernel.profiles / RUNS / session(number))
     program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
 
 
@@ -110,7 +107,7 @@ def _keep(files: tuple[str, ...], run: Path) -> tuple[Path, ...]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """A port that is free just now."""
     with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

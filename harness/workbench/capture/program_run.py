@@ -36,12 +36,13 @@ _DUMPS = (
 T = TypeVar("T")
 
 
-def program_run(module: str, limit_seconds: float) -> ProgramRun:
-    """Runs `MODULE.py:FUNCTION` twice, or `MODULE.py` once as a main program, unconfined: it is the user's own.
+def run_program(module: str, limit_seconds: float) -> ProgramRun:
+    """The run of `MODULE.py:FUNCTION`, called twice, or of `MODULE.py` once as a main program; unconfined, it is the
+    user's own.
 
-    Raises UsageError `no-module`, RatchetError with the kind of what ended it.
+    Raises UsageError `no-module`, RatchetError with the kind of the failure.
     """
-    path, function = _named(module)
+    path, function = _path_and_function(module)
     with _process() as (children, child, scratch):
         request = ProgramRequest(
             path=str(path), function=function, home=str(Path.home()), directory=str(Path.cwd()), scratch=scratch
@@ -51,7 +52,7 @@ def program_run(module: str, limit_seconds: float) -> ProgramRun:
         profile = next((Path(scratch) / SECOND_CALL).rglob("*.xplane.pb"), None)
         if isinstance(reply, ProgramRun) and profile is not None:
             reply = second_call(reply, profile)
-    return _answered(reply, path, ProgramRun)
+    return _checked_reply(reply, path, ProgramRun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class LoweredProgram:
     compiled_for: str
 
 
-def lowered(
+def lower_program(
     module: str,
     arguments: Sequence[str],
     chip: Chip | None,
@@ -77,7 +78,7 @@ def lowered(
     With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
     folder `dumps`. Raises UsageError `no-module`, RatchetError with the kind of what ended it.
     """
-    path, function = _named(module)
+    path, function = _path_and_function(module)
     topology = chip.topology if chip else None
     if chip is not None and mesh:
         topology = slice_topology(chip, prod(mesh.values()))
@@ -97,14 +98,14 @@ def lowered(
         )
         children.ask(child, path.name, "contract", "lower", request, LowerReply, _COMPILE_SECONDS)
         _, reply = children.wait()
-        compiled_for = _answered(reply, path, LowerReply).compiled_for
+        compiled_for = _checked_reply(reply, path, LowerReply).compiled_for
         jaxpr, stablehlo, hlo = (
             reading_limits.read(Path(scratch) / name).decode() for name in ("jaxpr", "stablehlo", "hlo")
         )
     return LoweredProgram(jaxpr=jaxpr, stablehlo=stablehlo, hlo=hlo, compiled_for=compiled_for)
 
 
-def _named(module: str) -> tuple[Path, str]:
+def _path_and_function(module: str) -> tuple[Path, str]:
     name, _, function = module.partition(":")
     path = Path(name).resolve()
     if not path.is_file():
@@ -114,19 +115,23 @@ def _named(module: str) -> tuple[Path, str]:
 
 @contextmanager
 def _process(variables: Mapping[str, str] | None = None) -> Iterator[tuple[Children, Child, str]]:
-    """A process for a program of the user's, in the user's environment with these `variables`, and a folder."""
+    """A process for the user's program, in the user's environment with these `variables`, and a folder."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch, Children(_BYTES, are_confined=False) as children:
         paths = [str(Path(harness.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-        given = {**_QUIET, **os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        yield children, children.start("program", "harness.workbench.capture.programs", Path(scratch), given), scratch
+        environment = {**_QUIET, **os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        yield (
+            children,
+            children.start("program", "harness.workbench.capture.programs", Path(scratch), environment),
+            scratch,
+        )
 
 
-def _answered(reply: object, path: Path, kind: type[T]) -> T:
-    """The reply. Raises RatchetError where it is a failure."""
+def _checked_reply(reply: object, path: Path, kind: type[T]) -> T:
+    """The reply. Raises RatchetError if it is a failure."""
     if isinstance(reply, Failure):
-        told = jax_errors.translated(reply.message, reply.detail, path.name)
-        if told:
-            raise RatchetError("jax-error", told)
+        explanation = jax_errors.translate(reply.message, reply.detail, path.name)
+        if explanation:
+            raise RatchetError("jax-error", explanation)
         detail = f"\n{reply.detail}" if reply.detail else ""
         raise RatchetError(reply.kind, f"{path.name}: {reply.message}{detail}")
     assert isinstance(reply, kind)

@@ -1,4 +1,4 @@
-"""The process that runs a user's program: counts its compilations, says what caused each, and counts its transfers."""
+"""The process that runs a user's program: its compilations with their causes, and its transfers."""
 
 import contextlib
 import importlib.util
@@ -49,7 +49,7 @@ _WORDS = 60
 
 
 class _CompileWatch(logging.Handler):
-    """Hears JAX's log and its monitoring events, and says of each compilation what was new about the call."""
+    """A log handler that turns JAX's log and monitoring events into compilations with their causes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,8 +79,11 @@ class _CompileWatch(logging.Handler):
         elif arguments is not None and before:
             cause, changed = _difference(arguments, before)
         else:
-            told = _DIFFERENT.findall(rest)
-            cause, changed = "; ".join(told) or "JAX does not say what differs", tuple(t.split(",")[0] for t in told)
+            differences = _DIFFERENT.findall(rest)
+            cause, changed = (
+                "; ".join(differences) or "JAX does not say what differs",
+                tuple(t.split(",")[0] for t in differences),
+            )
         if arguments is not None:
             before.append(arguments)
         self._pending[name] = (match["place"], cause, changed, is_redefinition)
@@ -116,23 +119,23 @@ def _arguments_of_the_call() -> dict[str, str] | None:
     """
     frame = inspect.currentframe()
     while frame is not None:
-        held = frame.f_locals
-        if frame.f_code.co_name == "cache_miss" and {"fun", "args", "kwargs"} <= held.keys():
-            return _described(held["fun"], held["args"], held["kwargs"])
+        local = frame.f_locals
+        if frame.f_code.co_name == "cache_miss" and {"fun", "args", "kwargs"} <= local.keys():
+            return _argument_words(local["fun"], local["args"], local["kwargs"])
         frame = frame.f_back
     return None
 
 
-def _described(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
+def _argument_words(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
     try:
         bound: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         bound = {**{f"argument {place}": value for place, value in enumerate(args)}, **kwargs}
-    found = {}
+    described = {}
     for name, value in bound.items():
         for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-            found[f"{name}{jax.tree_util.keystr(path)}"] = _leaf(leaf)
-    return found
+            described[f"{name}{jax.tree_util.keystr(path)}"] = _leaf(leaf)
+    return described
 
 
 def _leaf(value: Any) -> str:
@@ -144,7 +147,7 @@ def _leaf(value: Any) -> str:
 
 
 def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str, tuple[str, ...]]:
-    """What differs from the call before that is nearest, the latest of those, and which arguments those are."""
+    """The difference from the nearest earlier call, the latest of those, and the arguments that differ."""
 
     def differing(old: dict[str, str]) -> list[str]:
         return [name for name in {**now, **old} if now.get(name) != old.get(name)]
@@ -155,12 +158,14 @@ def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str,
         return "the same arguments as before: a setting of JAX, a mesh or a sharding differs", ()
     # A number that is traced may change; that is no reason where a type changed too.
     kinds = [name for name in changed if now.get(name, "").split(" ")[0] != nearest.get(name, "").split(" ")[0]]
-    told = [f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed]
-    return "; ".join(told), tuple(kinds or changed)
+    changes = [
+        f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed
+    ]
+    return "; ".join(changes), tuple(kinds or changed)
 
 
 def run(request: ProgramRequest) -> ProgramRun:
-    """Runs the program and says what happened. Whatever it prints goes to this process's output."""
+    """The program's run. Its output goes to this process's output."""
     os.environ["HOME"] = request.home
     os.environ.pop("TMPDIR", None)
     os.chdir(request.directory)
@@ -173,7 +178,7 @@ def run(request: ProgramRequest) -> ProgramRun:
     jax_log.propagate = False
     dumps = Path(request.scratch) / "modules"
     dumps.mkdir()
-    held = _settings(dumps)
+    unread = _settings(dumps)
     jax.monitoring.register_event_duration_secs_listener(watch.duration)
     transfers: list[Transfers] = []
     seconds: dict[Phase, float] = {}
@@ -201,7 +206,7 @@ def run(request: ProgramRequest) -> ProgramRun:
             jax.profiler.TraceAnnotation(SECOND_CALL),
         ):
             jax.block_until_ready(function())
-        held = (*held, *unprofiled)
+        unread = (*unread, *unprofiled)
     device = jax.devices()[0]
     return ProgramRun(
         platform=device.platform,
@@ -214,12 +219,12 @@ def run(request: ProgramRequest) -> ProgramRun:
         dots=tuple(_dots(dumps)),
         modules=tuple(_facts(dumps)),
         configuration={name: str(jax.config.values.get(name)) for name in _CONFIGURATION},
-        unread=held,
+        unread=unread,
     )
 
 
 def _settings(dumps: Path) -> tuple[str, ...]:
-    """Makes JAX say what it does; sentences on what this release cannot say."""
+    """Sentences on information that this release of JAX cannot give. Makes JAX report the rest."""
     unread = []
     wanted = {
         "jax_explain_cache_misses": (True, "why something is compiled"),
@@ -236,24 +241,24 @@ def _settings(dumps: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _profiled(scratch: Path) -> Iterator[list[str]]:
-    """Profiles its body into the folder SECOND_CALL of `scratch`; gives the list of what could not be done."""
-    told: list[str] = []
+    """Profiles its body into the folder SECOND_CALL of `scratch`; yields the list of failures."""
+    failures: list[str] = []
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     try:
         # The program may profile itself, and there is one profiler.
         jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options)
     except (RuntimeError, ValueError) as error:
-        told.append(f"the second call could not be profiled: {error}")
-        yield told
+        failures.append(f"the second call could not be profiled: {error}")
+        yield failures
         return
     try:
-        yield told
+        yield failures
     finally:
         try:
             jax.profiler.stop_trace()
         except (RuntimeError, ValueError) as error:
-            told.append(f"the second call could not be profiled: {error}")
+            failures.append(f"the second call could not be profiled: {error}")
 
 
 def _function(path: Path, name: str) -> Callable[[], Any]:
@@ -277,7 +282,7 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def _counted_transfers(name: Phase, scratch: Path, found: list[Transfers]) -> Iterator[None]:
+def _counted_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
     """Adds the transfers of its body: the guard writes each to stderr, from C++; other lines are passed on."""
     log = scratch / f"{name.replace(' ', '-')}.log"
     kept = os.dup(2)
@@ -289,18 +294,20 @@ def _counted_transfers(name: Phase, scratch: Path, found: list[Transfers]) -> It
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
-            said = log.read_text("utf-8", "replace")
-            os.write(2, "".join(line for line in said.splitlines(True) if not _TRANSFER.search(line))[-8000:].encode())
+            output = log.read_text("utf-8", "replace")
+            os.write(
+                2, "".join(line for line in output.splitlines(True) if not _TRANSFER.search(line))[-8000:].encode()
+            )
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     unsized: Counter[str] = Counter()
-    for direction, dtype, shape in _TRANSFER.findall(said):
+    for direction, dtype, shape in _TRANSFER.findall(output):
         counts[direction] += 1
         size = _bytes(dtype, shape)
         sizes[direction] += size or 0
         # Once a call takes JAX's fast path the guard says only that something went over.
         unsized[direction] += size is None
-    found += [
+    transfers += [
         Transfers(direction=d, phase=name, count=counts[d], num_bytes=sizes[d], unsized=unsized[d])
         for d in sorted(counts)
     ]
@@ -327,7 +334,7 @@ def _module_of(dump: Path) -> str:
 
 
 def _facts(dumps: Path) -> Iterator[ModuleFacts]:
-    """What rules look at besides matrix products, of the modules that have it."""
+    """Facts for rules besides matrix products, for the modules that have any."""
     for path in sorted(dumps.glob("*.mlir")):
         text = path.read_text("utf-8", "replace")
         convolutions = Counter(order.replace(" ", "") for order in _CONVOLUTION.findall(text))
@@ -352,35 +359,39 @@ def lower(request: LowerRequest) -> LowerReply:
     arguments = [_argument(text) for text in request.arguments]
     for axis in {axis for *_, axes in arguments for axis in axes if axis} - {name for name, _ in request.mesh}:
         names = ", ".join(name for name, _ in request.mesh)
-        given = f"its axes are {names}" if names else "there is none"
-        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {given}")
+        axes_words = f"its axes are {names}" if names else "there is none"
+        raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
     _check_arguments(function, arguments, dict(request.mesh))
     if request.mesh:
         return _lower_for_mesh(request, function, arguments)
     shapes = [(shape, dtype) for shape, dtype, _ in arguments]
     # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
-    sharding, platforms, unused = None, None, 0
+    sharding, platforms, extra = None, None, 0
     if request.topology is not None:
         options = {"chip_config_name": "megacore"} if request.has_two_cores else {}
         topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu", **options)
-        sharding, platforms, unused = SingleDeviceSharding(topology.devices[0]), ("tpu",), 1 - bool(shapes)
+        sharding, platforms, extra = SingleDeviceSharding(topology.devices[0]), ("tpu",), 1 - bool(shapes)
     structs = [jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in shapes]
-    unread = [jax.ShapeDtypeStruct((), np.int32, sharding=sharding)] * unused
+    unread = [jax.ShapeDtypeStruct((), np.int32, sharding=sharding)] * extra
     jaxpr = jax.make_jaxpr(function)(*structs)
 
-    def meant(*arguments: Any) -> Any:
-        return function(*arguments[unused:])
+    def called(*arguments: Any) -> Any:
+        return function(*arguments[extra:])
 
-    meant.__name__ = meant.__qualname__ = request.function
-    _compile(request, jaxpr, jax.jit(meant, keep_unused=True).trace(*unread, *structs), platforms)
+    called.__name__ = called.__qualname__ = request.function
+    _compile(request, jaxpr, jax.jit(called, keep_unused=True).trace(*unread, *structs), platforms)
     device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
     return LowerReply(compiled_for=device.device_kind)
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for arguments that are missing, or that the mesh does not divide."""
+    """Raises Rejected for missing arguments, and for sizes that the mesh does not divide."""
     parameters = inspect.signature(function).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
     if len(arguments) < len(needed):
         missing = ", ".join(needed[len(arguments) :])
         raise Rejected("contract", "bad-argument", f"expected --arg, such as 'f32[8,128]', for {missing} too")
@@ -393,7 +404,7 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
-    """The same for all devices of a topology, under a mesh of them."""
+    """Lowers the function for all devices of a topology, under a mesh of them."""
     assert request.topology is not None
     topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
     devices = sorted(topology.devices, key=lambda device: device.id)

@@ -19,9 +19,9 @@ def continuous(request: ContinuousRequest) -> Done:
 
 
 def snapshot(request: SnapshotRequest) -> SnapshotReply:
-    """One snapshot of what happened last, as far as the profiler's buffer reaches.
+    """One snapshot of the last runs, as far as the profiler's buffer reaches.
 
-    On a CPU xprof 2.24.2 returns as if all were well and writes nothing: only the files tell.
+    On a CPU xprof 2.24.2 returns normally and writes nothing: only the files show it.
     """
     time.sleep(request.wait_seconds)
     continuous_profiling_snapshot.get_snapshot(request.address, request.directory)

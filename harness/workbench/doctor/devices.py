@@ -1,4 +1,4 @@
-"""The devices that JAX sees in the user's environment, asked for in a process of its own."""
+"""The devices that JAX sees in the user's environment, listed by a process of its own."""
 
 import json
 import os
@@ -12,13 +12,15 @@ _SECONDS = 120.0
 _PROGRAM = "import jax, json; print('found', json.dumps([[d.platform, d.device_kind] for d in jax.devices()]))"
 
 
-def seen() -> tuple[tuple[tuple[str, str], ...], str]:
-    """Platform and kind of each device; else () and what JAX said last."""
-    meant = {name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))}
+def visible_devices() -> tuple[tuple[tuple[str, str], ...], str]:
+    """Platform and kind of each device; else () and JAX's last line."""
+    passed_on = {
+        name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))
+    }
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", "-c", _PROGRAM],
-            env={**environment.base(), **meant},
+            env={**environment.base(), **passed_on},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
@@ -26,8 +28,8 @@ def seen() -> tuple[tuple[tuple[str, str], ...], str]:
         )
     except subprocess.TimeoutExpired:
         return (), f"JAX found no device within {_SECONDS:g} s"
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
+    for line in process.stdout.decode("utf-8", "replace").splitlines():
         if line.startswith("found "):
             return tuple((str(platform), str(kind)) for platform, kind in json.loads(line.removeprefix("found "))), ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return (), lines[-1][:200] if lines else f"JAX ended with exit code {done.returncode}"
+    lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
+    return (), lines[-1][:200] if lines else f"JAX ended with exit code {process.returncode}"

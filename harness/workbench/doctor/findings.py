@@ -16,7 +16,7 @@ _SHORT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFinding:
-    """What is wrong, where, what was seen, what to do about it, and where the rule comes from."""
+    """A fault, its place, the observation, the remedy, and the source of the rule."""
 
     severity: Severity
     rule: str
@@ -31,10 +31,10 @@ _COLUMNS = columns("severity!;rule!;subject=what!;place=where;observation;remedy
 
 
 def table(
-    found: Iterable[DoctorFinding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
+    listed: Iterable[DoctorFinding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
 ) -> tuple[Table, tuple[DoctorFinding, ...]]:
     """The findings as a table, worst first, and in that order."""
-    ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.severity]))
+    ranked = tuple(sorted(dict.fromkeys(listed), key=lambda finding: _ORDER[finding.severity]))
     full = Table(
         name="findings",
         title=title,
@@ -52,10 +52,10 @@ def for_people(full: Table) -> Table:
     """The same table with its sentences below it: they do not fit into columns."""
     if not full.rows:
         return full
-    told = tuple(f"{n}. {row[4]}. {row[5]}. [{row[6]}]" for n, row in enumerate(full.rows, 1))
+    sentences = tuple(f"{n}. {row[4]}. {row[5]}. [{row[6]}]" for n, row in enumerate(full.rows, 1))
     return replace(
         full,
         columns=(Column(name="number", title="", unit="count"), *full.columns[:_SHORT]),
         rows=tuple((n, *row[:_SHORT]) for n, row in enumerate(full.rows, 1)),
-        notes=(*told, *full.notes),
+        notes=(*sentences, *full.notes),
     )

@@ -1,4 +1,6 @@
-"""The rules on flags, as data and one pure function each: what crashes, excludes, does nothing, lacks, harms."""
+"""The rules on flags, as data and one pure function each: flags that crash, exclude, do nothing, are missing, or
+harm.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +39,7 @@ def _offload(collective: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """What a person saw, and the sets of flags one of which has to be on."""
+    """A symptom that a person can name, and the sets of flags one of which has to be on."""
 
     name: str
     ways: tuple[tuple[str, ...], ...]
@@ -148,21 +150,21 @@ _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """What the rules look at: the settings, what libraries say to them, the chip and the symptoms that were named."""
+    """The subject of the rules: settings, the libraries' answers about them, the chip and the named symptoms."""
 
-    found: Settings
-    known: Known
+    settings: Settings
+    libraries: Known
     chip: Chip | None = None
     symptoms: tuple[Symptom, ...] = ()
     is_capture: bool = False
     final: Mapping[str, Setting] = field(init=False)
 
     def __post_init__(self) -> None:
-        last = {s.name or s.variable: s for s in self.found.settings if s.is_final}
+        last = {s.name or s.variable: s for s in self.settings.settings if s.is_final}
         object.__setattr__(self, "final", last)
 
     def is_on(self, name: str) -> bool:
-        """Whether a flag is there and not off."""
+        """True if a flag is there and not off."""
         setting = self.final.get(name)
         return setting is not None and (setting.value is None or setting.value.lower() not in _OFF)
 
@@ -181,9 +183,9 @@ def _finding(
     )
 
 
-def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def unknown_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that the library of their variable does not know: it ends the process."""
-    for setting in subject.found.settings:
+    for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is None or setting.name not in answers.unknown or not setting.is_final:
             continue
@@ -191,7 +193,7 @@ def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
             # The library passes over it, and no_dashes says so.
             continue
         source = f"asked {answers.library}"
-        if setting.name in subject.known.elsewhere:
+        if setting.name in subject.libraries.elsewhere:
             other = "LIBTPU_INIT_ARGS" if setting.variable == "XLA_FLAGS" else "XLA_FLAGS"
             yield _finding(
                 "ends the process",
@@ -213,9 +215,9 @@ def unknown(subject: RuleSubject) -> Iterator[DoctorFinding]:
         )
 
 
-def refused(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def bad_values(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Values that the library cannot read: it ends the process."""
-    for setting in subject.found.settings:
+    for setting in subject.settings.settings:
         answers = _answers(subject, setting)
         if answers is not None and setting.name in answers.refused and setting.is_final:
             yield _finding(
@@ -229,13 +231,13 @@ def refused(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def _answers(subject: RuleSubject, setting: Setting) -> Answers | None:
-    return {"XLA_FLAGS": subject.known.jaxlib, "LIBTPU_INIT_ARGS": subject.known.libtpu}.get(setting.variable)
+    return {"XLA_FLAGS": subject.libraries.jaxlib, "LIBTPU_INIT_ARGS": subject.libraries.libtpu}.get(setting.variable)
 
 
-def twice(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def duplicate_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """One flag twice in a variable, with different values: the last wins."""
     seen: dict[tuple[str, str], Setting] = {}
-    for setting in subject.found.settings:
+    for setting in subject.settings.settings:
         if not setting.is_final or not setting.is_certain or not setting.name:
             continue
         before = seen.get((setting.variable, setting.name))
@@ -251,22 +253,23 @@ def twice(subject: RuleSubject) -> Iterator[DoctorFinding]:
         seen[setting.variable, setting.name] = setting
 
 
-def exclusive(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def exclusive_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Continuation fusion and SparseCore offload of one collective."""
     for collective in _COLLECTIVES:
         if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
-            one, other = subject.final[_fuse(collective)], subject.final[_offload(collective)]
+            fusing, offloading = subject.final[_fuse(collective)], subject.final[_offload(collective)]
             yield _finding(
                 "contradiction",
                 "fusion-and-offload",
-                other,
-                f"{one.word} ({one.place}) and {other.word} ({other.place}) exclude each other for {collective}",
+                offloading,
+                f"{fusing.word} ({fusing.place}) and {offloading.word} ({offloading.place}) exclude each other "
+                f"for {collective}",
                 f"Set one of them to false: --{_fuse(collective)}=false with the offload",
                 _SECTION_7,
             )
 
 
-def based(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def missing_base_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that need another: those of one collective need the base of continuation fusion."""
     dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
     needy = [subject.final[name] for name in dependent if subject.is_on(name)]
@@ -282,8 +285,8 @@ def based(subject: RuleSubject) -> Iterator[DoctorFinding]:
         )
 
 
-def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """SparseCore offload on a chip that it is not given for; TPU flags where JAX shall use something else."""
+def flags_of_other_chips(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """SparseCore offload on a chip that it is not given for; TPU flags if JAX is to use something else."""
     if subject.chip is not None and subject.chip.name not in _OFFLOADING:
         for collective in _COLLECTIVES:
             if subject.is_on(_offload(collective)):
@@ -296,7 +299,7 @@ def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
                     _SECTION_7,
                 )
     platforms = subject.final.get("JAX_PLATFORMS")
-    flags = [s for s in subject.found.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
+    flags = [s for s in subject.settings.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
     if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
         yield _finding(
             "no effect",
@@ -308,9 +311,9 @@ def other_chip(subject: RuleSubject) -> Iterator[DoctorFinding]:
         )
 
 
-def lost(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def overwritten_flags(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Flags that a later assignment of their variable throws away."""
-    for setting in subject.found.settings:
+    for setting in subject.settings.settings:
         if not setting.is_final and setting.name:
             yield _finding(
                 "no effect",
@@ -322,10 +325,10 @@ def lost(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Words in LIBTPU_INIT_ARGS that begin with no dash: libtpu passes over them without a word."""
+def words_without_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Words in LIBTPU_INIT_ARGS that begin with no dash: libtpu ignores them silently."""
     before: Setting | None = None
-    for setting in subject.found.settings:
+    for setting in subject.settings.settings:
         if setting.variable == "LIBTPU_INIT_ARGS" and setting.is_final:
             is_value = before is not None and before.word.startswith("-") and before.value is None
             if not setting.word.startswith("-") and not is_value:
@@ -342,8 +345,8 @@ def no_dashes(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 def _without_dashes(subject: RuleSubject, setting: Setting) -> tuple[str, str]:
-    """What to write in the place of such a word, and how that is known."""
-    answers = subject.known.libtpu
+    """The remedy for such a word, and its source."""
+    answers = subject.libraries.libtpu
     if is_watched(setting.name):
         return f"It is a variable of the environment: export {setting.word}", "the names of variables"
     if setting.value is None and not setting.name.startswith("xla"):
@@ -359,9 +362,9 @@ def _without_dashes(subject: RuleSubject, setting: Setting) -> tuple[str, str]:
     )
 
 
-def too_late(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Variables that are set after whatever reads them has read them."""
-    for setting in subject.found.settings:
+def late_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Variables that are set after their reader has read them."""
+    for setting in subject.settings.settings:
         if setting.too_late:
             yield _finding(
                 "no effect",
@@ -373,11 +376,11 @@ def too_late(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
+def unknown_variables(subject: RuleSubject) -> Iterator[DoctorFinding]:
     """Variables beginning with JAX_ that JAX does not read."""
-    known = subject.known.jax_variables
-    for setting in subject.found.settings:
-        if known and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in known:
+    names = subject.libraries.jax_variables
+    for setting in subject.settings.settings:
+        if names and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in names:
             yield _finding(
                 "no effect",
                 "unknown-variable",
@@ -388,8 +391,8 @@ def unread(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def cached(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """The persistent compilation cache: where it spoils dumps, and where it is set up but not used."""
+def cache_conflicts(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """The persistent compilation cache if it spoils dumps, or if it is set up but not used."""
     folder = subject.final.get("JAX_COMPILATION_CACHE_DIR")
     switch = subject.final.get("JAX_ENABLE_COMPILATION_CACHE")
     is_off = switch is not None and not subject.is_on("JAX_ENABLE_COMPILATION_CACHE")
@@ -424,8 +427,8 @@ def cached(subject: RuleSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def harmful(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """What spoils a measurement."""
+def harmful_settings(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Settings that spoil a measurement."""
     for harm in _HARMS:
         setting = subject.final.get(harm.name)
         if setting is None or (not subject.is_on(harm.name) and not harm.when):
@@ -442,22 +445,22 @@ def harmful(subject: RuleSubject) -> Iterator[DoctorFinding]:
         )
 
 
-def platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Nothing says which platform is meant: without it JAX falls back to the CPU, with a warning at most."""
+def missing_platform(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """No setting of the platform: JAX then falls back to the CPU, with a warning at most."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
         yield DoctorFinding(
             severity="harmful",
             rule="no-platform",
             subject="JAX_PLATFORMS",
-            place=subject.found.subject,
+            place=subject.settings.subject,
             observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
             remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then",
             source=_SECTION_8,
         )
 
 
-def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
-    """Flags that are missing for a symptom that was named."""
+def flags_missing_for_symptoms(subject: RuleSubject) -> Iterator[DoctorFinding]:
+    """Flags that are missing for a named symptom."""
     for symptom in subject.symptoms:
         ways = [
             way
@@ -474,7 +477,7 @@ def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
             severity="missing",
             rule="missing-for-symptom",
             subject=symptom.name,
-            place=subject.found.subject,
+            place=subject.settings.subject,
             observation=f"for {symptom.name} none of the sets of flags that help is complete",
             remedy=f"Add to LIBTPU_INIT_ARGS {or_on.join(lacking)}",
             source=_SECTION_7,
@@ -482,18 +485,18 @@ def symptomatic(subject: RuleSubject) -> Iterator[DoctorFinding]:
 
 
 RULES: tuple[Callable[[RuleSubject], Iterator[DoctorFinding]], ...] = (
-    unknown,
-    refused,
-    twice,
-    exclusive,
-    based,
-    other_chip,
-    lost,
-    no_dashes,
-    too_late,
-    unread,
-    cached,
-    symptomatic,
-    harmful,
-    platform,
+    unknown_flags,
+    bad_values,
+    duplicate_flags,
+    exclusive_flags,
+    missing_base_flags,
+    flags_of_other_chips,
+    overwritten_flags,
+    words_without_dashes,
+    late_settings,
+    unknown_variables,
+    cache_conflicts,
+    flags_missing_for_symptoms,
+    harmful_settings,
+    missing_platform,
 )

@@ -16,22 +16,22 @@ _FAILING = ("ends the process", "contradiction")
 
 
 def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
-    """The findings and all settings with what was found about each; and whether the audit fails."""
-    found = subject.found
+    """The findings, and all settings with the findings about each; and True if the audit fails."""
+    settings = subject.settings
     listed, ranked = findings.table(
         (finding for rule in RULES for finding in rule(subject)),
-        title=f"flags of {found.subject}",
+        title=f"flags of {settings.subject}",
         origin="static",
-        notes=(*_answering_libraries(subject), *found.notes, *_left_out(found)),
+        notes=(*_answering_libraries(subject), *settings.notes, *_left_out(settings)),
         why_empty="no rule finds anything here",
     )
-    return (listed, _settings(found, ranked)), any(finding.severity in _FAILING for finding in ranked)
+    return (listed, _settings(settings, ranked)), any(finding.severity in _FAILING for finding in ranked)
 
 
 def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
-    """Which libraries answered, and which could not."""
-    for answers, variable in ((subject.known.jaxlib, "XLA_FLAGS"), (subject.known.libtpu, "LIBTPU_INIT_ARGS")):
-        count = sum(s.variable == variable and s.is_final for s in subject.found.settings)
+    """Notes on the libraries that answered, and on those that could not."""
+    for answers, variable in ((subject.libraries.jaxlib, "XLA_FLAGS"), (subject.libraries.libtpu, "LIBTPU_INIT_ARGS")):
+        count = sum(s.variable == variable and s.is_final for s in subject.settings.settings)
         if not count:
             continue
         if answers.library is None:
@@ -40,16 +40,16 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
             yield f"{count} flags of {variable} were put to {answers.library}: it knows and takes what is not listed"
 
 
-def _left_out(found: Settings) -> Iterator[str]:
-    if found.not_understood:
-        yield f"not understood: {quantity(len(found.not_understood), 'place')}: {'; '.join(found.not_understood)}"
+def _left_out(settings: Settings) -> Iterator[str]:
+    if settings.not_understood:
+        yield f"not understood: {quantity(len(settings.not_understood), 'place')}: {'; '.join(settings.not_understood)}"
 
 
-def _settings(found: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
+def _settings(settings: Settings, ranked: tuple[DoctorFinding, ...]) -> Table:
     rows = []
-    for setting in found.settings:
-        own = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
-        judgement = ", ".join(dict.fromkeys(own)) or "harmless"
+    for setting in settings.settings:
+        findings_here = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
+        judgement = ", ".join(dict.fromkeys(findings_here)) or "harmless"
         rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
     why = "it sets no flag and no variable of JAX, XLA or libtpu"
-    return table("settings", f"settings of {found.subject}", "static", _COLUMNS, rows, (), why)
+    return table("settings", f"settings of {settings.subject}", "static", _COLUMNS, rows, (), why)

@@ -1,4 +1,4 @@
-"""Errors of JAX that a program meets while it is traced, each with what was asked of JAX and what to write instead."""
+"""Errors of JAX that a program meets while it is traced: the cause of each and the code to write instead."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error says in plain words, and the change that mends it."""
+    """The cause of an error in plain words, and the change that mends it."""
 
     observation: str
     remedy: str
@@ -63,20 +63,20 @@ _BY_WORDS = {
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>[^\n]+)\n)?')
 
 
-def translated(message: str, detail: str, program: str) -> str:
-    """The place in `program` where an error of JAX comes from, what it says and what mends it; "" for any other error.
+def translate(message: str, detail: str, program: str) -> str:
+    """The place in `program` where an error of JAX comes from, its cause and remedy; "" for any other error.
 
     `message` begins with the name of the exception, `detail` is its traceback.
     """
     text = f"{message}\n{detail}"
     name = next((name for name in _BY_NAME if re.search(rf"\b{name}\b", text)), "")
-    meaning = _BY_NAME.get(name) or next((said for words, said in _BY_WORDS.items() if words in text), None)
+    meaning = _BY_NAME.get(name) or next((candidate for words, candidate in _BY_WORDS.items() if words in text), None)
     if meaning is None:
         return ""
-    own = [frame for frame in _FRAME.finditer(detail) if frame["file"].endswith(program)]
+    frames = [frame for frame in _FRAME.finditer(detail) if frame["file"].endswith(program)]
     where = program
-    if own:
-        last = own[-1]
+    if frames:
+        last = frames[-1]
         code = f" `{last['code'].strip()}`" if last["code"] else ""
         where = f"{program}:{last['line']}, in {last['function']}:{code}"
     return f"{where}: {meaning.observation}; {meaning.remedy} [{name or message.partition(':')[0]}]"

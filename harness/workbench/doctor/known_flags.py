@@ -1,4 +1,4 @@
-"""Which flags the installed libraries know: jaxlib and libtpu are started with them and say what they think."""
+"""The flags that the installed libraries know: jaxlib and libtpu are started with them, and their messages are read."""
 
 import difflib
 import importlib.util
@@ -48,12 +48,12 @@ _TPU_UNKNOWN = re.compile(r"Unknown command line flag '(\w+)'(?:\. Did you mean:
 _TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; (.*))?")
 
 
-def known(found: Settings) -> Known:
-    """What the installed libraries say to the flags of `found`. Starts a few processes, a few seconds each."""
-    xla = _words(found, "XLA_FLAGS")
+def ask_libraries(settings: Settings) -> Known:
+    """The installed libraries' answers about the flags of `settings`. Starts a few processes, a few seconds each."""
+    xla = _words(settings, "XLA_FLAGS")
     # What has no dashes is asked about as if it had: libtpu passes over it, and the user may have meant a flag.
-    bare = [f"--{s.word}" for s in found.settings if s.variable == "LIBTPU_INIT_ARGS" and _lacks_dashes(s)]
-    tpu = [*_words(found, "LIBTPU_INIT_ARGS"), *dict.fromkeys(bare)]
+    bare = [f"--{s.word}" for s in settings.settings if s.variable == "LIBTPU_INIT_ARGS" and _lacks_dashes(s)]
+    tpu = [*_words(settings, "LIBTPU_INIT_ARGS"), *dict.fromkeys(bare)]
     to_xla = _ask_xla(xla)
     # A flag that jaxlib does not know may be libtpu's, and the other way round: then the variable is wrong.
     to_tpu = _ask_libtpu([*tpu, *(word for word in xla if _name(word) in to_xla.unknown)])
@@ -66,16 +66,16 @@ def known(found: Settings) -> Known:
     }
     if to_both is not None and to_both.library:
         elsewhere |= {_name(word) for word in astray if _name(word) not in to_both.unknown}
-    jax = any(setting.variable.startswith("JAX_") for setting in found.settings)
+    jax = any(setting.variable.startswith("JAX_") for setting in settings.settings)
     return Known(
         jaxlib=to_xla, libtpu=to_tpu, elsewhere=frozenset(elsewhere), jax_variables=_variables() if jax else frozenset()
     )
 
 
-def _words(found: Settings, variable: str) -> list[str]:
+def _words(settings: Settings, variable: str) -> list[str]:
     """The flags of a variable as written, each once; libraries refuse what has no dashes in ways of their own."""
     return list(
-        dict.fromkeys(s.word for s in found.settings if s.variable == variable and s.name and s.word.startswith("-"))
+        dict.fromkeys(s.word for s in settings.settings if s.variable == variable and s.name and s.word.startswith("-"))
     )
 
 
@@ -88,20 +88,20 @@ def _name(word: str) -> str:
 
 
 def _ask_xla(words: Sequence[str]) -> Answers:
-    """Asks jaxlib; again without what it refuses, since it stops there."""
+    """jaxlib's answer; asked again without the values it refuses, since it stops at the first."""
     library, left, refused = _library("jaxlib"), list(words), dict[str, str]()
     unknown: list[str] = []
     for _ in range(_TRIES if left else 0):
-        code, said = _started(_START_XLA, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(left)})
-        bad = {name: value for value, name in _XLA_REFUSED.findall(said)}
+        code, output = _run_python(_START_XLA, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(left)})
+        bad = {name: value for value, name in _XLA_REFUSED.findall(output)}
         if bad:
             refused |= bad
             left = [word for word in left if _name(word) not in bad]
             continue
-        if match := _XLA_UNKNOWN.search(said):
+        if match := _XLA_UNKNOWN.search(output):
             unknown = [_name(word) for word in match[1].split()]
         elif code != 0:
-            return _silent(f"{library} did not start: {_last(said)}")
+            return _no_answer(f"{library} did not start: {_last(output)}")
         break
     return Answers(
         library=library, unknown=dict.fromkeys(unknown, ""), refused=refused, similar=_similar(unknown, "jaxlib")
@@ -109,41 +109,41 @@ def _ask_xla(words: Sequence[str]) -> Answers:
 
 
 def _ask_libtpu(words: Sequence[str]) -> Answers:
-    """Asks libtpu, which names everything it does not like at once."""
+    """libtpu's answer, which names everything it does not like at once."""
     library = _library("libtpu")
     if not words:
         return Answers(library=library, unknown={}, refused={}, similar={})
     if importlib.util.find_spec("libtpu") is None:
-        return _silent("libtpu is not installed here")
-    given = {
+        return _no_answer("libtpu is not installed here")
+    variables = {
         "JAX_PLATFORMS": "cpu",
         "TPU_ACCELERATOR_TYPE": "v5litepod-1",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "LIBTPU_INIT_ARGS": " ".join(words),
     }
-    code, said = _started(_START_LIBTPU, given)
-    unknown = {name: suggested.strip() for name, suggested in _TPU_UNKNOWN.findall(said)}
-    refused = {name: value for value, name, _ in _TPU_REFUSED.findall(said)}
+    code, output = _run_python(_START_LIBTPU, variables)
+    unknown = {name: suggested.strip() for name, suggested in _TPU_UNKNOWN.findall(output)}
+    refused = {name: value for value, name, _ in _TPU_REFUSED.findall(output)}
     if code != 0 and not unknown and not refused:
-        return _silent(f"{library} did not start: {_last(said)}")
-    lost = [name for name, suggested in unknown.items() if not suggested]
-    return Answers(library=library, unknown=unknown, refused=refused, similar=_similar(lost, "libtpu"))
+        return _no_answer(f"{library} did not start: {_last(output)}")
+    without_suggestion = [name for name, suggested in unknown.items() if not suggested]
+    return Answers(library=library, unknown=unknown, refused=refused, similar=_similar(without_suggestion, "libtpu"))
 
 
-def _silent(why: str) -> Answers:
+def _no_answer(why: str) -> Answers:
     return Answers(library=None, why_not=why, unknown={}, refused={}, similar={})
 
 
-def _started(program: str, given: dict[str, str]) -> tuple[int, str]:
+def _run_python(program: str, variables: dict[str, str]) -> tuple[int, str]:
     """Exit code and all output of a Python that runs `program`, confined: a flag may name files to read and write."""
     if confinement.offered(True).landlock is None:
         return 1, "this kernel lacks Landlock, and what flags may do must be confined"
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-P", "-c", f"{_CONFINED}{program}", folder],
                 cwd=folder,
-                env={**environment.base(), "TMPDIR": folder, **given},
+                env={**environment.base(), "TMPDIR": folder, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -152,17 +152,17 @@ def _started(program: str, given: dict[str, str]) -> tuple[int, str]:
             )
         except subprocess.TimeoutExpired:
             return 1, f"no answer within {_SECONDS:g} s"
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    return process.returncode, process.stdout.decode("utf-8", "replace")
 
 
-def _last(said: str) -> str:
-    lines = said.strip().splitlines()
+def _last(output: str) -> str:
+    lines = output.strip().splitlines()
     return lines[-1][:200] if lines else "it said nothing"
 
 
 def _library(package: str) -> str | None:
-    found = environment.environment()
-    version = {"jaxlib": found.jaxlib, "libtpu": found.libtpu}[package]
+    installed = environment.environment()
+    version = {"jaxlib": installed.jaxlib, "libtpu": installed.libtpu}[package]
     return f"{package} {version}" if version else None
 
 
@@ -172,13 +172,13 @@ def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
     if not wanted:
         return {}
     names = _names(package)
-    found = ((name, difflib.get_close_matches(name, names, n=1, cutoff=0.8)) for name in wanted)
-    return {name: near[0] for name, near in found if near}
+    matches = ((name, difflib.get_close_matches(name, names, n=1, cutoff=0.8)) for name in wanted)
+    return {name: near[0] for name, near in matches if near}
 
 
 @cache
 def _names(package: str) -> tuple[str, ...]:
-    """What looks like a flag's name among the strings of a library."""
+    """Strings of a library that look like a flag's name."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0]) / {"jaxlib": "libjax_common.so", "libtpu": "libtpu.so"}[package] if folders else None
@@ -191,5 +191,5 @@ def _names(package: str) -> tuple[str, ...]:
 @cache
 def _variables() -> frozenset[str]:
     """The variables that JAX reads: one for each of its options, and those that its sources name."""
-    code, said = _started(_NAME_JAX, {"JAX_PLATFORMS": "cpu"})
-    return frozenset(json.loads(said.splitlines()[-1])) if code == 0 and said else frozenset()
+    code, output = _run_python(_NAME_JAX, {"JAX_PLATFORMS": "cpu"})
+    return frozenset(json.loads(output.splitlines()[-1])) if code == 0 and output else frozenset()

@@ -20,7 +20,9 @@ _COMMENT = re.compile(r"\s+#.*$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One variable: the lines from its name to the end of its value, that value, or why it is not known."""
+    """One variable: the lines from its name to the end of its value, and the value, or the reason why it is not
+    known.
+    """
 
     line: int
     last: int
@@ -30,7 +32,7 @@ class Entry:
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a text looks like one."""
+    """True if a text looks like a manifest."""
     return bool(_IS_MANIFEST.search(text))
 
 
@@ -48,15 +50,15 @@ def entries(text: str) -> Iterator[Entry]:
             if following[2] == "valueFrom":
                 yield Entry(number + 1, number + 2, name[2], "", "comes from elsewhere (valueFrom)")
             else:
-                value, last = _written(lines, number + 1, following[3], len(following[1]))
+                value, last = _value_and_last_line(lines, number + 1, following[3], len(following[1]))
                 yield Entry(number + 1, last, name[2], value)
         elif entry := _ENTRY.match(line):
-            value, last = _written(lines, number, entry[3], len(entry[1]))
+            value, last = _value_and_last_line(lines, number, entry[3], len(entry[1]))
             yield Entry(number + 1, last, entry[2], value)
 
 
-def _written(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
-    """A value that stands on its line, or in the block of deeper lines below it; and the last line that it has."""
+def _value_and_last_line(lines: list[str], number: int, value: str, indent: int) -> tuple[str, int]:
+    """A value on its line, or in the block of deeper lines below it; and the last line of it."""
     if not _BLOCK.match(value):
         return _scalar(value), number + 1
     block = []

@@ -1,4 +1,4 @@
-"""The checklist of a program: what it compiles and why, what it transfers, how precise it is, and the targets."""
+"""The checklist of a program: its compilations and their causes, its transfers, its precision, and the targets."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from harness.units import decimal, quantity
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import DoctorFinding
 from harness.workbench.hlo.interconnect import host_bytes_per_second
-from harness.workbench.hlo.matrix_fill import filled
+from harness.workbench.hlo.matrix_fill import fill_fraction
 from harness.workbench.tables import columns, table
 
 _SECTION_8 = "protocol, section 8"
@@ -46,7 +46,7 @@ _COMPILATIONS = columns("name=compiled;count;seconds=time;phase;place=called at;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """What a capture says of a program, as fractions of its time; None where it does not, or there is none."""
+    """A capture's figures of a program, as fractions of its time; None if it has none, or if there is no capture."""
 
     tc: float | None = None
     hbm: float | None = None
@@ -54,16 +54,16 @@ class InUse:
 
 
 def checklist(run: ProgramRun, subject: str, seen: InUse = InUse()) -> tuple[Table, Table, Table]:
-    """Findings, measures and compilations of a run, with what a capture adds."""
+    """Findings, measures and compilations of a run, completed from a capture."""
     origin: Origin = "measured cpu" if run.platform == "cpu" else "measured"
-    found, _ = findings.table(
-        (*(finding for rule in RULES for finding in rule(run, subject)), *_starved(run, subject, seen)),
+    table_of_findings, _ = findings.table(
+        (*(finding for rule in RULES for finding in rule(run, subject)), *_slow_input(run, subject, seen)),
         title=f"checklist of {subject} on {run.devices} x {run.device_kind}",
         origin=origin,
         notes=run.unread,
         why_empty="no rule finds anything here",
     )
-    return found, _measures(run, subject, origin, seen), _compiled(run, subject, origin)
+    return table_of_findings, _measures(run, subject, origin, seen), _compilation_table(run, subject, origin)
 
 
 def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Table:
@@ -102,18 +102,18 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
             )
         )
     link = _link(run)
-    for one in run.transfers:
-        reading = f"of {one.unsized} JAX does not say the size" if one.unsized else None
-        size = one.num_bytes if one.unsized < one.count else None
+    for transfer in run.transfers:
+        reading = f"of {transfer.unsized} JAX does not say the size" if transfer.unsized else None
+        size = transfer.num_bytes if transfer.unsized < transfer.count else None
         took = size / link if size is not None and link else None
-        rows.append((f"{one.direction}, {one.phase}", one.count, took, size, None, None, reading))
+        rows.append((f"{transfer.direction}, {transfer.phase}", transfer.count, took, size, None, None, reading))
     where = "unknown on a CPU" if run.platform == "cpu" else "unknown: give a capture (--capture)"
     for name, fraction, target in (("MXU", seen.tc, TC_TARGET), ("HBM", seen.hbm, HBM_TARGET)):
         reading = where if fraction is None else "reached" if fraction >= target else "below the target"
         over = f"over {target:.0%}" + (" when memory-bound" if name == "HBM" else "")
         rows.append((f"{name} in use", None, None, None, fraction, over, reading))
-    own, waiting, reading = _waiting(run, seen)
-    rows.append(("input", None, own, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
+    waited, waiting, reading = _input_wait(run, seen)
+    rows.append(("input", None, waited, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
     notes = [
         "Times are host wall clock, the device waited for; targets are those of the protocol, section 8. While it "
         "is watched JAX writes out every module: first calls take a little longer than alone."
@@ -134,7 +134,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
 
 
 def _link(run: ProgramRun) -> float | None:
-    """What the link between device and host carries; None of a CPU, which needs none."""
+    """Bytes per second of the link between device and host; None for a CPU, which needs none."""
     chip = chip_of_device(run.device_kind)
     return host_bytes_per_second(chip) if chip and run.platform != "cpu" else None
 
@@ -144,10 +144,10 @@ def _over_the_link(run: ProgramRun, num_bytes: int) -> str:
     return f"; {num_bytes / link:.2g} s at {decimal(link, 'B/s')} (predicted)" if link else ""
 
 
-def _waiting(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
-    """How long the devices wait for the host, its share, and how that reads.
+def _input_wait(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
+    """Seconds that the devices wait for the host, their share, and a reading of it.
 
-    Of a capture it is their idle share of a step, without seconds; else it is of the second call.
+    With a capture it is their idle share of a step, without seconds; else it is of the second call.
     """
     call = run.seconds.get("second call")
     if seen.idle is not None:
@@ -165,14 +165,16 @@ def _notable_seconds(run: ProgramRun) -> float:
 
 
 def _calls_needed(run: ProgramRun, compiling: float) -> int | None:
-    """After how many calls compilation is below its target; None where each call compiles, or there is one run."""
+    """The number of calls after which compilation is below its target; None if each call compiles, or there is one
+    run.
+    """
     second = run.seconds.get("second call")
     if second is None or any(c.phase == "second call" for c in run.compilations):
         return None
     return max(1, round(compiling * (1 / COMPILATION_TARGET - 1) / second))
 
 
-def _compiled(run: ProgramRun, subject: str, origin: Origin) -> Table:
+def _compilation_table(run: ProgramRun, subject: str, origin: Origin) -> Table:
     groups: dict[tuple[str, Phase, str, str, str], list[float]] = defaultdict(list)
     for c in run.compilations:
         groups[c.name, c.phase, c.place, ", ".join(c.arguments), c.cause].append(c.seconds)
@@ -196,7 +198,7 @@ def _finding(severity: Severity, rule: str, subject: str, place: str, observatio
     )
 
 
-def _recompiled(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _recompilations(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """A function compiled again since an argument's shape, type or static value changed."""
     groups: dict[tuple[str, str], list[Compilation]] = defaultdict(list)
     for c in run.compilations:
@@ -225,7 +227,7 @@ def _remedy(cause: str) -> str:
     return "Give it one shape: pad to a few sizes, with a mask"
 
 
-def _made_anew(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _repeated_jits(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """jit inside a loop or a function: each time a new function."""
     counts = Counter((c.name, c.place) for c in run.compilations if c.is_redefinition)
     for (name, place), count in counts.items():
@@ -239,33 +241,36 @@ def _made_anew(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         )
 
 
-def _transferred(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """What goes over at each call, though it did so before.
+def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+    """Transfers of each call that an earlier one made too.
 
-    JAX says the sizes in a first call, and often none where a compiled function is called again.
+    JAX says the sizes in a first call, and often none when a compiled function is called again.
     """
-    first = {one.direction: one for one in run.transfers if one.phase == "first call"}
-    for one in run.transfers:
-        if one.phase != "second call":
+    first = {transfer.direction: transfer for transfer in run.transfers if transfer.phase == "first call"}
+    for transfer in run.transfers:
+        if transfer.phase != "second call":
             continue
-        before = first.get(one.direction)
-        at_first = before.num_bytes if before is not None and one.unsized else 0
-        if max(one.num_bytes, at_first) >= _TRANSFER_BYTES:
-            told = f"; JAX does not say the size of {one.unsized}, in the first call it was {at_first:,} bytes in all"
+        before = first.get(transfer.direction)
+        at_first = before.num_bytes if before is not None and transfer.unsized else 0
+        if max(transfer.num_bytes, at_first) >= _TRANSFER_BYTES:
+            unsized_note = (
+                f"; JAX does not say the size of {transfer.unsized}, in the first call it was {at_first:,} bytes in all"
+            )
             yield _finding(
                 "harmful",
                 "transfers",
-                f"{one.direction} transfers",
+                f"{transfer.direction} transfers",
                 subject,
-                f"{one.count} in the second call, {one.num_bytes:,} bytes{told if one.unsized else ''}"
-                f"{_over_the_link(run, max(one.num_bytes, at_first))}",
+                f"{transfer.count} in the second call, {transfer.num_bytes:,} bytes"
+                f"{unsized_note if transfer.unsized else ''}"
+                f"{_over_the_link(run, max(transfer.num_bytes, at_first))}",
                 "Put arrays on the device once (jax.device_put) and keep them there; fetch the next batch while this "
                 "one is computed",
             )
 
 
-def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands: weights and what they are multiplied with, forward and backward, apart."""
+def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+    """Matrix products of wide operands: weights and what they are multiplied with, forward and backward apart."""
     groups: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:
@@ -284,13 +289,13 @@ def _wide(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
 
 
 def _operands(dots: Dots) -> str:
-    """What the two operands are: `: activations f32, weights f32 (stored as bf16)`; "" where neither is a weight."""
+    """Words on the two operands: `: activations f32, weights f32 (stored as bf16)`; "" if neither is a weight."""
     other = "gradients" if dots.part == "backward" else "activations"
     if not dots.weights:
         return " (gradients)" if dots.part == "backward" else ""
-    own, beside = (dots.left, dots.right) if dots.weights == "left" else (dots.right, dots.left)
-    stored = "" if dots.weights_stored == own else f" (stored as {dots.weights_stored})"
-    return f": {other} {beside}, weights {own}{stored}"
+    weight_type, other_type = (dots.left, dots.right) if dots.weights == "left" else (dots.right, dots.left)
+    stored = "" if dots.weights_stored == weight_type else f" (stored as {dots.weights_stored})"
+    return f": {other} {other_type}, weights {weight_type}{stored}"
 
 
 def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
@@ -309,7 +314,7 @@ def _narrow_loss(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             )
 
 
-def _channels(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _channels_first(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Convolutions whose channels are not last."""
     for module in run.modules:
         first = sum(count for order, count in module.convolutions.items() if not order.endswith("f"))
@@ -341,7 +346,7 @@ def _many_small(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             )
 
 
-def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _high_precision(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Products of several passes: asked for as a setting, or at the operation."""
     asked = run.configuration.get("jax_default_matmul_precision", "None")
     if asked.lower() in _PRECISE:
@@ -366,7 +371,7 @@ def _precise(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
         )
 
 
-def _uncached(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _missing_cache(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """No persistent cache, and a compilation that it would keep."""
     slow = [c for c in run.compilations if c.seconds >= _CACHED_SECONDS]
     folder = run.configuration.get("jax_compilation_cache_dir", "None")
@@ -402,23 +407,26 @@ def _outside_jit(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Operations that every call hands over one by one."""
     # JAX makes a program of each operation outside jit too, which bears the operation's name.
     alone = {c.name.partition("(")[2].rstrip(")") for c in run.compilations if c.cause == _OUTSIDE}
-    some = sorted((one for one in run.dispatched if one.name in alone), key=lambda one: (-one.count, one.name))
-    count, call = sum(one.count for one in some), run.seconds.get("second call")
+    operations = sorted(
+        (dispatched for dispatched in run.dispatched if dispatched.name in alone),
+        key=lambda dispatched: (-dispatched.count, dispatched.name),
+    )
+    count, call = sum(dispatched.count for dispatched in operations), run.seconds.get("second call")
     if count < _OPERATIONS_ALONE or not call:
         return
-    names = ", ".join(f"{one.name} {one.count}x" for one in some[:_NAMED])
+    names = ", ".join(f"{dispatched.name} {dispatched.count}x" for dispatched in operations[:_NAMED])
     yield _finding(
         "harmful",
         "outside-jit",
         names,
         subject,
         f"the second call hands {count} operations over one by one, outside any jit: "
-        f"{sum(one.seconds for one in some):.2g} s of {call:.2g} s on the host alone",
+        f"{sum(dispatched.seconds for dispatched in operations):.2g} s of {call:.2g} s on the host alone",
         "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
     )
 
 
-def _compiling(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
+def _compilation_share(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
     """Compilation over its share: of a whole run, or of a call that ought to find everything compiled."""
     phases: tuple[Phase, ...] = ("run", "second call")
     for phase in phases:
@@ -436,15 +444,15 @@ def _compiling(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
             )
 
 
-def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
+def _slow_input(run: ProgramRun, subject: str, seen: InUse) -> Iterator[DoctorFinding]:
     """The devices wait for the host for over a tenth of the time."""
-    own, share, reading = _waiting(run, seen)
+    waited, share, reading = _input_wait(run, seen)
     if share is None or reading != _OVER:
         return
     where = (
         "of a step of the capture every device is idle"
-        if own is None
-        else (f"of the second call ({own:.2g} s) nothing runs and nothing is handed over")
+        if waited is None
+        else (f"of the second call ({waited:.2g} s) nothing runs and nothing is handed over")
     )
     yield _finding(
         "harmful",
@@ -477,7 +485,7 @@ def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[DoctorFindin
                 f"{chip.name} in bfloat16) reading the weights takes longer than multiplying",
                 f"Raise the batch (rows of a product: batch x sequence of one device) to {_multiple(ridge)} or more",
             )
-        fill = filled(dots.summed, dots.columns, chip.mxu_size)
+        fill = fill_fraction(dots.summed, dots.columns, chip.mxu_size)
         if fill < _FULL:
             off = [
                 f"{name} {size}"
@@ -502,17 +510,17 @@ def _multiple(rows: float) -> int:
 
 
 RULES: tuple[Callable[[ProgramRun, str], Iterator[DoctorFinding]], ...] = (
-    _recompiled,
-    _made_anew,
+    _recompilations,
+    _repeated_jits,
     _outside_jit,
-    _compiling,
-    _transferred,
-    _wide,
+    _compilation_share,
+    _repeated_transfers,
+    _wide_products,
     _narrow_loss,
-    _precise,
+    _high_precision,
     _many_small,
-    _channels,
+    _channels_first,
     _batches_and_layouts,
-    _uncached,
+    _missing_cache,
     _switches,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 class Assignment:
     """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood.
 
-    `too_late` says what has read the variable before, "" where nothing has.
+    `too_late` is the earlier reader of the variable in words, "" if there is none.
     """
 
     line: int
@@ -40,16 +40,16 @@ _START_BY_PREFIX = ("jax.numpy.", "jax.random.")
 
 
 class _Unread(Exception):
-    """An expression whose text cannot be told without running it."""
+    """An expression whose text is not known without running it."""
 
 
 def steps(tree: ast.Module) -> Iterator[Assignment]:
-    """The assignments in the order of their lines. What stands in a condition or a function is not certain."""
+    """The assignments in the order of their lines. Those in a condition or a function are not certain."""
     yield from _Walk().body(tree.body, is_certain=True)
 
 
 class _Walk:
-    """Text that names of the module and variables of the environment hold so far."""
+    """The texts of the module's names and of variables of the environment so far."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -92,23 +92,23 @@ class _Walk:
             self.imported_in = statement.lineno
         if self.started_in is not None or isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return
-        own = [node for name, node in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody")]
-        parts = [part for node in own for part in (node if isinstance(node, list) else [node])]
+        nodes = [node for name, node in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody")]
+        parts = [part for node in nodes for part in (node if isinstance(node, list) else [node])]
         for part in parts:
-            for node in _executed(part) if isinstance(part, ast.AST) else ():
-                name = self._called(node)
+            for node in _calls_in(part) if isinstance(part, ast.AST) else ():
+                name = self._full_name(node)
                 if name in _STARTS or name.startswith(_START_BY_PREFIX):
                     self.started_in, self.started_by = node.lineno, name
                     return
 
-    def _called(self, call: ast.Call) -> str:
+    def _full_name(self, call: ast.Call) -> str:
         """The full name of what is called: `jax.numpy.ones` for `jnp.ones(...)`."""
         root, _, rest = ast.unparse(call.func).partition(".")
         module = self.modules.get(root, root)
         return f"{module}.{rest}" if rest else module
 
     def _too_late(self, name: str) -> str:
-        """What has read that variable of the environment in a line before, in words."""
+        """Words on an earlier line that has read that variable of the environment; "" if there is none."""
         if name.startswith("JAX_") and self.imported_in is not None:
             return f"JAX has already read it when it was imported, in line {self.imported_in}"
         if not name.startswith("JAX_") and self.started_in is not None:
@@ -149,9 +149,9 @@ class _Walk:
                 yield replace(option_set, too_late="")
 
     def _pairs(self, call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
-        for given in call.args:
-            if isinstance(given, ast.Dict):
-                for key, value in zip(given.keys, given.values, strict=True):
+        for argument in call.args:
+            if isinstance(argument, ast.Dict):
+                for key, value in zip(argument.keys, argument.values, strict=True):
                     if key is not None:
                         yield key, value
         for keyword in call.keywords:
@@ -191,14 +191,14 @@ class _Walk:
                 return " ".join(map(self._text, parts))
             case ast.Subscript(value=value, slice=key) if _is_environment(value):
                 return self.environment.get(self._text(key), "")
-            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[given]) if (
-                isinstance(given, (ast.List, ast.Tuple))
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[argument]) if (
+                isinstance(argument, (ast.List, ast.Tuple))
             ):
-                return between.join(map(self._text, given.elts))
-            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[given]):
-                return self._text(given).replace(" ", between)
-            case ast.Call(func=ast.Name(id="str"), args=[given]):
-                return self._text(given)
+                return between.join(map(self._text, argument.elts))
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[argument]):
+                return self._text(argument).replace(" ", between)
+            case ast.Call(func=ast.Name(id="str"), args=[argument]):
+                return self._text(argument)
             case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[key, *rest]) if _is_environment(holder):
                 return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
             case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *rest]):
@@ -206,14 +206,14 @@ class _Walk:
         raise _Unread(ast.unparse(node))
 
 
-def _executed(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls in an expression, but for those in the bodies of its lambdas."""
+def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls in an expression, except in the bodies of its lambdas."""
     if isinstance(node, ast.Lambda):
         return
     if isinstance(node, ast.Call):
         yield node
     for child in ast.iter_child_nodes(node):
-        yield from _executed(child)
+        yield from _calls_in(child)
 
 
 def _is_environment(node: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""What the profile of a program's second call says: what the host handed over, and when it did neither that nor ran."""
+"""The profile of a program's second call: dispatched operations, and the time without dispatch or execution."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ _DISPATCH = re.compile(r"PjitFunction\((.*)\)")
 
 
 def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
-    """`run` with what the profile of its second call says; a sentence where it cannot be read."""
+    """`run` completed from the profile of its second call; with a sentence if that cannot be read."""
     try:
         capture = reading.read((profile,))
     except RatchetError as error:
@@ -32,17 +32,19 @@ def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
         if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:
             calls[match[1]].append(period)
     # One call shows twice, the one inside the other.
-    merged = {name: spans((call.start, call.end) for call in found) for name, found in calls.items()}
-    dispatched = [Dispatched(name=name, count=len(found[0]), seconds=length(found)) for name, found in merged.items()]
+    merged = {name: spans((call.start, call.end) for call in periods) for name, periods in calls.items()}
+    dispatched = [
+        Dispatched(name=name, count=len(periods[0]), seconds=length(periods)) for name, periods in merged.items()
+    ]
     return replace(
         run,
-        dispatched=tuple(sorted(dispatched, key=lambda one: -one.seconds)),
-        own_seconds=_own_seconds(capture, window, [call for found in calls.values() for call in found]),
+        dispatched=tuple(sorted(dispatched, key=lambda operation: -operation.seconds)),
+        own_seconds=_own_seconds(capture, window, [call for periods in calls.values() for call in periods]),
     )
 
 
 def _own_seconds(capture: Capture, window: Period, handed_over: list[Period]) -> float:
-    """The time of the call in which nothing of XLA ran and JAX handed nothing over."""
+    """Seconds of the call in which nothing of XLA ran and JAX dispatched nothing."""
     query = (
         "select start_seconds, end_seconds from busy join devices using (device) where is_main and of = 'everything'"
     )

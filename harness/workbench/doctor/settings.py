@@ -1,4 +1,4 @@
-"""Flags and variables as they stand in the environment, in a shell script, in a Python program or in a capture."""
+"""Flags and variables in the environment, in a shell script, in a Python program or in a capture."""
 
 import ast
 import itertools
@@ -22,12 +22,12 @@ _PYTHON = re.compile(r"^\s*(import|from)\s+\w|os\.environ|jax\.config", re.MULTI
 
 
 def is_watched(name: str) -> bool:
-    """Whether a variable is one that JAX, XLA or libtpu reads."""
+    """True for a variable that JAX, XLA or libtpu reads."""
     return name.startswith(_PREFIXES)
 
 
 def of_environment(variables: Mapping[str, str]) -> Settings:
-    """What a program that is started in this environment gets."""
+    """The settings of a program that is started in this environment."""
     reader = Reader("the environment")
     for name in sorted(variables):
         if is_watched(name):
@@ -36,7 +36,7 @@ def of_environment(variables: Mapping[str, str]) -> Settings:
 
 
 def of_script(text: str, subject: str) -> Settings:
-    """The settings in a launch script: Python where it parses as Python and looks like it, else shell."""
+    """The settings in a launch script: Python if it parses as Python and looks like it, else shell."""
     reader = Reader(subject)
     try:
         tree = ast.parse(text) if _PYTHON.search(text) else None
@@ -92,7 +92,7 @@ def of_capture(space: Space, subject: str) -> Settings:
 
 @dataclass
 class Reader:
-    """Assignments in the order they are made, and what the variables hold after each."""
+    """Assignments in the order they are made, and the values of the variables after each."""
 
     subject: str
     values: dict[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Reader:
     notes: list[str] = field(default_factory=list)
 
     def assign(self, name: str, value: str, place: str, *, is_certain: bool = True, too_late: str = "") -> None:
-        """`name` holds `value` from here on; flags that it held and `value` does not are thrown away."""
+        """Sets `name` to `value`; flags of the old value that are not in the new one are thrown away."""
         if name in FLAG_VARIABLES:
             new = value.split()
             old = self.values.get(name, "").split()
@@ -135,7 +135,6 @@ class Reader:
         ]
 
     def settings(self) -> Settings:
-        """What was read."""
         return Settings(
             subject=self.subject,
             settings=tuple(self.assigned),
@@ -172,7 +171,7 @@ def _read_shell(text: str, reader: Reader, before: int = 0) -> None:
             if match is None:
                 continue
             name, plus, raw = match.groups()
-            value, unread = _expanded(raw, reader.values, name)
+            value, unread = _expand(raw, reader.values, name)
             if plus:
                 value = f"{reader.values.get(name, '')}{value}"
             if is_watched(name) or "--xla" in value or name in reader.values or not unread:
@@ -203,7 +202,9 @@ def _mentions(source: str) -> bool:
 
 
 def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:
-    """Each command with its first line: lines joined where they are continued or inside quotes; None: not closed."""
+    """Each command with its first line; lines are joined if they are continued or inside quotes. None: quotes that
+    do not close.
+    """
     lines = text.splitlines()
     at = 0
     while at < len(lines):
@@ -234,8 +235,8 @@ def _split(source: str) -> list[str] | None:
         return None
 
 
-def _expanded(raw: str, values: Mapping[str, str], own: str) -> tuple[str, str]:
-    """A value with its variables put in, and what could not be, in words. A variable that is not set is empty."""
+def _expand(raw: str, values: Mapping[str, str], assigned: str) -> tuple[str, str]:
+    """A value with its variables replaced, and words on those that are unknown. A variable that is not set is empty."""
     unread = ""
     # shlex cuts `$(...)` at its parenthesis.
     if raw.endswith("$") or "$(" in raw or "`" in raw:
@@ -249,7 +250,7 @@ def _expanded(raw: str, values: Mapping[str, str], own: str) -> tuple[str, str]:
         if match[3] in (":-", "-", ":=", "="):
             return match[4] or ""
         # What the caller's environment holds comes in front: not known, and usual.
-        if name != own and not match[3]:
+        if name != assigned and not match[3]:
             unread = unread or f"${name}, which is not set here,"
         return ""
 

@@ -1,1 +1,1 @@
-"""HLO as records: shapes, layouts, instructions, copies, sharding, work, and what a chip would need for it."""
+"""HLO explained: copies, collectives, sharding, work, and the time that a chip would need for it."""

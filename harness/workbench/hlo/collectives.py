@@ -1,4 +1,4 @@
-"""The collectives of a module: what is sent, among whom, how often, and how long the links need for it."""
+"""The collectives of a module: array, group, number of runs, and the time that the links need."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from harness.workbench.hlo.mesh import axes_of_groups
 class Traffic:
     """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
 
-    `size` is the number of devices of one group, `count` that of groups; `axes` are those of the mesh
-    that they run along, where they do; `seconds` of one run by the rule V/W.
+    `size` is the number of devices of one group, `count` that of groups; `axes` are the axes of the mesh that the
+    groups run along, if they do; `seconds` is the time of one run by the rule V/W.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Traffic:
 
 
 def kind_of(opcode: str) -> Collective | None:
-    """The collective that an operation is, also its asynchronous start."""
+    """The collective that an operation is, also if it is an asynchronous start."""
     for kind in COLLECTIVES:
         if opcode in (kind, f"{kind}-start"):
             return kind
@@ -46,8 +46,8 @@ def kind_of(opcode: str) -> Collective | None:
 
 
 def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
-    """Every collective of the module, those inside fusions included; what a fusion repeats is listed once."""
-    found: list[Traffic] = []
+    """Every collective of the module, also inside fusions. A collective that a fusion repeats is listed once."""
+    listed: list[Traffic] = []
     seen: set[tuple[object, ...]] = set()
     for computation in graph.module.computations:
         runs = graph.runs_of(computation)
@@ -55,20 +55,20 @@ def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
             continue
         parent = graph.parents.get(computation.name)
         for instruction in computation.instructions:
-            one = traffic(graph, computation, instruction, target)
-            if one is None:
+            collective = traffic(graph, computation, instruction, target)
+            if collective is None:
                 continue
             # The start, the overlapped part and the end of one asynchronous collective each repeat it.
-            key = (one.kind, one.channel, one.groups, one.operand, one.result)
-            if parent is not None and one.channel is not None and key in seen:
+            key = (collective.kind, collective.channel, collective.groups, collective.operand, collective.result)
+            if parent is not None and collective.channel is not None and key in seen:
                 continue
             seen.add(key)
-            found.append(one)
-    return tuple(sorted(found, key=lambda one: -(one.seconds or 0) * (one.runs or 1)))
+            listed.append(collective)
+    return tuple(sorted(listed, key=lambda collective: -(collective.seconds or 0) * (collective.runs or 1)))
 
 
 def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """One instruction as a collective; None if it is none."""
+    """The instruction as a collective; None if it is none."""
     kind = kind_of(instruction.opcode)
     if kind is None:
         return None
@@ -114,7 +114,7 @@ def named_kind(name: str) -> Collective | None:
 
 
 def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
-    """The collective that a fusion runs whose computation the text does not have, by that computation's name."""
+    """The collective of a fusion whose computation the text does not have, by that computation's name."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
     operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
@@ -174,5 +174,5 @@ def _groups_text(instruction: Instruction) -> str:
 
 def _bytes(shapes: list[Shape]) -> int | None:
     sizes = [array.logical_bytes for shape in shapes for array in arrays(shape)]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if shapes and len(known) == len(sizes) else None
+    whole = [size for size in sizes if size is not None]
+    return sum(whole) if shapes and len(whole) == len(sizes) else None

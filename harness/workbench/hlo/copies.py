@@ -1,4 +1,4 @@
-"""The copies of a module: which value, between whom, what they cost, why they are there and what takes them away."""
+"""The copies of a module: value, producer and consumers, cost, cause and remedy."""
 
 import math
 from dataclasses import dataclass
@@ -18,11 +18,15 @@ _DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One copy. `bytes_moved` is what one execution reads and writes; `runs` None where that is not known.
+    """One copy. `bytes_moved` is read and written by one execution; `runs` is None if not known.
 
-    `defensive`: the same layout in the same memory, so only the buffer is another one. `relayout`: another order of
-    dimensions or tiles. `prefetch`: from one memory to another, which the compiler overlaps. `host`: from or to the
-    host's memory, over its link. `scalar`: too small to matter. `cause` is empty where none of the rules fits.
+    - `defensive`: the same layout in the same memory, so only the buffer is another one.
+    - `relayout`: another order of dimensions or tiles.
+    - `prefetch`: from one memory to another, which the compiler overlaps.
+    - `host`: from or to the host's memory, over its link.
+    - `scalar`: too small to matter.
+
+    `cause` is empty if no rule fits.
     """
 
     name: str
@@ -45,22 +49,22 @@ class Copy:
 
 
 def copies(graph: Graph) -> tuple[Copy, ...]:
-    """Every copy that runs by itself: those that need not be first, the most expensive of them before the others."""
-    found = [
-        _copy(graph, computation, instruction, moved, runs)
+    """Every copy that runs by itself: avoidable ones first, the most expensive at the top."""
+    listed = [
+        _copy(graph, computation, instruction, moving, runs)
         for computation, instruction, runs in graph.executed()
-        if (moved := _moved(graph, computation, instruction)) is not None
+        if (moving := _moving_instruction(graph, computation, instruction)) is not None
     ]
-    return tuple(sorted(found, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
+    return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
 
 
 def _rank(copy: Copy) -> float:
-    """Most expensive first; what is not known may cost the most."""
+    """The sorting key for most expensive first; an unknown cost may be the highest."""
     return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
 
-def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The copy or transpose that an instruction is, or that all of its fusion comes down to."""
+def _moving_instruction(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
+    """The copy or transpose that an instruction is, or that all of its fusion comes down to; None if there is none."""
     if instruction.opcode in ("copy", "copy-start", "transpose"):
         return instruction
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
@@ -71,18 +75,18 @@ def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> 
 
 
 def _copy(
-    graph: Graph, computation: Computation, instruction: Instruction, moved: Instruction, runs: int | None
+    graph: Graph, computation: Computation, instruction: Instruction, moving: Instruction, runs: int | None
 ) -> Copy:
     source_shape = graph.operand_shape(computation, instruction, 0)
-    before = _first(source_shape)
-    after = _first(instruction.shape)
-    kind = _kind(before, after, moved)
+    before = _first_array(source_shape)
+    after = _first_array(instruction.shape)
+    kind = _kind(before, after, moving)
     producer = producer_of(graph, computation, instruction)
     consumers = consumers_of(graph, computation, instruction)
-    cause, remedy = _why(graph, computation, kind, producer, consumers, instruction)
+    cause, remedy = _cause_and_remedy(graph, computation, kind, producer, consumers, instruction)
     # Of a copy into VMEM both sides are moved; each is of the size that its own tiles make it.
-    sizes = [array.padded_bytes for array in (before, after) if array is not None]
-    known = [size for size in sizes if size is not None]
+    padded = [array.padded_bytes for array in (before, after) if array is not None]
+    sizes = [size for size in padded if size is not None]
     return Copy(
         name=instruction.name,
         kind=kind,
@@ -91,34 +95,38 @@ def _copy(
         producer=describe(producer),
         consumers=tuple(describe(consumer) for consumer in consumers),
         buffer_bytes=after.padded_bytes if after else None,
-        bytes_moved=sum(known) if len(known) == 2 else None,
+        bytes_moved=sum(sizes) if len(sizes) == 2 else None,
         runs=runs,
         cause=cause,
         remedy=remedy,
-        source=instruction.source or moved.source,
+        source=instruction.source or moving.source,
     )
 
 
 def producer_of(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
-    """What made the first operand, seen through what only renames it."""
-    found = graph.operand(computation, instruction, 0)
-    while found is not None and (found.opcode in RENAMES or found.opcode.endswith("-done")) and found.opcode != "tuple":
-        behind = graph.operand(computation, found, 0)
+    """The instruction that made the first operand, past those that only rename it."""
+    producer = graph.operand(computation, instruction, 0)
+    while (
+        producer is not None
+        and (producer.opcode in RENAMES or producer.opcode.endswith("-done"))
+        and producer.opcode != "tuple"
+    ):
+        behind = graph.operand(computation, producer, 0)
         if behind is None:
             break
-        found = behind
-    return found
+        producer = behind
+    return producer
 
 
 def consumers_of(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[Instruction, ...]:
-    """Who uses the result, seen through what only renames it; the computation's root stands for whoever called."""
-    found: dict[str, Instruction] = {}
+    """The users of the result, past instructions that only rename it; the computation's root stands for its caller."""
+    consumers: dict[str, Instruction] = {}
     waiting = [instruction]
     seen = {instruction.name}
     while waiting:
         value = waiting.pop()
         if value.is_root:
-            found[value.name] = value
+            consumers[value.name] = value
         for user in graph.using(computation, value):
             if user.name in seen:
                 continue
@@ -126,24 +134,24 @@ def consumers_of(graph: Graph, computation: Computation, instruction: Instructio
             if user.opcode in RENAMES or user.opcode == "copy-done":
                 waiting.append(user)
             else:
-                found[user.name] = user
-    return tuple(found.values())
+                consumers[user.name] = user
+    return tuple(consumers.values())
 
 
 def _is_running_value(instruction: Instruction) -> bool:
-    """Whether it is as large as what a kernel or a loop adds up: float32, of two dimensions, and fits into VMEM."""
-    array = _first(instruction.shape)
+    """True if it has the size of a value that a kernel or loop adds up: float32, two dimensions, fits into VMEM."""
+    array = _first_array(instruction.shape)
     size = array.padded_bytes if array is not None else None
     least, most = _RUNNING_BYTES
     return array is not None and array.dtype == "f32" and len(array.dimensions) == 2 and least <= (size or 0) <= most
 
 
-def _kind(before: Array | None, after: Array | None, moved: Instruction) -> Kind:
+def _kind(before: Array | None, after: Array | None, moving: Instruction) -> Kind:
     if after is None or before is None:
-        return "relayout" if moved.opcode == "transpose" else "defensive"
+        return "relayout" if moving.opcode == "transpose" else "defensive"
     if max(after.padded_bytes or 0, before.padded_bytes or 0) <= _SMALL_BYTES and (after.elements or 0) <= 1024:
         return "scalar"
-    if _order(before) != _order(after) or moved.opcode == "transpose":
+    if _order(before) != _order(after) or moving.opcode == "transpose":
         return "relayout"
     if before.memory_space == after.memory_space:
         return "defensive"
@@ -155,7 +163,7 @@ def _order(array: Array) -> tuple[object, ...]:
     return (layout.minor_to_major, layout.tiles, layout.element_bits) if layout else ()
 
 
-def _why(
+def _cause_and_remedy(
     graph: Graph,
     computation: Computation,
     kind: Kind,
@@ -163,7 +171,7 @@ def _why(
     consumers: tuple[Instruction, ...],
     instruction: Instruction,
 ) -> tuple[str, str]:
-    """The usual cause and the remedy, from where the copy stands; empty where no rule fits."""
+    """The usual cause and the remedy, by the place of the copy; empty if no rule fits."""
     opcodes = {consumer.opcode for consumer in consumers}
     feeds_kernel = "custom-call" in opcodes
     is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
@@ -211,7 +219,7 @@ def _why(
 
 
 def describe(instruction: Instruction | None) -> str:
-    """An instruction as a person calls it: its name, and what it is where the name does not say so."""
+    """A person's name for an instruction, with its kind if the name does not say it."""
     if instruction is None:
         return "not given"
     if instruction.opcode == "parameter":
@@ -230,7 +238,7 @@ def _layouts(before: Array | None, after: Array | None) -> str:
     return f"{before.layout} -> {after.layout}"
 
 
-def _first(shape: Shape | None) -> Array | None:
-    """The array that a copy makes: its result, or the first member of what a copy-start gives."""
-    found = arrays(shape) if shape is not None else ()
-    return found[0] if found else None
+def _first_array(shape: Shape | None) -> Array | None:
+    """The array that a copy makes: its result, or the first member of a copy-start's."""
+    members = arrays(shape) if shape is not None else ()
+    return members[0] if members else None

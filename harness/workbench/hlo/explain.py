@@ -1,4 +1,4 @@
-"""One instruction or one shape, explained: what it is, what lies where in memory, what it costs, who takes part."""
+"""Explanation of one instruction or shape: meaning, place in memory, cost, participants."""
 
 from collections import Counter
 from dataclasses import replace
@@ -57,40 +57,40 @@ _FUSIONS = {
 def operation_tables(
     graph: Graph, computation: Computation, instruction: Instruction, target: Figures
 ) -> tuple[Table, ...]:
-    """Everything the module's text says about one instruction, and what it comes to on `target`."""
-    found = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
+    """Tables of all that the module's text says about one instruction, and its predicted time on `target`."""
+    shown = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
     if (body := graph.inside(instruction)) is not None and instruction.opcode == "fusion":
-        found.append(_inside(graph, body))
-    sent = sending(graph, computation, instruction, target)
-    if instruction.opcode not in FREE and (sent is None or sent.seconds is None):
-        found.append(_cost(graph, computation, instruction, target))
-    if sent is not None:
-        found.append(_sent(sent, target))
-    own = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
-    if own:
-        found += copy_tables(own)
+        shown.append(_inside(graph, body))
+    collective = collective_of(graph, computation, instruction, target)
+    if instruction.opcode not in FREE and (collective is None or collective.seconds is None):
+        shown.append(_cost(graph, computation, instruction, target))
+    if collective is not None:
+        shown.append(_collective_table(collective, target))
+    own_copies = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
+    if own_copies:
+        shown += copy_tables(own_copies)
     names = {instruction.name, *(operand.name for operand in instruction.operands)}
     split = [shape for shape in true_shapes(graph) if shape.name in names]
     if split:
-        found.append(true_shape_table(split, graph.module.mesh))
-    return tuple(found)
+        shown.append(true_shape_table(split, graph.module.mesh))
+    return tuple(shown)
 
 
 def shape_tables(shape: Shape) -> tuple[Table, ...]:
-    """A bare shape, as it lies in memory; of a small array which element lies where."""
+    """A bare shape as it lies in memory; for a small array also the place of each element."""
     drawn = [table for array in arrays(shape) if (table := placement_table(array)) is not None]
     return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]), *drawn)
 
 
-def sending(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
+def collective_of(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Traffic | None:
     """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
-    found = traffic(graph, computation, instruction, target)
+    direct = traffic(graph, computation, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
-    if found is not None:
-        return found
+    if direct is not None:
+        return direct
     if body is None:
         return named_traffic(graph, computation, instruction, target)
-    return next((one for inner in body.instructions if (one := traffic(graph, body, inner, target))), None)
+    return next((held for inner in body.instructions if (held := traffic(graph, body, inner, target))), None)
 
 
 def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
@@ -109,7 +109,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     add("calls", instruction.target)
     for role, name in instruction.called:
         body = graph.computations.get(name)
-        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
+        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _unseen_words(name)}")
     for inside, matmul in matmuls(graph, computation, instruction):
         add("matmul", _matmul_words(graph, inside, matmul))
     for place, operand in enumerate(instruction.operands[:_SHOWN]):
@@ -129,7 +129,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         add("executed", "once" if runs == 1 else times)
     along = ", ".join(axes_of_groups(instruction.groups, graph.module.mesh))
     add("groups", f"{instruction.groups.text}{f', along {along}' if along else ''}" if instruction.groups else "")
-    add("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
+    add("pairs", ", ".join(f"{source}->{target}" for source, target in instruction.pairs))
     add("channel", str(instruction.channel or ""))
     add("sharding", _sharding_words(graph, instruction.sharding) if instruction.sharding else "")
     add("aliases", instruction.aliasing)
@@ -144,14 +144,14 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
 
 def _sharding_words(graph: Graph, sharding: Sharding) -> str:
     mesh = graph.module.mesh
-    said = specification(axes_of_sharding(sharding, mesh)) if mesh else ""
-    return f"{sharding.text}{f', that is {said}' if said else ''}"
+    words = specification(axes_of_sharding(sharding, mesh)) if mesh else ""
+    return f"{sharding.text}{f', that is {words}' if words else ''}"
 
 
-def _named(name: str) -> str:
-    """What the name of a computation says where its body is not given."""
-    said = named_kind(name)
-    return f"not given here; by its name a {said}" if said else "not given here: its FLOPs are unknown"
+def _unseen_words(name: str) -> str:
+    """Words on a computation whose body is missing, from its name."""
+    kind = named_kind(name)
+    return f"not given here; by its name a {kind}" if kind else "not given here: its FLOPs are unknown"
 
 
 def _holds(body: Computation) -> str:
@@ -163,21 +163,23 @@ def _holds(body: Computation) -> str:
 def _inside(graph: Graph, body: Computation) -> Table:
     """The operations that a fusion runs in one pass, in their order."""
     fields: Fields[Instruction] = (
-        Field("name", "operation", lambda one: one.name),
-        Field("opcode", "what", lambda one: one.opcode),
-        Field("shape", "result", lambda one: one.shape.plain),
-        Field("operands", "of", lambda one: ", ".join(operand.name for operand in one.operands) or None),
-        Field("operation", "comes from", lambda one: one.op_name or None),
-        Field("source", "source", lambda one: one.source or None),
+        Field("name", "operation", lambda inner: inner.name),
+        Field("opcode", "what", lambda inner: inner.opcode),
+        Field("shape", "result", lambda inner: inner.shape.plain),
+        Field("operands", "of", lambda inner: ", ".join(operand.name for operand in inner.operands) or None),
+        Field("operation", "comes from", lambda inner: inner.op_name or None),
+        Field("source", "source", lambda inner: inner.source or None),
     )
-    held = [one for one in body.instructions if one.opcode not in ("parameter", "constant")]
+    listed = [inner for inner in body.instructions if inner.opcode not in ("parameter", "constant")]
     notes = ["Nothing between them is written to memory; operands that are not listed are the fusion's own."]
-    if len(held) > _HELD:
-        notes.append(f"{len(held) - _HELD} more are left out.")
+    if len(listed) > _HELD:
+        notes.append(f"{len(listed) - _HELD} more are left out.")
     root = body.root
-    if root is not None and len(held) > _HELD:
-        held = [*held[: _HELD - 1], root]
-    return table_of("inside", f"what {body.name} holds", "static", fields, held, notes, "it only hands on its operands")
+    if root is not None and len(listed) > _HELD:
+        listed = [*listed[: _HELD - 1], root]
+    return table_of(
+        "inside", f"what {body.name} holds", "static", fields, listed, notes, "it only hands on its operands"
+    )
 
 
 def _matmul_words(graph: Graph, computation: Computation, matmul: Instruction) -> str:
@@ -209,18 +211,18 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
 
 
 def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
-    done = work(graph, computation, instruction)
+    amount = work(graph, computation, instruction)
     within = matmuls(graph, computation, instruction)
     dtype = operand_dtype(graph, *within[0]) if within else "bf16"
-    took = operation_time(done, dtype, target)
+    took = operation_time(amount, dtype, target)
     notes = []
-    if done.unknown:
-        notes.append(f"FLOPs unknown: {', '.join(done.unknown)}; the time is that of the bytes alone, a lower bound.")
-    if done.claimed:
+    if amount.unknown:
+        notes.append(f"FLOPs unknown: {', '.join(amount.unknown)}; the time is that of the bytes alone, a lower bound.")
+    if amount.claimed:
         notes.append("FLOPs and bytes are those that the kernel claims for itself.")
     elif instruction.opcode == "custom-call":
         notes.append("Bytes are each operand and result once; what a kernel reads again is not in them.")
-    if done.flops and not within:
+    if amount.flops and not within:
         notes.append("All FLOPs are the vector unit's; they are taken at the MXU's peak, so their time is too short.")
     remark = peak(target, dtype)[1]
     if remark and within:
@@ -229,37 +231,37 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
     if cycles is not None:
         at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
         notes.append(f"The compiler itself estimates {cycles:,} cycles{at}.")
-    return time_table(instruction.opcode, done, took, target, notes)
+    return time_table(instruction.opcode, amount, took, target, notes)
 
 
 def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -> str:
-    """The type in which a matmul multiplies: that of its left operand."""
+    """The type of a matmul's left operand, in which it multiplies."""
     shape = graph.operand_shape(computation, matmul, 0)
     return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
 _SENT: Fields[Traffic] = (
-    Field("kind", "collective", lambda one: one.kind),
-    Field("devices_per_group", "devices a group", lambda one: one.size, "count"),
-    Field("groups", "groups", lambda one: one.count, "count"),
-    Field("stride", "stride", lambda one: one.stride, "count"),
-    Field("axes", "axes", lambda one: ", ".join(one.axes) or None),
-    Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
-    Field("seconds", "time", lambda one: one.seconds, "s"),
+    Field("kind", "collective", lambda traffic: traffic.kind),
+    Field("devices_per_group", "devices a group", lambda traffic: traffic.size, "count"),
+    Field("groups", "groups", lambda traffic: traffic.count, "count"),
+    Field("stride", "stride", lambda traffic: traffic.stride, "count"),
+    Field("axes", "axes", lambda traffic: ", ".join(traffic.axes) or None),
+    Field("array_bytes", "V", lambda traffic: traffic.array_bytes, "B"),
+    Field("seconds", "time", lambda traffic: traffic.seconds, "s"),
 )
 
 
-def _sent(one: Traffic, target: Figures) -> Table:
-    notes = [f"{one.operand} becomes {one.result}."]
-    if one.seconds is None:
+def _collective_table(collective: Traffic, target: Figures) -> Table:
+    notes = [f"{collective.operand} becomes {collective.result}."]
+    if collective.seconds is None:
         notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
     else:
         notes.append(f"Time by the rule V/W on one ring of {target.name}: `predict collective` shows what it rests on.")
-    if one.within:
-        notes.append(f"It runs inside {one.within}.")
-    return table_of("collective", "what is sent", "predicted", _SENT, [one], notes)
+    if collective.within:
+        notes.append(f"It runs inside {collective.within}.")
+    return table_of("collective", "what is sent", "predicted", _SENT, [collective], notes)
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """Whether an instruction sends something to other devices."""
+    """True if an instruction sends something to other devices."""
     return kind_of(instruction.opcode) is not None

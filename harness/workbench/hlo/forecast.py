@@ -1,4 +1,4 @@
-"""Predictions as tables: a matmul, a collective, the memory of a training run, true shapes from one device's parts."""
+"""Predictions as tables: a matmul, a collective, the memory of a training run, whole shapes from one device's parts."""
 
 import math
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from harness.workbench.hlo.interconnect import (
     links,
     published_seconds,
 )
-from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
+from harness.workbench.hlo.matrix_fill import fill_note, fill_of_product
 from harness.workbench.hlo.prediction import MatmulShape, Spec, peak, roofline, whole_shape
 from harness.workbench.tables import Field, Fields, table, table_of
 
 
-def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
+def matmul_tables(product: MatmulShape, target: Figures, devices: int, mesh: dict[str, int]) -> tuple[Table, ...]:
     """The time of a matmul on `devices` devices."""
-    flops_per_second, remark = peak(target, found.left.dtype)
-    took = roofline(found.flops_per_device, found.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
-    is_split = any(axes for array in (found.left, found.right) for axes in array.axes)
-    result = f"[{','.join(map(str, found.result))}]"
+    flops_per_second, remark = peak(target, product.left.dtype)
+    took = roofline(product.flops_per_device, product.bytes_per_device, flops_per_second, target.hbm_bytes_per_second)
+    is_split = any(axes for array in (product.left, product.right) for axes in array.axes)
+    result = f"[{','.join(map(str, product.result))}]"
     notes = [
-        f"{found.left} x {found.right} -> {found.left.dtype}{result}, {found.letters[0]},{found.letters[1]}->"
-        f"{found.letters[2]}.",
+        f"{product.left} x {product.right} -> {product.left.dtype}{result}, {product.letters[0]},{product.letters[1]}->"
+        f"{product.letters[2]}.",
         _per_device(target, flops_per_second, remark),
     ]
     if is_split:
         notes.append(
-            f"One device has {_sizes(found.left.local(mesh))} of the left and {_sizes(found.right.local(mesh))} of the "
-            "right, and reads them once."
+            f"One device has {_sizes(product.left.local(mesh))} of the left and {_sizes(product.right.local(mesh))} of "
+            "the right, and reads them once."
         )
     elif devices > 1:
         notes.append(
@@ -45,8 +45,8 @@ def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[
         )
     fill = None
     if target.mxu_size is not None:
-        fill, summed, columns = of_product(found, mesh, target.mxu_size)
-        notes += [told] if (told := part_of_the_unit(fill, target.mxu_size, summed, columns)) else []
+        fill, summed, columns = fill_of_product(product, mesh, target.mxu_size)
+        notes += [note] if (note := fill_note(fill, target.mxu_size, summed, columns)) else []
     many = "s" if devices > 1 else ""
     title = f"matmul on {devices} {target.name} {target.device}{many}: max(FLOPs/peak, bytes/bandwidth)"
     fields: Fields[MatmulShape] = (
@@ -54,27 +54,31 @@ def matmul_tables(found: MatmulShape, target: Figures, devices: int, mesh: dict[
         Field("bound", "bound by", lambda _: took.bound),
         Field("compute_seconds", "by FLOPs", lambda _: took.compute_seconds, "s"),
         Field("memory_seconds", "by bytes", lambda _: took.memory_seconds, "s"),
-        Field("flops", "FLOPs", lambda one: one.flops, "FLOP"),
-        Field("flops_per_device", "a device", lambda one: one.flops_per_device, "FLOP"),
-        Field("hbm_bytes_per_device", "a device", lambda one: one.bytes_per_device, "B"),
-        Field("intensity", "intensity", lambda one: one.flops_per_device / one.bytes_per_device, "FLOP/B"),
+        Field("flops", "FLOPs", lambda shape: shape.flops, "FLOP"),
+        Field("flops_per_device", "a device", lambda shape: shape.flops_per_device, "FLOP"),
+        Field("hbm_bytes_per_device", "a device", lambda shape: shape.bytes_per_device, "B"),
+        Field("intensity", "intensity", lambda shape: shape.flops_per_device / shape.bytes_per_device, "FLOP/B"),
         Field("mxu_fill", "filled", lambda _: fill, "fraction"),
     )
-    product = table_of("matmul", title, "predicted", fields, [found], notes)
-    return (product, _partial(found, link_bytes_per_second(target), mesh)) if found.partial_over else (product,)
+    result_table = table_of("matmul", title, "predicted", fields, [product], notes)
+    return (
+        (result_table, _partial(product, link_bytes_per_second(target), mesh))
+        if product.partial_over
+        else (result_table,)
+    )
 
 
-def _partial(found: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
-    """The dimension summed over is split: every device has a part of each sum."""
-    axes = dict.fromkeys(found.partial_over)
+def _partial(product: MatmulShape, bandwidth: float | None, mesh: dict[str, int]) -> Table:
+    """The collectives that must follow if the dimension summed over is split: every device has a part of each sum."""
+    axes = dict.fromkeys(product.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
     split = {
         letter: math.prod(mesh[axis] for axis in array_axes)
-        for names, array in ((found.letters[0], found.left), (found.letters[1], found.right))
+        for names, array in ((product.letters[0], product.left), (product.letters[1], product.right))
         for letter, array_axes in zip(names, array.axes, strict=True)
     }
-    out = (ELEMENT_BITS[found.left.dtype] // 8) * math.prod(
-        -(-length // split.get(letter, 1)) for letter, length in zip(found.letters[2], found.result, strict=True)
+    out = (ELEMENT_BITS[product.left.dtype] // 8) * math.prod(
+        -(-length // split.get(letter, 1)) for letter, length in zip(product.letters[2], product.result, strict=True)
     )
     kinds: tuple[Collective, ...] = ("reduce-scatter", "all-reduce")
     fields: Fields[Collective] = (
@@ -101,18 +105,20 @@ def collective_tables(
     `ring_bandwidth` is that of one axis in both directions; several axes carry that much each.
     """
     network = links(target)
-    known = ring_bandwidth if ring_bandwidth is not None else network.both_ways_bytes_per_second if network else None
-    if known is None:
+    ring_rate = (
+        ring_bandwidth if ring_bandwidth is not None else network.both_ways_bytes_per_second if network else None
+    )
+    if ring_rate is None:
         raise UsageError(
             "no-bandwidth",
             f"the links of {target.name} are not published in the table: expected --bandwidth B/s of a ring in both "
             "directions",
         )
     size = math.prod(axes)
-    bandwidth = known * max(1, len(axes))
+    bandwidth = ring_rate * max(1, len(axes))
     took = published_seconds(kind, array_bytes, bandwidth)
     source = f"published for {target.name}: {network.source}" if ring_bandwidth is None and network else "as given"
-    notes = [f"W: {decimal(known, 'B/s')} of one ring in both directions, {source}."]
+    notes = [f"W: {decimal(ring_rate, 'B/s')} of one ring in both directions, {source}."]
     if remark:
         notes.insert(0, remark)
     if len(axes) > 1:
@@ -122,7 +128,7 @@ def collective_tables(
     first = table("collective", f"{kind} on {target.name}: {_RULES[kind]}", "predicted", named, [row], notes)
     if not axes:
         return (first,)
-    return first, _bounds(kind, array_bytes, axes, known, target)
+    return first, _bounds(kind, array_bytes, axes, ring_rate, target)
 
 
 _RULES: dict[Collective, str] = {
@@ -134,8 +140,8 @@ _RULES: dict[Collective, str] = {
 }
 
 
-def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: float, target: Figures) -> Table:
-    """What the rule leaves out: that a device need not send to itself, wraparound, and the latency of hops."""
+def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate: float, target: Figures) -> Table:
+    """Bounds with what the rule leaves out: a device need not send to itself, wraparound, and the latency of hops."""
     size = math.prod(axes)
     rows = []
     # Of several axes the rows speak of the array's share on the longest one.
@@ -143,7 +149,7 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     share = array_bytes / len(axes)
     closes = network.closes(longest) if network else None
     for is_ring, words in ((True, "a ring, both directions"), (False, "a line, no wraparound")):
-        took = exact_seconds(kind, share, longest, known / 2, is_ring=is_ring)
+        took = exact_seconds(kind, share, longest, ring_rate / 2, is_ring=is_ring)
         here = "" if closes is None else "this axis" if closes == is_ring else ""
         rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
     chip = f" On {target.name} an axis is a ring from {network.ring_size}." if network else ""
@@ -158,14 +164,14 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     return table("bounds", title, "predicted", named, rows, (note,))
 
 
-def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
-    """The true shapes of arrays of which one device's part is given."""
+def shape_tables(parts: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
+    """The whole shapes of arrays given as one device's part."""
     fields: Fields[Spec] = (
         Field("local", "one device's part", str),
         Field("whole", "whole", lambda array: whole_shape(array, mesh)),
         Field("parts", "parts", lambda array: math.prod(mesh[axis] for axes in array.axes for axis in axes), "count"),
     )
-    return (table_of("true_shapes", "true shapes", "static", fields, given, remarks),)
+    return (table_of("true_shapes", "true shapes", "static", fields, parts, remarks),)
 
 
 def _per_device(target: Figures, flops_per_second: float, remark: str) -> str:

@@ -1,4 +1,4 @@
-"""The true shapes behind the shards: which dimension is split over how many devices, read off the module itself."""
+"""Whole shapes behind the shards: the dimensions that are split, and over how many devices, read off the module."""
 
 from dataclasses import dataclass, field
 
@@ -18,8 +18,11 @@ _Split = tuple[int, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrueShape:
-    """A value that one device holds a part of: `local` is the part, `whole` all of it, `parts` into how many pieces
-    each dimension is split, `axes` along which axes of the mesh, `because` what says so."""
+    """A value of which one device holds a part.
+
+    `local` is the part, `whole` all of it, `parts` the number of pieces of each dimension, `axes` the axes of the
+    mesh that they lie along, `because` the evidence.
+    """
 
     name: str
     local: str
@@ -31,46 +34,46 @@ class TrueShape:
 
 @dataclass(slots=True)
 class _Classes:
-    """Dimensions known to be split alike, as a forest of sets, and what is known of each set."""
+    """Dimensions that are split alike, as a forest of sets, and the known split of each set."""
 
-    above: dict[Dimension, Dimension] = field(default_factory=dict)
-    known: dict[Dimension, _Split] = field(default_factory=dict)
+    parents: dict[Dimension, Dimension] = field(default_factory=dict)
+    splits: dict[Dimension, _Split] = field(default_factory=dict)
 
     def find(self, dimension: Dimension) -> Dimension:
-        """The one that stands for the set of `dimension`."""
-        while (up := self.above.get(dimension, dimension)) != dimension:
+        """The dimension that stands for the set of `dimension`."""
+        while (up := self.parents.get(dimension, dimension)) != dimension:
             # Half of the way is saved to whoever asks next.
-            self.above[dimension] = further = self.above.get(up, up)
+            self.parents[dimension] = further = self.parents.get(up, up)
             dimension = further
         return dimension
 
-    def join(self, one: Dimension, other: Dimension) -> None:
-        """Both are split alike. What was known of either stays, the first one's word before the other's."""
-        one, other = self.find(one), self.find(other)
-        if one == other:
+    def join(self, kept: Dimension, joined: Dimension) -> None:
+        """Joins two dimensions that are split alike. The known split of the first counts before that of the second."""
+        kept, joined = self.find(kept), self.find(joined)
+        if kept == joined:
             return
-        self.above[other] = one
-        said = self.known.pop(other, None)
-        if said is not None:
-            self.known.setdefault(one, said)
+        self.parents[joined] = kept
+        split = self.splits.pop(joined, None)
+        if split is not None:
+            self.splits.setdefault(kept, split)
 
-    def join_each(self, one: tuple[str, str], other: tuple[str, str], count: int) -> None:
-        """The first `count` dimensions of two values, of a computation and an instruction each, are split alike."""
+    def join_each(self, kept: tuple[str, str], joined: tuple[str, str], count: int) -> None:
+        """Joins the first `count` dimensions of two values, each given by computation and instruction."""
         for place in range(count):
-            self.join((*one, place), (*other, place))
+            self.join((*kept, place), (*joined, place))
 
     def state(self, dimension: Dimension, split: _Split) -> None:
-        """It is split so; what was stated first stays."""
-        self.known.setdefault(self.find(dimension), split)
+        """Records a split of `dimension`, unless one is known."""
+        self.splits.setdefault(self.find(dimension), split)
 
 
 def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
-    """The operands and results of matmuls and collectives with their whole shapes, where anything is known to be split.
+    """Operands and results of matmuls and collectives with their whole shapes, if anything is known to be split.
 
-    Known are the shardings written at the arguments, and what a collective says: an all-reduce or reduce-scatter of a
-    matmul's result adds up parts, so the dimensions that matmul sums over are split over the groups' size; what is
-    gathered was split along the gathered dimension. What is known spreads along matmuls, fusions, loops and
-    element-wise operations, wherever a dimension is handed on as it is.
+    Known are the shardings of arguments, and splits that collectives imply: an all-reduce or reduce-scatter of a
+    matmul's result adds up parts, so the dimensions that the matmul sums over are split over the group; a gathered
+    dimension was split before. A split spreads along matmuls, fusions, loops and element-wise operations, wherever a
+    dimension is handed on as it is.
     """
     classes = _Classes()
     places: dict[str, tuple[Computation, Instruction]] = {}
@@ -83,32 +86,32 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
         for instruction in computation.instructions:
             stated += _stated_splits(graph, computation, instruction)
     # What is written at arguments is certain; what collectives say comes after it.
-    for dimension, split in sorted(stated, key=lambda one: not one[1][1].startswith("sharding of")):
+    for dimension, split in sorted(stated, key=lambda entry: not entry[1][1].startswith("sharding of")):
         classes.state(dimension, split)
-    found: dict[str, TrueShape] = {}
+    shapes: dict[str, TrueShape] = {}
     for computation, instruction in _of_interest(graph):
         shown = _true_shape(classes, computation, instruction)
         if shown is not None:
-            found.setdefault(instruction.name, shown)
-    return tuple(found.values())
+            shapes.setdefault(instruction.name, shown)
+    return tuple(shapes.values())
 
 
 def _of_interest(graph: Graph) -> list[tuple[Computation, Instruction]]:
-    """Arguments, then matmuls and collectives with what they take and give."""
-    found: list[tuple[Computation, Instruction]] = []
+    """Arguments, then matmuls and collectives with their operands and results."""
+    listed: list[tuple[Computation, Instruction]] = []
     for computation in graph.module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "parameter" and computation.is_entry:
-                found.append((computation, instruction))
+                listed.append((computation, instruction))
     for computation, instruction, _ in graph.executed():
         if instruction.groups is None and not matmuls(graph, computation, instruction):
             continue
         for place in range(len(instruction.operands)):
             operand = graph.operand(computation, instruction, place)
             if operand is not None:
-                found.append((computation, operand))
-        found.append((computation, instruction))
-    return found
+                listed.append((computation, operand))
+        listed.append((computation, instruction))
+    return listed
 
 
 def _true_shape(classes: _Classes, computation: Computation, instruction: Instruction) -> TrueShape | None:
@@ -120,7 +123,7 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
     reasons: list[str] = []
     for place in range(len(shape.dimensions)):
         dimension = classes.find((computation.name, instruction.name, place))
-        count, because, along = classes.known.get(dimension, (1, "", ()))
+        count, because, along = classes.splits.get(dimension, (1, "", ()))
         parts.append(count)
         axes.append(along)
         if count > 1 and because not in reasons:
@@ -139,7 +142,7 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
 
 
 def _stated_splits(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, _Split]]:
-    """What one instruction says about how dimensions are split."""
+    """The splits of dimensions that one instruction implies."""
     name, sharding, mesh = computation.name, instruction.sharding, graph.module.mesh
     if sharding is not None and instruction.opcode == "parameter" and sharding.parts:
         because = f"sharding of {instruction.name}"
@@ -157,16 +160,16 @@ def _stated_splits(graph: Graph, computation: Computation, instruction: Instruct
         return [((name, operand, place), split) for place in instruction.dimensions]
     if instruction.opcode in ("reduce-scatter",):
         scattered = [((name, instruction.name, place), split) for place in instruction.dimensions]
-        return scattered + _summed(graph, computation, instruction, split)
+        return scattered + _summed_splits(graph, computation, instruction, split)
     if instruction.opcode in ("all-reduce", "all-reduce-start"):
-        return _summed(graph, computation, instruction, split)
+        return _summed_splits(graph, computation, instruction, split)
     return []
 
 
-def _summed(
+def _summed_splits(
     graph: Graph, computation: Computation, instruction: Instruction, split: _Split
 ) -> list[tuple[Dimension, _Split]]:
-    """The dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
+    """Splits of the dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
     behind = graph.operand(computation, instruction, 0)
     while behind is not None and behind.opcode in ("bitcast", "copy", "convert", "get-tuple-element", "copy-done"):
         behind = graph.operand(computation, behind, 0)
@@ -176,16 +179,16 @@ def _summed(
     if len(within) != 1:
         return []
     inside, matmul = within[0]
-    left, right = contracted(matmul)
-    found: list[tuple[Dimension, _Split]] = []
+    left, right = contracted_dimensions(matmul)
+    splits: list[tuple[Dimension, _Split]] = []
     # Of several dimensions summed over, nobody knows which one is split.
     if len(left) == 1 and len(right) == 1 and len(matmul.operands) > 1:
-        found.append(((inside.name, matmul.operands[0].name, left[0]), split))
-        found.append(((inside.name, matmul.operands[1].name, right[0]), split))
-    return found
+        splits.append(((inside.name, matmul.operands[0].name, left[0]), split))
+        splits.append(((inside.name, matmul.operands[1].name, right[0]), split))
+    return splits
 
 
-def contracted(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def contracted_dimensions(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions of the left and of the right operand that a matmul sums over."""
     if matmul.contraction is not None:
         return matmul.contraction.left, matmul.contraction.right
@@ -195,7 +198,7 @@ def contracted(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def group_size(groups: Groups | None, devices: int) -> int | None:
-    """Devices that take part in one group of a collective."""
+    """The number of devices in one group of a collective."""
     if groups is None:
         return None
     return devices if groups.is_everyone else groups.size
@@ -213,12 +216,14 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
 
     if opcode in ALIKE and isinstance(shape, Array):
         for operand in range(len(instruction.operands)):
-            given = graph.operand_shape(computation, instruction, operand)
-            if opcode == "copy-done" or (isinstance(given, Array) and given.dimensions == shape.dimensions):
+            operand_shape = graph.operand_shape(computation, instruction, operand)
+            if opcode == "copy-done" or (
+                isinstance(operand_shape, Array) and operand_shape.dimensions == shape.dimensions
+            ):
                 for place in range(len(shape.dimensions)):
                     same(operand, place, place)
-            elif isinstance(given, Array) and opcode == "bitcast":
-                for before, after in _kept_dimensions(given.dimensions, shape.dimensions):
+            elif isinstance(operand_shape, Array) and opcode == "bitcast":
+                for before, after in _kept_dimensions(operand_shape.dimensions, shape.dimensions):
                     same(operand, before, after)
     elif opcode == "copy-start":
         # Its result is a tuple; the array in it stands here for the whole.
@@ -278,8 +283,8 @@ def _spread_dot(graph: Graph, classes: _Classes, computation: Computation, dot: 
         classes.join((name, left_name, before), (name, dot.name, place))
     for place, before in enumerate(free_right, start=len(how.left_batch) + len(free_left)):
         classes.join((name, right_name, before), (name, dot.name, place))
-    for one, other in zip((*how.left, *how.left_batch), (*how.right, *how.right_batch), strict=False):
-        classes.join((name, left_name, one), (name, right_name, other))
+    for of_left, of_right in zip((*how.left, *how.left_batch), (*how.right, *how.right_batch), strict=False):
+        classes.join((name, left_name, of_left), (name, right_name, of_right))
 
 
 def _spread_convolution(classes: _Classes, name: str, matmul: Instruction, how: Convolution) -> None:
@@ -292,7 +297,7 @@ def _spread_convolution(classes: _Classes, name: str, matmul: Instruction, how: 
 
 
 def _spread_loop(graph: Graph, classes: _Classes, computation: Computation, loop: Instruction) -> None:
-    """What a loop starts with is split as what its body hands on."""
+    """Joins the start values of a loop with the values that its body hands on."""
     start = graph.operand(computation, loop, 0)
     body = graph.computations.get(next(iter(loop.computations("body")), ""))
     root = body.root if body else None
@@ -305,7 +310,7 @@ def _spread_loop(graph: Graph, classes: _Classes, computation: Computation, loop
 
 
 def _element(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[str, str] | None:
-    """Where the value of a get-tuple-element was put into its tuple: computation and instruction."""
+    """Computation and instruction of the value that a get-tuple-element takes out of its tuple."""
     whole, number = graph.operand(computation, instruction, 0), instruction.number
     if whole is None or number is None:
         return None
@@ -314,7 +319,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
         root = body.root if body else None
         if body is not None and root is not None and root.opcode == "tuple" and number < len(root.operands):
             return body.name, root.operands[number].name
-        return _started(graph, body, root, number) if body is not None and root is not None else None
+        return _start_value(graph, body, root, number) if body is not None and root is not None else None
     if whole.opcode == "tuple" and number < len(whole.operands):
         return computation.name, whole.operands[number].name
     starts: tuple[Computation, Instruction] | None = None
@@ -332,8 +337,8 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
     return None
 
 
-def _started(graph: Graph, body: Computation, root: Instruction, number: int) -> tuple[str, str] | None:
-    """What the start of an overlapped collective hands on: first what is sent, then what comes of it."""
+def _start_value(graph: Graph, body: Computation, root: Instruction, number: int) -> tuple[str, str] | None:
+    """The value in the tuple of an overlapped collective's start: number 0 is sent, number 1 comes of it."""
     sent = graph.operand(body, root, 0) if root.target == "AsyncCollectiveStart" else None
     if sent is None or not sent.operands or number > 1:
         return None
@@ -341,7 +346,7 @@ def _started(graph: Graph, body: Computation, root: Instruction, number: int) ->
 
 
 def _kept_dimensions(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
-    """The dimensions that a reshape keeps, where it only adds or drops dimensions of 1."""
+    """The dimensions that a reshape keeps if it only adds or drops dimensions of 1."""
     ours = [place for place, size in enumerate(before) if size != 1]
     theirs = [place for place, size in enumerate(after) if size != 1]
     if [before[place] for place in ours] != [after[place] for place in theirs]:

@@ -1,4 +1,4 @@
-"""Who produces what for whom in a module: operands, users, and how often each computation runs."""
+"""The graph of a module: operands, users, and how often each computation runs."""
 
 import graphlib
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 
 @dataclass(slots=True)
 class Graph:
-    """A module with its connections; made once, asked often. Raises RatchetError `bad-hlo` where they go in circles.
+    """A module with its connections. Raises RatchetError `bad-hlo` if they go in circles.
 
-    `times` is how often the module runs, `runs` how often each computation does in all of that (None where a loop's
-    trip count is not known); the insides of fusions and of reductions are not in it: they run with the instruction that
-    has them.
-    `parents` is which instruction calls a computation, `loops` which `while` has it as its body or condition.
+    `times` is how often the module runs, `runs` how often each computation does in all of that (None if a loop's
+    trip count is not known). The insides of fusions and of reductions are not in `runs`: they run with their
+    instruction. `parents` is the instruction that calls a computation, `loops` the `while` that has it as its body
+    or condition.
     """
 
     module: Module
@@ -61,19 +61,20 @@ class Graph:
                     self._count(computation, self.runs[computation.name])
 
     def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
-        """What `make` makes of every computation, by name; made once, under the name `what`.
+        """`make` of every computation by name, computed once under the name `what`.
 
-        It is given what it made of those that a computation calls: nothing follows calls into their depth.
+        `make` also gets the results for the computations that a computation calls: nothing follows calls into their
+        depth.
         """
         if what not in self._made:
-            known: dict[str, _Made] = {}
+            results: dict[str, _Made] = {}
             for computation in self._callees_first:
-                known[computation.name] = make(computation, known)
-            self._made[what] = known
+                results[computation.name] = make(computation, results)
+            self._made[what] = results
         return self._made[what]
 
     def executed(self) -> list[tuple[Computation, Instruction, int | None]]:
-        """Every instruction that runs by itself, with its computation and how often it runs."""
+        """Every instruction that runs by itself, with its computation and number of runs."""
         return [
             (self.computations[name], instruction, count)
             for name, count in self.runs.items()
@@ -81,14 +82,14 @@ class Graph:
         ]
 
     def runs_of(self, computation: Computation) -> int | None:
-        """How often a computation runs, also one inside a fusion; 0 for one that nothing runs."""
+        """The number of runs of a computation, also of one inside a fusion; 0 if nothing runs it."""
         name = computation.name
         while name not in self.runs and name in self.parents:
             name = self.parents[name][0].name
         return self.runs.get(name, 0)
 
     def operand(self, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
-        """The instruction behind an operand; None where the text does not have it."""
+        """The instruction behind an operand; None if the text does not have it."""
         if place >= len(instruction.operands):
             return None
         return self.instructions.get((computation.name, instruction.operands[place].name))
@@ -97,9 +98,9 @@ class Graph:
         """The shape of an operand: as the text repeats it, else that of the instruction behind it."""
         if place >= len(instruction.operands):
             return None
-        given = instruction.operands[place].shape
-        if given is not None:
-            return given
+        repeated = instruction.operands[place].shape
+        if repeated is not None:
+            return repeated
         behind = self.operand(computation, instruction, place)
         return behind.shape if behind is not None else None
 
@@ -117,7 +118,9 @@ class Graph:
         return self.computations.get(names[0]) if names else None
 
     def _refuse_circles(self) -> None:
-        """HLO has no recursion and no value made of itself; whoever follows such links would never come to an end."""
+        """Raises RatchetError `bad-hlo` for recursion or a value made of itself, which HLO does not have: following
+        such links would never end.
+        """
         calls = {
             computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
             for computation in self.module.computations
@@ -131,7 +134,7 @@ class Graph:
             _sorted(uses, f"values of {computation.name or 'the text'}")
 
     def _count(self, computation: Computation, runs: int | None) -> None:
-        """Adds to the runs of what `computation` calls in all of its `runs`."""
+        """Adds the `runs` of `computation` to those of the computations that it calls."""
         for instruction in computation.instructions:
             if instruction.opcode == "while":
                 trips = trip_count(self, computation, instruction)
@@ -163,10 +166,10 @@ def _sorted(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
 
 
 def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
-    """How often a `while` runs its body; None where its form is not the plain counted one.
+    """How often a `while` runs its body; None if it is not a plain counted loop.
 
-    The compiler's own word comes first. Else: the condition compares element i of the loop's tuple with a constant,
-    the body adds a constant to that element, and it starts from a constant.
+    The compiler's own statement comes first. Else: the condition compares element i of the loop's tuple with a
+    constant, the body adds a constant to that element, and it starts from a constant.
     """
     if loop.trip_count is not None:
         return loop.trip_count if 0 <= loop.trip_count < _MOST_RUNS else None
@@ -199,20 +202,20 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
 
 
 def _behind(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
-    """The instruction behind an operand, looked at through copies."""
-    found = graph.operand(computation, instruction, place)
-    while found is not None and found.opcode in ("copy", "bitcast", "copy-done", "copy-start"):
-        found = graph.operand(computation, found, 0)
-    return found
+    """The instruction behind an operand, past copies."""
+    source = graph.operand(computation, instruction, place)
+    while source is not None and source.opcode in ("copy", "bitcast", "copy-done", "copy-start"):
+        source = graph.operand(computation, source, 0)
+    return source
 
 
 def _element(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> int | None:
-    """Which element of the loop's tuple an operand is."""
-    found = _behind(graph, computation, instruction, place)
-    if found is None or found.opcode != "get-tuple-element":
+    """The number of the element of the loop's tuple that an operand is; None if it is none."""
+    source = _behind(graph, computation, instruction, place)
+    if source is None or source.opcode != "get-tuple-element":
         return None
-    whole = graph.operand(computation, found, 0)
-    return found.number if whole is not None and whole.opcode == "parameter" else None
+    whole = graph.operand(computation, source, 0)
+    return source.number if whole is not None and whole.opcode == "parameter" else None
 
 
 def _constant(
@@ -222,11 +225,11 @@ def _constant(
     place: int,
     loop: tuple[Computation, Instruction, Computation],
 ) -> int | None:
-    found = _behind(graph, computation, instruction, place)
-    if found is None:
+    source = _behind(graph, computation, instruction, place)
+    if source is None:
         return None
-    if found.opcode == "constant":
-        return _integer(found.literal)
+    if source.opcode == "constant":
+        return _integer(source.literal)
     element = _element(graph, computation, instruction, place)
     outside, loop_instruction, body = loop
     if element is None or body.root is None or _element(graph, body, body.root, element) != element:
@@ -239,8 +242,8 @@ def _initial(graph: Graph, computation: Computation, loop: Instruction, element:
     start = graph.operand(computation, loop, 0)
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None
-    found = _behind(graph, computation, start, element)
-    return _integer(found.literal) if found is not None and found.opcode == "constant" else None
+    source = _behind(graph, computation, start, element)
+    return _integer(source.literal) if source is not None and source.opcode == "constant" else None
 
 
 def _integer(literal: str) -> int | None:

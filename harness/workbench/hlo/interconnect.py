@@ -15,26 +15,26 @@ HOP_SECONDS = 1e-6
 
 
 def links(chip: Figures) -> Links | None:
-    """The links of a chip, None where nothing is published."""
+    """The links of a chip, None if nothing is published."""
     return chips.row(chip.name).links
 
 
 def host_bytes_per_second(chip: Figures) -> float:
-    """The bytes a second that a chip exchanges with its host's memory, one way."""
+    """Bytes per second between a chip and its host's memory, one way."""
     return chips.row(chip.name).workbench.host_bytes_per_second
 
 
 def link_bytes_per_second(chip: Figures) -> float | None:
-    """The bytes that one chip sends along one axis in both directions together, None where it is not known."""
-    known = links(chip)
-    return known.both_ways_bytes_per_second if known else None
+    """Bytes per second that one chip sends along one axis in both directions together, None if not known."""
+    chip_links = links(chip)
+    return chip_links.both_ways_bytes_per_second if chip_links else None
 
 
 def collective(name: str) -> Collective:
     """The collective called `name`. Raises UsageError `unknown-collective`."""
-    for known in COLLECTIVES:
-        if known == name.strip().lower().replace("_", "-"):
-            return known
+    for kind in COLLECTIVES:
+        if kind == name.strip().lower().replace("_", "-"):
+            return kind
     raise UsageError("unknown-collective", f"expected one of {', '.join(COLLECTIVES)}, got {name!r}")
 
 
@@ -50,14 +50,14 @@ def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_secon
 
 
 def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: float, *, is_ring: bool) -> float:
-    """The least time over one axis of `size` devices, counting what the busiest link direction must carry.
+    """The least time over one axis of `size` devices, from the load of the busiest link direction.
 
-    A device takes part with 1/size of the array, which it need not send to itself. On a ring both directions share
-    the work; on a line the device at the end receives everything over its one link.
+    A device takes part with 1/size of the array, which it need not send to itself. On a ring both directions share the
+    work; on a line the device at the end receives everything over its one link.
 
     - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
-    - all-to-all: V/n^2 from each device to each other. Across one cut of a line of n devices go floor(n/2) ceil(n/2)
-      of them one way; a ring has two cuts to share, each device taking the shorter way: n^2/8 per direction.
+    - all-to-all: V/n^2 from each device to each other. Across one cut of a line of n devices go floor(n/2) ceil(n/2) of
+      them one way; a ring has two cuts to share, each device taking the shorter way: n^2/8 per direction.
     - permutation: V over one direction of one link.
     """
     if size < 2:
@@ -74,5 +74,5 @@ def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: floa
 
 
 def hops(size: int, *, is_ring: bool) -> int:
-    """How many links the farthest two devices of an axis are apart."""
+    """The number of links between the two devices of an axis that lie farthest apart."""
     return size // 2 if is_ring else max(0, size - 1)

@@ -1,4 +1,4 @@
-"""What lies above HLO and below it: a program's jaxpr and StableHLO, and inside a kernel what its cycles are for."""
+"""Levels above and below HLO: a program's jaxpr and StableHLO, and the cycles inside a kernel by their purpose."""
 
 import re
 from collections import defaultdict
@@ -47,20 +47,20 @@ def level_table(name: str, title: str, text: str, top: int) -> Table:
 
 
 def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
-    """Where the cycles of a simulated kernel went by what its operations are for.
+    """Cycles of a simulated kernel by the purpose of its operations.
 
-    A line's issued cycles are shared by its operations; a stall belongs to the unit that is waited for, a wait to the
-    transfers. The program around the kernel is a line of its own.
+    A line's issued cycles are shared by its operations; a stall belongs to the unit that is waited for, a wait to
+    the transfers. The program around the kernel is a line of its own.
     """
     counts: defaultdict[str, float] = defaultdict(float)
     issued: defaultdict[str, float] = defaultdict(float)
     waited: defaultdict[str, float] = defaultdict(float)
     for line in breakdown.lines:
         exp, eup = line.exponentials, line.units.get("EUP", 0)
-        own = [(_UNITS.get(unit, _ELSE), number) for unit, number in line.units.items() if unit != "EUP"]
-        own += [(EXPONENTIALS, exp), (_OTHER_EUP, eup - exp)]
-        whole = sum(number for _, number in own)
-        for kind, number in own:
+        kinds_of_line = [(_UNITS.get(unit, _ELSE), number) for unit, number in line.units.items() if unit != "EUP"]
+        kinds_of_line += [(EXPONENTIALS, exp), (_OTHER_EUP, eup - exp)]
+        whole = sum(number for _, number in kinds_of_line)
+        for kind, number in kinds_of_line:
             counts[kind] += number
             issued[kind] += line.issue_cycles * number / whole if whole else 0.0
         issued[_ELSE] += 0.0 if whole else line.issue_cycles
@@ -72,7 +72,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
             waited[COPIES] += part.cycles
         elif part.kind == "barrier wait":
             waited[_ELSE] += part.cycles
-    kinds = sorted(counts.keys() | issued.keys() | waited.keys(), key=lambda kind: -(issued[kind] + waited[kind]))
+    ordered = sorted(counts.keys() | issued.keys() | waited.keys(), key=lambda kind: -(issued[kind] + waited[kind]))
     rows = [
         (
             kind,
@@ -81,7 +81,7 @@ def kernel_table(breakdown: CycleBreakdown, chip: str) -> Table:
             round(waited[kind]),
             (issued[kind] + waited[kind]) / breakdown.cycles,
         )
-        for kind in kinds
+        for kind in ordered
         if counts[kind] or issued[kind] + waited[kind] > 0
     ]
     notes = (

@@ -1,4 +1,4 @@
-"""A whole module: its hottest operations, its copies, its collectives, its padding, and what was not understood."""
+"""A whole module: its hottest operations, its copies, its collectives, its padding, and parts not understood."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
-from harness.workbench.hlo.matrix_fill import of_instruction
+from harness.workbench.hlo.matrix_fill import fill_of_instruction
 from harness.workbench.hlo.prediction import Time, operation_time
-from harness.workbench.hlo.resharding import constraint_table, spared
+from harness.workbench.hlo.resharding import constraint_table, large_collectives
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import InstructionWork, matmuls, work
@@ -30,18 +30,18 @@ _NOTABLE_BYTES = 4096
 
 
 def module_tables(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
-    """Everything there is to say about a module, most expensive first; `top` rows of each table."""
+    """All tables of a module, most expensive rows first; `top` rows of each."""
     sent = collectives(graph, target)
-    found = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
+    shown = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
-        found += [_sent(sent, target), true_shape_table(true_shapes(graph)[:top], graph.module.mesh)]
-    if sent and (large := spared(graph, target)):
-        found.append(constraint_table(large, "static"))
-    return (*found, _padding(graph, top), not_understood(graph))
+        shown += [_collectives(sent, target), true_shape_table(true_shapes(graph)[:top], graph.module.mesh)]
+    if sent and (large := large_collectives(graph, target)):
+        shown.append(constraint_table(large, "static"))
+    return (*shown, _padding(graph, top), not_understood(graph))
 
 
 def not_understood(graph: Graph) -> Table:
-    """What the parser passed over, and attributes whose meaning is not looked at."""
+    """Text that the parser passed over, and attributes whose meaning is not looked at."""
     rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def not_understood(graph: Graph) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ListedOperation:
-    """An operation of the module: what it is, how often it runs, the work and the time of one run."""
+    """An operation of the module: its kind, number of runs, and the work and time of one run."""
 
     name: str
     what: str
@@ -72,55 +72,57 @@ class _ListedOperation:
 
     @property
     def seconds(self) -> float | None:
-        """The time of all runs; one where nobody knows how many."""
+        """The time of all runs; of one run if their number is not known."""
         return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
 
 
 _OPERATIONS: Fields[_ListedOperation] = (
-    Field("name", "operation", lambda one: one.name),
-    Field("what", "what", lambda one: one.what),
-    Field("flops", "FLOPs", lambda one: one.work.flops, "FLOP"),
-    Field("hbm_bytes", "HBM", lambda one: one.work.hbm_bytes, "B"),
-    Field("bound", "bound by", lambda one: one.time.bound),
-    Field("mxu_fill", "MXU filled", lambda one: one.mxu_fill, "fraction"),
-    Field("runs", "runs", lambda one: one.runs, "count"),
-    Field("seconds", "time", lambda one: one.seconds, "s"),
+    Field("name", "operation", lambda listed: listed.name),
+    Field("what", "what", lambda listed: listed.what),
+    Field("flops", "FLOPs", lambda listed: listed.work.flops, "FLOP"),
+    Field("hbm_bytes", "HBM", lambda listed: listed.work.hbm_bytes, "B"),
+    Field("bound", "bound by", lambda listed: listed.time.bound),
+    Field("mxu_fill", "MXU filled", lambda listed: listed.mxu_fill, "fraction"),
+    Field("runs", "runs", lambda listed: listed.runs, "count"),
+    Field("seconds", "time", lambda listed: listed.seconds, "s"),
 )
 
 
 def _operations(graph: Graph, target: Figures, top: int) -> Table:
-    found = []
+    listed = []
     for computation, instruction, runs in graph.executed():
         if instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction):
             continue
-        done = work(graph, computation, instruction)
-        took = operation_time(done, _dtype(graph, computation, instruction), target)
+        amount = work(graph, computation, instruction)
+        took = operation_time(amount, _dtype(graph, computation, instruction), target)
         what = _what(graph, computation, instruction)
-        fill = of_instruction(graph, computation, instruction, target.mxu_size)
-        found.append(_ListedOperation(name=instruction.name, what=what, runs=runs, work=done, time=took, mxu_fill=fill))
+        fill = fill_of_instruction(graph, computation, instruction, target.mxu_size)
+        listed.append(
+            _ListedOperation(name=instruction.name, what=what, runs=runs, work=amount, time=took, mxu_fill=fill)
+        )
     # What is not known may cost the most: it comes first.
-    found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))
-    total = sum(one.seconds or 0.0 for one in found)
-    notes = [rests_on(target, *(one.time for one in found))]
-    if found:
-        shown = sum(one.seconds or 0.0 for one in found[:top])
-        all_of = f"The time is that of all runs; of all operations ({len(found)}) together {seconds(total)}"
+    listed.sort(key=lambda operation: (operation.seconds is not None, -(operation.seconds or 0.0)))
+    total = sum(operation.seconds or 0.0 for operation in listed)
+    notes = [rests_on(target, *(operation.time for operation in listed))]
+    if listed:
+        shown = sum(operation.seconds or 0.0 for operation in listed[:top])
+        all_of = f"The time is that of all runs; of all operations ({len(listed)}) together {seconds(total)}"
         notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
-    if any(one.work.unknown for one in found[:top]):
+    if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
             "`bytes at least`: FLOPs unknown, the time is that of the bytes in HBM; `unknown`: nor are there any. "
             "What a kernel does inside only its schedule says: ratchet.sh lines."
         )
-    if any(one.mxu_fill is not None and one.mxu_fill < _FULL for one in found[:top]):
+    if any(operation.mxu_fill is not None and operation.mxu_fill < _FULL for operation in listed[:top]):
         notes.append(
             f"MXU filled: the share of a {target.mxu_size} x {target.mxu_size} unit that the weights of a product "
             "occupy; its FLOPs take as much longer at least."
         )
-    if any(one.runs is None for one in found):
+    if any(operation.runs is None for operation in listed):
         notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
-    return table_of("operations", title, "predicted", _OPERATIONS, found[:top], notes, why)
+    return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
 
 
 def _dtype(graph: Graph, computation: Computation, instruction: Instruction) -> str:
@@ -135,11 +137,11 @@ def _what(graph: Graph, computation: Computation, instruction: Instruction) -> s
 
 
 def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
-    found = copies(graph)
-    shown = [copy for copy in found if copy.kind != "scalar"][:top]
+    every = copies(graph)
+    shown = [copy for copy in every if copy.kind != "scalar"][:top]
     first, *others = copy_tables(shown)
-    scalars = sum(copy.kind == "scalar" for copy in found)
-    left = len(found) - scalars - len(shown)
+    scalars = sum(copy.kind == "scalar" for copy in every)
+    left = len(every) - scalars - len(shown)
     notes = list(first.notes)
     if scalars:
         notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and the like left out.")
@@ -149,26 +151,26 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
 
 
 _TRAFFIC: Fields[Traffic] = (
-    Field("name", "operation", lambda one: one.name),
-    Field("kind", "kind", lambda one: one.kind),
-    Field("result", "result", lambda one: one.result),
-    Field("devices_per_group", "group", lambda one: one.size, "count"),
-    Field("stride", "stride", lambda one: one.stride, "count"),
-    Field("axes", "axes", lambda one: ", ".join(one.axes) or None),
-    Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
-    Field("runs", "runs", lambda one: one.runs, "count"),
-    Field("seconds", "time", lambda one: one.seconds, "s"),
-    Field("replica_groups", "groups", lambda one: one.groups),
+    Field("name", "operation", lambda traffic: traffic.name),
+    Field("kind", "kind", lambda traffic: traffic.kind),
+    Field("result", "result", lambda traffic: traffic.result),
+    Field("devices_per_group", "group", lambda traffic: traffic.size, "count"),
+    Field("stride", "stride", lambda traffic: traffic.stride, "count"),
+    Field("axes", "axes", lambda traffic: ", ".join(traffic.axes) or None),
+    Field("array_bytes", "V", lambda traffic: traffic.array_bytes, "B"),
+    Field("runs", "runs", lambda traffic: traffic.runs, "count"),
+    Field("seconds", "time", lambda traffic: traffic.seconds, "s"),
+    Field("replica_groups", "groups", lambda traffic: traffic.groups),
 )
 
 
-def _sent(found: tuple[Traffic, ...], target: Figures) -> Table:
+def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
         "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
         "whether it is hidden behind other work only a profile says."
     )
     title, why = f"collectives, predicted on {target.name}", "the module is split over devices and sends nothing"
-    return table_of("collectives", title, "predicted", _TRAFFIC, found, (note,), why)
+    return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
 
 
 def _padding(graph: Graph, top: int) -> Table:

@@ -1,4 +1,4 @@
-"""How full a matrix unit is: the share of its cells that a product's weights occupy, and what the rest costs."""
+"""How full a matrix unit is: the share of its cells that a product's weights occupy, and the cost of the rest."""
 
 import math
 
@@ -10,7 +10,7 @@ from harness.workbench.hlo.prediction import MatmulShape
 from harness.workbench.hlo.work import matmuls
 
 
-def filled(summed: int, columns: int, size: int) -> float:
+def fill_fraction(summed: int, columns: int, size: int) -> float:
     """The share of a `size` x `size` unit that weights of `summed` x `columns` occupy, tiles at their edges included.
 
     A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
@@ -19,55 +19,57 @@ def filled(summed: int, columns: int, size: int) -> float:
     return math.prod(length / (math.ceil(length / size) * size) for length in (summed, columns) if length)
 
 
-def of_product(found: MatmulShape, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
+def fill_of_product(product: MatmulShape, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
     """The share for a product given by hand, with the two sizes of one device's weights."""
     sizes: dict[str, int] = {}
-    for letters, array in zip(found.letters, (found.left, found.right), strict=False):
+    for letters, array in zip(product.letters, (product.left, product.right), strict=False):
         for letter, length in zip(letters, array.local(mesh), strict=True):
             # Where only one operand is split along what is summed over, no more of the other takes part.
             sizes[letter] = min(length, sizes.get(letter, length))
-    left, right, result = map(set, found.letters)
+    left, right, result = map(set, product.letters)
     summed = math.prod(sizes[letter] for letter in (left & right) - result)
     columns = math.prod(sizes[letter] for letter in right - left)
-    return filled(summed, columns, size), summed, columns
+    return fill_fraction(summed, columns, size), summed, columns
 
 
-def of_instruction(graph: Graph, computation: Computation, instruction: Instruction, size: int | None) -> float | None:
-    """The share for the matmul that an instruction is or holds; None where there is none, or its sizes are not known.
+def fill_of_instruction(
+    graph: Graph, computation: Computation, instruction: Instruction, size: int | None
+) -> float | None:
+    """The share for the matmul that an instruction is or holds; None if there is none, or its sizes are not known.
 
     Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
     """
-    found = matmuls(graph, computation, instruction) if size else []
-    if not found or size is None:
+    within = matmuls(graph, computation, instruction) if size else []
+    if not within or size is None:
         return None
-    inside, matmul = found[0]
+    inside, matmul = within[0]
     shapes = graph.operand_shapes(inside, matmul)[:2]
     if len(shapes) < 2 or not isinstance(shapes[0], Array) or not isinstance(shapes[1], Array):
         return None
     sizes = _weights(matmul, shapes[0], shapes[1])
-    return None if sizes is None else filled(*sizes, size)
+    return None if sizes is None else fill_fraction(*sizes, size)
 
 
 def _weights(matmul: Instruction, left: Array, right: Array) -> tuple[int, int] | None:
-    """What is summed over, and the columns of the result that one set of weights makes."""
-    known = [size for size in right.dimensions if size is not None]
-    if len(known) < len(right.dimensions):
+    """The length that is summed over, and the columns of the result that one set of weights makes."""
+    sizes = [size for size in right.dimensions if size is not None]
+    if len(sizes) < len(right.dimensions):
         return None
     if matmul.contraction is not None:
         how = matmul.contraction
-        if any(place >= len(known) for place in (*how.right, *how.right_batch)):
+        if any(place >= len(sizes) for place in (*how.right, *how.right_batch)):
             return None
-        summed = math.prod(known[place] for place in how.right)
-        batch = math.prod(known[place] for place in how.right_batch)
-        return summed, math.prod(known) // max(1, summed * batch)
+        summed = math.prod(sizes[place] for place in how.right)
+        batch = math.prod(sizes[place] for place in how.right_batch)
+        return summed, math.prod(sizes) // max(1, summed * batch)
     how_convolved = matmul.convolution
-    if how_convolved is None or max(how_convolved.kernel_input, how_convolved.kernel_output) >= len(known):
+    if how_convolved is None or max(how_convolved.kernel_input, how_convolved.kernel_output) >= len(sizes):
         return None
-    return known[how_convolved.kernel_input], known[how_convolved.kernel_output]
+    return sizes[how_convolved.kernel_input], sizes[how_convolved.kernel_output]
 
 
-def part_of_the_unit(share: float, size: int, summed: int, columns: int) -> str:
-    """A sentence on weights that leave a part of the unit empty; "" where they fill it."""
+def fill_note(share: float, size: int, summed: int, columns: int) -> str:
+    """A sentence on weights that leave a part of the unit empty; "" if they fill it."""
     if share > 0.995:
         return ""
     return (

@@ -11,10 +11,10 @@ from harness.hlo.sharding import Groups, Mesh, Sharding, tiles
 _MOST_AXES = 4
 
 
-def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:
+def infer_mesh(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:
     """The mesh that a module's text names; else the coarsest whose axes its shardings and groups run along.
 
-    None where nothing says how the devices are laid out, or where it does not go into one mesh.
+    None if nothing says how the devices are laid out, or if no single mesh fits.
     """
     groups = tuple(groups)
     edges = {1, devices}
@@ -29,9 +29,9 @@ def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: i
     for sharding in whole:
         if sharding.tile and not sharding.order.is_transposed:
             edges |= _edges(sharding.tile)
-    for one in groups:
-        if one.size and one.stride and one.groups:
-            edges |= {one.stride, one.stride * one.size}
+    for group_set in groups:
+        if group_set.size and group_set.stride and group_set.groups:
+            edges |= {group_set.stride, group_set.stride * group_set.size}
     ordered = sorted(edge for edge in edges if 0 < edge <= devices)
     if any(after % before for before, after in itertools.pairwise(ordered)):
         return None
@@ -42,12 +42,12 @@ def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: i
 
 
 def _edges(sizes: Sequence[int]) -> set[int]:
-    """How far apart neighbours along each dimension are, where the last varies fastest."""
+    """The distances of neighbours along each dimension, if the last one varies fastest."""
     return {math.prod(sizes[at:]) for at in range(len(sizes) + 1)}
 
 
 def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes along which devices send to others: where the two of any pair lie apart."""
+    """The axes along which devices send to others: those in which the two devices of any pair differ."""
     if mesh is None or any(not 0 <= device < mesh.devices for pair in pairs for device in pair):
         return ()
     places = [(mesh.place(source), mesh.place(target)) for source, target in pairs]
@@ -57,7 +57,7 @@ def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[
 
 
 def axes_of_groups(groups: Groups | None, mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes that the devices of a group differ in; none where they are not those of whole axes."""
+    """The axes that the devices of a group differ in; empty if they are not those of whole axes."""
     if groups is None or mesh is None:
         return ()
     if groups.is_everyone:
@@ -82,10 +82,10 @@ def _along(groups: tuple[tuple[int, ...], ...], mesh: Mesh) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
     """For each dimension the axes that split it, the slowest first; () for one that is whole or split otherwise."""
-    found = tiles(sharding)
-    if found is None or len(found[1]) != mesh.devices:
+    tiling = tiles(sharding)
+    if tiling is None or len(tiling[1]) != mesh.devices:
         return tuple(() for _ in sharding.parts)
-    sizes, devices = found
+    sizes, devices = tiling
     at_tile = dict(zip(devices, itertools.product(*map(range, sizes)), strict=True))
     return tuple(
         _axes_of([at_tile[device][place] for device in range(mesh.devices)], parts, mesh) if parts > 1 else ()
@@ -114,8 +114,8 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
 def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     """For each axis of the mesh the dimensions of the torus that it runs along: `x`, `x, y (2 of 4)`; () if not known.
 
-    Of a slice as near to a square or a cube as a power of two goes, x the shortest and fastest varying, of devices in
-    the order of their numbers: so libtpu numbers them, and a mesh that was arranged otherwise lies otherwise.
+    Assumes a slice as near to a square or a cube as a power of two goes, x the shortest and fastest varying, with
+    devices in the order of their numbers: libtpu numbers them so. A mesh arranged otherwise lies otherwise.
     """
     power = mesh.devices.bit_length() - 1
     if mesh.devices != 1 << power or mesh.devices == 1:
@@ -123,7 +123,7 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     # What does not go round makes the last ones longer: 8 are 2 x 4.
     sizes = [1 << (power + at) // dimensions for at in range(dimensions)]
     edges = [math.prod(sizes[:at]) for at in range(dimensions + 1)]
-    found = []
+    placed = []
     for at, (name, size) in enumerate(mesh.axes):
         low = math.prod(other for _, other in mesh.axes[at + 1 :])
         parts = []
@@ -132,12 +132,12 @@ def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
             if shared > 1:
                 whole = last // first
                 parts.append("xyz"[place] if shared == whole else f"{'xyz'[place]} ({shared} of {whole})")
-        found.append((name, ", ".join(parts)))
-    return tuple(found)
+        placed.append((name, ", ".join(parts)))
+    return tuple(placed)
 
 
 def specification(axes: Sequence[Sequence[str]]) -> str:
-    """As JAX writes it: `P(data, None)`, `P((data, model))`; "" where nothing is split."""
+    """The sharding as JAX writes it: `P(data, None)`, `P((data, model))`; "" if nothing is split."""
     if not any(axes):
         return ""
     words = ["None" if not some else some[0] if len(some) == 1 else f"({', '.join(some)})" for some in axes]

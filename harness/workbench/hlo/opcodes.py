@@ -1,4 +1,4 @@
-"""HLO operations by what they do: arithmetic on each element, moving data, or handing a dimension on as it is."""
+"""HLO operations by kind: arithmetic on each element, moving data, or handing a dimension on as it is."""
 
 _ARITHMETIC = """
 abs add and atan2 cbrt ceil clamp clz compare complex convert cosine divide erf exponential exponential-minus-one

@@ -29,9 +29,9 @@ _SMALL = ("s8", "u8", "int8", "uint8", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """The floors of a time and what they come to: max(FLOPs/peak, bytes/bandwidth). None is not known.
+    """The floors of a time and their maximum: max(FLOPs/peak, bytes/bandwidth). None is not known.
 
-    `host_seconds` is the time of what crosses the link to the host's memory, 0 where nothing does.
+    `host_seconds` is the time of bytes that cross the link to the host's memory, 0 without any.
     """
 
     compute_seconds: float | None
@@ -40,14 +40,14 @@ class Time:
 
     @property
     def seconds(self) -> float | None:
-        """The largest of them; a lower bound where one is not known; None where nothing is said at all."""
+        """The largest floor; a lower bound if one is not known; None if none is."""
         if self.compute_seconds is None and not self.memory_seconds and not self.host_seconds:
             return None
         return max(self.compute_seconds or 0.0, self.memory_seconds or 0.0, self.host_seconds)
 
     @property
     def bound(self) -> Bound:
-        """Which of them it is."""
+        """The resource of the largest floor."""
         if self.seconds is None:
             return "unknown"
         if self.host_seconds and self.host_seconds == self.seconds:
@@ -67,16 +67,16 @@ def roofline(flops: float | None, hbm_bytes: float | None, peak: float, bandwidt
 
 def figures_of(name: str) -> Figures:
     """The figures of the chip called `name` (any case), judged or not. Raises UsageError `unknown-chip`."""
-    word, known = name.strip().lower(), chips.names()
-    if word in known:
+    word, names = name.strip().lower(), chips.names()
+    if word in names:
         return chips.row(word).chip
-    near = difflib.get_close_matches(word, known, 1)
+    near = difflib.get_close_matches(word, names, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {', '.join(known)}{hint}")
+    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {', '.join(names)}{hint}")
 
 
 def peak(chip: Figures, dtype: str) -> tuple[float, str]:
-    """The peak of matmuls in this type of HLO, with a remark where it is not the bfloat16 peak's own."""
+    """The peak of matmuls in this HLO type, with a remark if it is not the bfloat16 peak's own."""
     bfloat16 = chip.peak_bf16_flops_per_second
     if dtype in _SMALL:
         narrow = chip.narrow_peak("float8" if dtype.startswith("f") else f"int{dtype.lstrip('suint')}")
@@ -96,7 +96,7 @@ def operation_time(work: InstructionWork, dtype: str, target: Figures) -> Time:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """An array as given by hand: `X[32@data,1024,8192]`, with the mesh axes that split each dimension."""
+    """An array written by hand: `X[32@data,1024,8192]`, with the mesh axes that split each dimension."""
 
     name: str
     dtype: str
@@ -111,7 +111,7 @@ class Spec:
         )
 
     def whole(self, mesh: dict[str, int]) -> tuple[int, ...]:
-        """The dimensions of all parts together, if what is given is one device's part."""
+        """The dimensions of all parts together, if the array is one device's part."""
         return tuple(
             size * math.prod(mesh[axis] for axis in axes) for size, axes in zip(self.dimensions, self.axes, strict=True)
         )
@@ -142,7 +142,7 @@ _NUMPY = {
 
 
 def spec(text: str, dtype: str) -> Spec:
-    """The array that `text` describes; `dtype` holds where the text names none. Raises UsageError `bad-shape`."""
+    """The array that `text` describes; `dtype` holds if the text names none. Raises UsageError `bad-shape`."""
     tokens = Tokens(text)
     try:
         name = "" if tokens.sees("[") else tokens.name()
@@ -207,8 +207,10 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
             axes[letter] = tuple(dict.fromkeys((*axes.get(letter, ()), *split)))
     for name in {axis for split in axes.values() for axis in split}:
         if name not in mesh:
-            given = ", ".join(f"{axis}={size}" for axis, size in mesh.items()) or "none"
-            raise UsageError("unknown-axis", f"expected the size of the axis {name} in --mesh {name}=N, got {given}")
+            axes_given = ", ".join(f"{axis}={size}" for axis, size in mesh.items()) or "none"
+            raise UsageError(
+                "unknown-axis", f"expected the size of the axis {name} in --mesh {name}=N, got {axes_given}"
+            )
     result = tuple(sizes[letter] for letter in letters[2])
     width = _width(left.dtype), _width(right.dtype)
     total = math.prod(left.dimensions) * width[0] + math.prod(right.dimensions) * width[1]
@@ -279,10 +281,10 @@ TYPES = ("bf16", "f32", "f16", "s8", "f8e4m3fn")
 
 
 def spec_bytes(array: Spec) -> int:
-    """Bytes of an array given by hand, without padding."""
+    """Bytes of an array written by hand, without padding."""
     return math.ceil(math.prod(array.dimensions) * _width(array.dtype))
 
 
 def whole_shape(array: Spec, mesh: dict[str, int]) -> str:
-    """The true shape of an array of which one device's part is given."""
+    """The whole shape of an array given as one device's part."""
     return Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain

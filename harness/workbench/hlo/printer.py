@@ -11,7 +11,7 @@ _ARGUMENT = re.compile(r"^(.* parameter\((\d+)\))(?!.*sharding=)", re.MULTILINE)
 
 
 def main() -> int:
-    """Reads stdin, prints the module; 1 with XLA's own words where it cannot read it."""
+    """Exit code: 0 with the module printed; 1 with XLA's own words if it cannot read it."""
     data = reading_limits.read_stream(sys.stdin.buffer, "the module")
     reading_limits.confine(len(data))
     # Half a second that only a proto is worth.

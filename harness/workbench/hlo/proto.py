@@ -1,4 +1,4 @@
-"""Serialized HLO modules (HloModuleProto, or the HloProto around it): XLA writes them as text, which is read."""
+"""Serialized HLO modules (HloModuleProto, or the HloProto around it): XLA prints them, and its text is parsed."""
 
 import os
 import subprocess
@@ -48,33 +48,33 @@ def module(data: bytes, name: str = "the file") -> Module:
     Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto, or one that the installed XLA
     cannot read.
     """
-    found = _module_proto(data, name)
-    text = _printed(_with_groups(found.SerializeToString()), name)
+    parsed = _module_proto(data, name)
+    text = _printed(_with_groups(parsed.SerializeToString()), name)
     # The text does not say how many devices it is for.
-    devices = found.device_assignment.replica_count * found.device_assignment.computation_count
+    devices = parsed.device_assignment.replica_count * parsed.device_assignment.computation_count
     return replace(parse.module(text, name), devices=max(1, devices))
 
 
 def _with_groups(module: bytes) -> bytes:
-    """The module with the groups of its collectives where the installed XLA looks for them.
+    """The module with the groups of its collectives in the field that the installed XLA reads.
 
-    Releases of 2025 wrote those that are counted (iota) into field 87, later ones into a field of their own.
+    Releases of 2025 wrote groups that are counted (iota) into field 87, later ones into a field of their own.
     """
     if _FIELD_87 not in module:
         return module
-    found = message_class("replica_groups", _GROUPS, "HloModuleProto").FromString(module)
-    for computation in found.computations:
+    parsed = message_class("replica_groups", _GROUPS, "HloModuleProto").FromString(module)
+    for computation in parsed.computations:
         for instruction in computation.instructions:
             if counted := instruction.collective_device_list.counted:
                 instruction.counted = counted
                 instruction.ClearField("collective_device_list")
-    return bytes(found.SerializeToString())
+    return bytes(parsed.SerializeToString())
 
 
 def _printed(module: bytes, name: str) -> str:
-    """The text that the installed XLA makes of a module, in a child: of a broken one it may end its process."""
+    """The text that the installed XLA makes of a module, in a child: a broken module may end XLA's process."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"],
             input=module,
             capture_output=True,
@@ -84,46 +84,46 @@ def _printed(module: bytes, name: str) -> str:
         )
     except subprocess.TimeoutExpired as error:
         reading_limits.SECONDS.refuse(f"XLA reading the module in {name}", f"{error.timeout:g} s")
-    if done.returncode:
-        how = f"ended by signal {-done.returncode}" if done.returncode < 0 else "refused"
-        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:_SENTENCE]
+    if process.returncode:
+        how = f"ended by signal {-process.returncode}" if process.returncode < 0 else "refused"
+        last = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:_SENTENCE]
         raise RatchetError("bad-hlo", f"the installed XLA cannot read the module in {name}: {how}: {last}")
-    return done.stdout.decode("utf-8", "replace")
+    return process.stdout.decode("utf-8", "replace")
 
 
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
-    """Every instruction of the module in `data` by name, also of one that the installed XLA cannot read.
+    """Every instruction of the module in `data` by name, also if the installed XLA cannot read the module.
 
     Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto.
     """
-    found = _module_proto(data, name)
+    parsed = _module_proto(data, name)
     return {
         instruction.name: Origin(
             opcode=instruction.opcode,
             framework_name=instruction.metadata.op_name,
-            source=_source(instruction.metadata, found.stack_frame_index),
+            source=_source(instruction.metadata, parsed.stack_frame_index),
         )
-        for computation in found.computations
+        for computation in parsed.computations
         for instruction in computation.instructions
     }
 
 
 def _module_proto(data: bytes, name: str) -> Any:
     for kind in ("HloModuleProto", "HloProto"):
-        found = message_of(kind)()
+        parsed = message_of(kind)()
         try:
-            found.ParseFromString(data)
+            parsed.ParseFromString(data)
         except message.DecodeError:
             continue
-        found = found if kind == "HloModuleProto" else found.hlo_module
-        if _is_module(found):
-            return found
+        parsed = parsed if kind == "HloModuleProto" else parsed.hlo_module
+        if _is_module(parsed):
+            return parsed
     raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto or HloProto, {name} is neither")
 
 
-def _is_module(found: Any) -> bool:
-    """Whether there are computations with instructions of known operations in it: bytes fit many messages."""
-    computations = found.computations
+def _is_module(parsed: Any) -> bool:
+    """True if it has computations with instructions of known operations: bytes fit many messages."""
+    computations = parsed.computations
     return bool(computations) and all(
         computation.instructions and all(instruction.opcode for instruction in computation.instructions)
         for computation in computations

@@ -1,4 +1,4 @@
-"""The tables that the explanation of a module and of one instruction share: memory, time, copies, true shapes."""
+"""Tables that the explanations of a module and of an instruction share: memory, time, copies, whole shapes."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -59,7 +59,7 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
 
 
 def placement_table(array: Array) -> Table | None:
-    """Which place in memory each element of a small array of two dimensions has; None of any other."""
+    """The place in memory of each element of a small array of two dimensions; None for any other."""
     sizes = array.dimensions
     if len(sizes) != 2 or not array.layout or not all(size and size <= _DRAWN for size in sizes):
         return None
@@ -84,30 +84,30 @@ def _padded(array: Array) -> str:
 
 
 _OVER_THE_LINK: Fields[tuple[InstructionWork, Time]] = (
-    Field("host_seconds", "by the host's link", lambda one: one[1].host_seconds, "s"),
-    Field("host_bytes", "host", lambda one: one[0].host_bytes, "B"),
+    Field("host_seconds", "by the host's link", lambda pair: pair[1].host_seconds, "s"),
+    Field("host_bytes", "host", lambda pair: pair[0].host_bytes, "B"),
 )
 
 
-def time_table(what: str, done: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
+def time_table(what: str, amount: InstructionWork, took: Time, target: Figures, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
     fields: Fields[tuple[InstructionWork, Time]] = (
-        Field("seconds", "time", lambda one: one[1].seconds, "s"),
-        Field("bound", "bound by", lambda one: one[1].bound),
-        Field("compute_seconds", "by FLOPs", lambda one: one[1].compute_seconds, "s"),
-        Field("memory_seconds", "by bytes", lambda one: one[1].memory_seconds, "s"),
+        Field("seconds", "time", lambda pair: pair[1].seconds, "s"),
+        Field("bound", "bound by", lambda pair: pair[1].bound),
+        Field("compute_seconds", "by FLOPs", lambda pair: pair[1].compute_seconds, "s"),
+        Field("memory_seconds", "by bytes", lambda pair: pair[1].memory_seconds, "s"),
         *(_OVER_THE_LINK if took.host_seconds else ()),
-        Field("flops", "FLOPs", lambda one: one[0].flops, "FLOP"),
-        Field("hbm_bytes", "HBM", lambda one: one[0].hbm_bytes, "B"),
-        Field("other_bytes", "other memories", lambda one: one[0].other_bytes, "B"),
+        Field("flops", "FLOPs", lambda pair: pair[0].flops, "FLOP"),
+        Field("hbm_bytes", "HBM", lambda pair: pair[0].hbm_bytes, "B"),
+        Field("other_bytes", "other memories", lambda pair: pair[0].other_bytes, "B"),
         Field("what", "what", lambda _: what),
     )
     title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
-    return table_of("time", title, "predicted", fields, [(done, took)], (rests_on(target, took), *notes))
+    return table_of("time", title, "predicted", fields, [(amount, took)], (rests_on(target, took), *notes))
 
 
 def rests_on(target: Figures, *times: Time) -> str:
-    """The sentence that says what a prediction rests on; with the link to the host where one of `times` does."""
+    """A sentence on the figures that a prediction rests on; with the link to the host if one of `times` needs it."""
     over = f"; the link to the host carries {decimal(host_bytes_per_second(target), 'B/s')}"
     return (
         f"{target.name}: {decimal(target.peak_bf16_flops_per_second, 'FLOP/s')} in bfloat16 and "
@@ -128,21 +128,21 @@ _COPIES: Fields[Copy] = (
 )
 
 
-def copy_tables(found: Sequence[Copy]) -> tuple[Table, ...]:
-    """Copies with their producer, consumer and cost; then why they are there and what takes them away."""
+def copy_tables(listed: Sequence[Copy]) -> tuple[Table, ...]:
+    """Copies with producer, consumer and cost; then their causes and remedies."""
     why = "no copy, no transpose: nothing is moved only to lie elsewhere"
     notes = ("Bytes are read plus written, padding included.",)
-    copies = table_of("copies", "copies", "static", _COPIES, found, notes, why)
-    return (copies, _causes(found)) if found else (copies,)
+    copies = table_of("copies", "copies", "static", _COPIES, listed, notes, why)
+    return (copies, _causes(listed)) if listed else (copies,)
 
 
 _CAUSES = columns("names=copy;fact=what;reading=says")
 
 
-def _causes(found: Sequence[Copy]) -> Table:
-    """Copies with the same cause together; each fact is a row, so that a sentence has room."""
+def _causes(listed: Sequence[Copy]) -> Table:
+    """Causes and remedies, copies of the same cause together; each fact is a row, so that a sentence has room."""
     reasons: dict[tuple[str, str, str], list[Copy]] = {}
-    for copy in found:
+    for copy in listed:
         reasons.setdefault((copy.cause, copy.remedy, copy.layouts), []).append(copy)
     rows = []
     for (cause, remedy, layouts), copies in reasons.items():
@@ -157,24 +157,24 @@ def _causes(found: Sequence[Copy]) -> Table:
 
 
 _TRUE_SHAPES: Fields[TrueShape] = (
-    Field("name", "value", lambda one: one.name),
-    Field("local", "here", lambda one: one.local),
-    Field("whole", "whole", lambda one: one.whole),
-    Field("parts", "split into", lambda one: "x".join(map(str, one.parts))),
-    Field("sharding", "sharding", lambda one: specification(one.axes) or None),
-    Field("because", "because", lambda one: one.because),
+    Field("name", "value", lambda shape: shape.name),
+    Field("local", "here", lambda shape: shape.local),
+    Field("whole", "whole", lambda shape: shape.whole),
+    Field("parts", "split into", lambda shape: "x".join(map(str, shape.parts))),
+    Field("sharding", "sharding", lambda shape: specification(shape.axes) or None),
+    Field("because", "because", lambda shape: shape.because),
 )
 
 
-def true_shape_table(found: Sequence[TrueShape], mesh: Mesh | None) -> Table:
-    """Values of which each device has a part, with the whole, and how it is split along the axes of the mesh."""
+def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
+    """Values of which each device has a part, with the whole, and their split along the axes of the mesh."""
     title, why = "true shapes of what one device has a part of", "nothing says that a value is split over devices"
     notes = ["A dimension of which nothing says that it is split counts as whole.", *mesh_notes(mesh)]
-    return table_of("true_shapes", title, "static", _TRUE_SHAPES, found, notes, why)
+    return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)
 
 
 def mesh_notes(mesh: Mesh | None) -> Iterator[str]:
-    """What the names of axes rest on."""
+    """A note on axes whose names are guessed."""
     if mesh is not None and not mesh.is_named:
         names = ",".join(f"NAME={size}" for _, size in mesh.axes)
         yield (

@@ -28,7 +28,7 @@ class KeptActivations:
 class Transformer:
     """A decoder in bfloat16: B sequences of S tokens, L layers of width D, an MLP of width F, H heads, vocabulary V.
 
-    `heads` None: the attention kernel keeps no scores. `vocabulary` None: what the loss takes is not counted.
+    `heads` None: the attention kernel keeps no scores. `vocabulary` None: the loss is not counted.
     """
 
     batch: int
@@ -46,7 +46,7 @@ class Transformer:
         return self.layers * each + self.width * (self.vocabulary or 0)
 
     def parts(self) -> Iterator[KeptActivations]:
-        """What one layer keeps for its backward pass.
+        """Activations that one layer keeps for its backward pass.
 
         Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1, without
         dropout: 32 B S D with F = 4 D, where they count 34 with its masks; scores 2 H B S^2, where they count 5.
@@ -69,11 +69,11 @@ class Transformer:
 
     @property
     def input_bytes(self) -> float:
-        """What a recomputed layer keeps: its input."""
+        """Activations that a recomputed layer keeps: its input."""
         return _BF16 * self.batch * self.sequence * self.width
 
     def activation_bytes(self, *, is_recomputed: bool) -> float:
-        """Of all layers at the peak; recomputed, the inputs of all and one layer whole."""
+        """Activations of all layers at the peak; if recomputed, the inputs of all layers and one layer in full."""
         if is_recomputed:
             return self.layers * self.input_bytes + self.layer_bytes
         return self.layers * self.layer_bytes
@@ -127,9 +127,9 @@ def memory_tables(
 
 
 def _largest_batch(state: float, model: Transformer, target: Figures, devices: int, *, is_recomputed: bool) -> str:
-    """How many sequences fit beside the state, split evenly; what makes a larger batch of them."""
-    one = replace(model, batch=1)
-    each = one.activation_bytes(is_recomputed=is_recomputed) + one.logit_bytes
+    """A sentence on how many sequences fit next to the state, split evenly, and on reaching a larger batch."""
+    single = replace(model, batch=1)
+    each = single.activation_bytes(is_recomputed=is_recomputed) + single.logit_bytes
     fits = int((devices * target.hbm_bytes - state) // each)
     if fits < 1:
         return (
@@ -167,7 +167,7 @@ _REMEDIES = columns("remedy!;saved_bytes=saves;formula;how")
 
 
 def _remedies(parameters: float, model: Transformer, devices: int, *, is_recomputed: bool) -> Table:
-    """What each remedy saves by itself, the largest first."""
+    """The saving of each remedy by itself, the largest first."""
     rows: list[tuple[str, float, str, str]] = [
         ("bfloat16 optimizer state", 4 * parameters, "4 P", "both moments of Adam in 2 bytes instead of 4")
     ]
@@ -195,10 +195,10 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
             f"FSDP over {others} devices, on each of them",
         )
     )
-    found = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
-    found.sort(key=lambda row: -row[1])
+    savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
+    savings.sort(key=lambda row: -row[1])
     notes = [
         "Each by itself, of what one device holds if nothing is split.",
         "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
     ]
-    return table("remedies", "what would make it smaller", "predicted", _REMEDIES, found, notes)
+    return table("remedies", "what would make it smaller", "predicted", _REMEDIES, savings, notes)

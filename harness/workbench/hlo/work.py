@@ -1,4 +1,4 @@
-"""What one instruction does: its FLOPs, and the bytes it moves to and from HBM."""
+"""The work of one instruction: its FLOPs, and the bytes it moves to and from HBM."""
 
 import math
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ _Places = list[tuple[Computation, Instruction]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionWork:
-    """What one execution of an instruction does; None is not known.
+    """The work of one execution of an instruction; None is not known.
 
     `matmul_flops` is the part of `flops` that the MXU does. `hbm_bytes` are read and written in memory space 0,
-    padding included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed` says that a
-    kernel's own cost estimate is all there is. `unknown` are the operations inside of which nobody knows the FLOPs.
+    padding included; `host_bytes` in the host's memory, `other_bytes` in all others (VMEM). `claimed`: a kernel's
+    own cost estimate is all there is. `unknown` are the operations whose FLOPs nobody knows.
     """
 
     flops: float | None
@@ -44,7 +44,7 @@ class InstructionWork:
 
 
 def work(graph: Graph, computation: Computation, instruction: Instruction) -> InstructionWork:
-    """The work of one execution of `instruction`, what its fusion holds included."""
+    """The work of one execution of `instruction`, that of its fusion included."""
     hbm, other, host = _traffic(graph, computation, instruction)
     if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)
@@ -74,24 +74,26 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> In
 
 
 def matmuls(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
-    """The matmuls that an instruction is or holds, of many in fusions the first."""
+    """The matmuls that an instruction is or holds; of many in fusions, the first."""
 
-    def held(body: Computation, known: Mapping[str, _Places]) -> _Places:
-        found = (one for inner in body.instructions for one in _matmuls(graph, body, inner, known))
-        return list(islice(found, _MOST_LISTED))
+    def of_body(body: Computation, results: Mapping[str, _Places]) -> _Places:
+        within = (place for inner in body.instructions for place in _matmuls(graph, body, inner, results))
+        return list(islice(within, _MOST_LISTED))
 
-    return _matmuls(graph, computation, instruction, graph.of_each("matmuls", held))
+    return _matmuls(graph, computation, instruction, graph.of_each("matmuls", of_body))
 
 
-def _matmuls(graph: Graph, computation: Computation, instruction: Instruction, known: Mapping[str, _Places]) -> _Places:
+def _matmuls(
+    graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Places]
+) -> _Places:
     if instruction.opcode in _MATMULS:
         return [(computation, instruction)]
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
-    return known[body.name] if body else []
+    return results[body.name] if body else []
 
 
 def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float | None:
-    """2 times the elements of the result times the length of what is summed over."""
+    """2 times the elements of the result times the length that is summed over."""
     lengths = [left.dimensions[place] for place in contracted if place < len(left.dimensions)]
     elements = result.elements
     if elements is None or None in lengths or not len(lengths) == len(set(contracted)) == len(contracted):
@@ -99,13 +101,13 @@ def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float 
     return 2.0 * elements * math.prod(length for length in lengths if length is not None)
 
 
-def convolution_flops(given: Array, kernel: Array, result: Array, how: Convolution) -> float | None:
+def convolution_flops(data: Array, kernel: Array, result: Array, how: Convolution) -> float | None:
     """2 for each product that is not one with padding or with a hole of a dilation, as XLA counts them.
 
-    XLA writes batched matmuls as convolutions whose windows mostly meet padding: without this they would count
-    many times over.
+    XLA writes batched matmuls as convolutions whose windows mostly meet padding: without this they would count many
+    times over.
     """
-    sizes = {"given": given.dimensions, "kernel": kernel.dimensions, "result": result.dimensions}
+    sizes = {"given": data.dimensions, "kernel": kernel.dimensions, "result": result.dimensions}
     if any(size is None for dimensions in sizes.values() for size in dimensions):
         return None
     ranks = 2 + len(how.input_spatial)
@@ -118,22 +120,22 @@ def convolution_flops(given: Array, kernel: Array, result: Array, how: Convoluti
     if len(windows) != len(how.input_spatial):
         return None
     for window, place_in, place_out in zip(windows, how.input_spatial, how.output_spatial, strict=True):
-        pairs = _valid(window, given.dimensions[place_in] or 0, result.dimensions[place_out] or 0)
+        pairs = _valid(window, data.dimensions[place_in] or 0, result.dimensions[place_out] or 0)
         if pairs is None:
             return None
         valid *= pairs
     return 2.0 * batch / how.batch_groups * features * summed * valid
 
 
-def _valid(window: WindowDimension, given: int, out: int) -> int | None:
+def _valid(window: WindowDimension, length: int, out: int) -> int | None:
     """Pairs of an output position and a window position that meet an element of the input, along one dimension.
 
-    None where there are too many to go through.
+    None if there are too many to go through.
     """
     holes = window.input_dilation
     if window.size * (min(out, holes) if holes > 1 else 1) > _MOST_PAIRS:
         return None
-    dilated = (given - 1) * holes + 1 if given else 0
+    dilated = (length - 1) * holes + 1 if length else 0
     count = 0
     for place in range(window.size):
         # The input's place is output * stride + offset: it must lie within, and on no hole.
@@ -153,17 +155,17 @@ def _valid(window: WindowDimension, given: int, out: int) -> int | None:
 
 
 def _flops(graph: Graph, computation: Computation, instruction: Instruction) -> _Flops:
-    """The work of an instruction with all that it calls."""
+    """FLOPs of an instruction with all that it calls."""
     return _own_flops(graph, computation, instruction, _totals(graph))
 
 
 def _totals(graph: Graph) -> Mapping[str, _Flops]:
-    """The work of every computation, each instruction once."""
+    """FLOPs of every computation, each instruction once."""
 
-    def total(body: Computation, known: Mapping[str, _Flops]) -> _Flops:
+    def total(body: Computation, results: Mapping[str, _Flops]) -> _Flops:
         flops, matmul, unknown = 0.0, 0.0, set[str]()
         for inner in body.instructions:
-            more, more_matmul, more_unknown = _own_flops(graph, body, inner, known)
+            more, more_matmul, more_unknown = _own_flops(graph, body, inner, results)
             flops, matmul = flops + more, matmul + more_matmul
             if len(unknown) < _MOST_LISTED:
                 unknown |= more_unknown
@@ -172,33 +174,35 @@ def _totals(graph: Graph) -> Mapping[str, _Flops]:
     return graph.of_each("flops", total)
 
 
-def _own_flops(graph: Graph, computation: Computation, instruction: Instruction, known: Mapping[str, _Flops]) -> _Flops:
-    """The same, where the work of what it calls is `known`."""
+def _own_flops(
+    graph: Graph, computation: Computation, instruction: Instruction, results: Mapping[str, _Flops]
+) -> _Flops:
+    """FLOPs of an instruction, with `results` for the computations that it calls."""
     opcode = instruction.opcode
     nothing: frozenset[str] = frozenset()
     if opcode in ("fusion", "async-start"):
         body = graph.inside(instruction)
-        return known[body.name] if body is not None else (0.0, 0.0, frozenset({f"{opcode} without its computation"}))
+        return results[body.name] if body is not None else (0.0, 0.0, frozenset({f"{opcode} without its computation"}))
     if opcode in FREE or opcode in MOVES or instruction.target in _WITHOUT_WORK:
         return 0.0, 0.0, nothing
     if opcode == "custom-call":
         return 0.0, 0.0, frozenset({f"custom-call {instruction.target}"})
     shapes = graph.operand_shapes(computation, instruction)
     first = shapes[0] if shapes and isinstance(shapes[0], Array) else None
-    found: float | None = None
+    counted: float | None = None
     if opcode in _MATMULS:
-        found = _matmul_flops(instruction, shapes)
-        return (0.0, 0.0, frozenset({opcode})) if found is None else (found, found, nothing)
+        counted = _matmul_flops(instruction, shapes)
+        return (0.0, 0.0, frozenset({opcode})) if counted is None else (counted, counted, nothing)
     result = instruction.shape
     if opcode in ELEMENTWISE and isinstance(result, Array):
-        found = result.elements
+        counted = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
         # One operation of the reducing function per element that goes in, but for the first of each result.
-        each = _operations(graph, instruction, known)
+        each = _operations(graph, instruction, results)
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
-        found = None if count is None or each is None else max(0, count - made) * each
-    return (0.0, 0.0, frozenset({opcode})) if found is None else (float(found), 0.0, nothing)
+        counted = None if count is None or each is None else max(0, count - made) * each
+    return (0.0, 0.0, frozenset({opcode})) if counted is None else (float(counted), 0.0, nothing)
 
 
 def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float | None:
@@ -214,24 +218,24 @@ def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float
     return None
 
 
-def _operations(graph: Graph, instruction: Instruction, known: Mapping[str, _Flops]) -> float | None:
+def _operations(graph: Graph, instruction: Instruction, results: Mapping[str, _Flops]) -> float | None:
     """FLOPs of one call of the function that an instruction applies."""
     names = instruction.computations("to_apply", "calls")
-    if not names or names[0] not in known:
+    if not names or names[0] not in results:
         return 1.0
-    total, _, unknown = known[names[0]]
+    total, _, unknown = results[names[0]]
     return None if unknown else total
 
 
 def _traffic(
     graph: Graph, computation: Computation, instruction: Instruction
 ) -> tuple[int, int, int] | tuple[None, None, None]:
-    """Bytes in HBM, in other memories and in the host's that one execution moves; None where a shape is not known."""
+    """Bytes in HBM, in other memories and in the host's that one execution moves; None if a shape is not known."""
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return 0, 0, 0
     hbm, other, host = 0, 0, 0
-    for shape, count in _moved(graph, computation, instruction):
+    for shape, count in _accesses(graph, computation, instruction):
         if shape is None:
             return None, None, None
         for array in arrays(shape):
@@ -248,11 +252,13 @@ def _traffic(
 
 
 def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:
-    """Bytes of padding among those that one execution moves in HBM, as far as known: of values that it takes whole."""
+    """Bytes of padding in HBM that one execution moves, as far as known: those of values that it takes whole."""
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return 0
-    whole = [shape for shape, count in _moved(graph, computation, instruction) if count is None and shape is not None]
+    whole = [
+        shape for shape, count in _accesses(graph, computation, instruction) if count is None and shape is not None
+    ]
     return sum(
         (array.padded_bytes or 0) - (array.logical_bytes or 0)
         for shape in whole
@@ -261,8 +267,10 @@ def padding_bytes(graph: Graph, computation: Computation, instruction: Instructi
     )
 
 
-def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Shape | None, int | None]]:
-    """Every value read or written, with the bytes of it that are touched where that is not all of it."""
+def _accesses(
+    graph: Graph, computation: Computation, instruction: Instruction
+) -> list[tuple[Shape | None, int | None]]:
+    """Every value read or written, with the number of bytes touched if it is not all of it."""
     opcode, result = instruction.opcode, instruction.shape
     shapes = graph.operand_shapes(computation, instruction)
     if opcode in ("copy-start", "all-gather-start", "collective-permute-start") and not isinstance(result, Array):
@@ -278,28 +286,28 @@ def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> 
     body = graph.inside(instruction) if opcode in ("fusion", "async-start") else None
     if body is None:
         return [*((shape, None) for shape in shapes), (result, None)]
-    found: list[tuple[Shape | None, int | None]] = []
+    listed: list[tuple[Shape | None, int | None]] = []
     for place, shape in enumerate(shapes):
         parameter = body.parameters.get(place)
-        found.append((shape, _touched(graph, body, parameter) if parameter is not None else None))
-    return [*found, *_written(graph, body, result)]
+        listed.append((shape, _bytes_taken(graph, body, parameter) if parameter is not None else None))
+    return [*listed, *_results_written(graph, body, result)]
 
 
-def _touched(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
-    """Bytes that a fusion reads of a parameter it takes slices of, 0 of one it updates in place; None for all."""
+def _bytes_taken(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
+    """Bytes that a fusion reads of a parameter that it slices, 0 of one it updates in place; None for all."""
 
-    def of_parameters(inside: Computation, known: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
+    def of_parameters(inside: Computation, results: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
         return {
-            one.number: _touched_of(graph, inside, one, known)
-            for one in inside.instructions
-            if one.opcode == "parameter" and one.number is not None
+            instruction.number: _bytes_taken_of(graph, inside, instruction, results)
+            for instruction in inside.instructions
+            if instruction.opcode == "parameter" and instruction.number is not None
         }
 
     return graph.of_each("touched", of_parameters)[body.name].get(parameter.number or 0)
 
 
-def _touched_of(
-    graph: Graph, body: Computation, parameter: Instruction, known: Mapping[str, dict[int, int | None]]
+def _bytes_taken_of(
+    graph: Graph, body: Computation, parameter: Instruction, results: Mapping[str, dict[int, int | None]]
 ) -> int | None:
     total = 0
     waiting = [parameter]
@@ -320,7 +328,7 @@ def _touched_of(
             elif user.opcode == "fusion":
                 inner = graph.inside(user)
                 place = next(place for place, operand in enumerate(user.operands) if operand.name == value.name)
-                part = known[inner.name].get(place) if inner is not None else None
+                part = results[inner.name].get(place) if inner is not None else None
                 if part is None:
                     return None
                 total += part
@@ -329,8 +337,8 @@ def _touched_of(
     return total
 
 
-def _written(graph: Graph, body: Computation, result: Shape) -> list[tuple[Shape | None, int | None]]:
-    """The results of a fusion; of one that updates an array in place, only the update."""
+def _results_written(graph: Graph, body: Computation, result: Shape) -> list[tuple[Shape | None, int | None]]:
+    """The results of a fusion; for an array that it updates in place, only the update."""
     root = body.root
     if root is None:
         return [(result, None)]
@@ -354,22 +362,24 @@ def _update(graph: Graph, body: Computation, member: Instruction | None) -> int 
 
 
 def compiler_cycles(instruction: Instruction) -> int | None:
-    """What libtpu itself estimates for an instruction, in cycles; None where it says nothing."""
+    """libtpu's own estimate for an instruction, in cycles; None if there is none."""
     cycles = _number(configuration(instruction.backend, "window_config", "estimated_cycles"))
     return None if cycles is None else int(cycles)
 
 
 def _estimate(instruction: Instruction) -> dict[str, float]:
-    """The cost estimate in a custom call's configuration: what its author says it does."""
-    found = configuration(instruction.backend, "custom_call_config", "cost_estimate") or configuration(
+    """The cost estimate in a custom call's configuration, as its author states it."""
+    stated = configuration(instruction.backend, "custom_call_config", "cost_estimate") or configuration(
         instruction.backend, "cost_estimate"
     )
-    numbers = {key: _number(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    numbers = {key: _number(value) for key, value in stated.items()} if isinstance(stated, dict) else {}
     return {key: value for key, value in numbers.items() if value is not None}
 
 
 def _number(value: object) -> float | None:
-    """A number of JSON, written as one or as a string; None for anything else and what no double holds."""
+    """A number of JSON, written as a number or as a string; None for anything else and for numbers that no double
+    holds.
+    """
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):

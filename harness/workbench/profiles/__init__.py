@@ -1,1 +1,1 @@
-"""Captured profiles: found, read, converted by XProf's own tools, analysed; every analysis returns tables."""
+"""Captured profiles: located, read, converted by XProf's own tools and analysed; every analysis returns tables."""

@@ -1,4 +1,4 @@
-"""An analysis of a capture as data: a query, its columns, its notes and what an empty answer means; and its runner."""
+"""An analysis of a capture as data (query, columns, notes, words for an empty answer), and the runner of analyses."""
 
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from harness import units
 from harness.records import Capture, Table
 from harness.records.table import Origin
 from harness.workbench.profiles import op_times
-from harness.workbench.profiles.database import Database, opened
+from harness.workbench.profiles.database import Database, database_of
 from harness.workbench.tables import columns, table
 
 # Figures that an analysis works out beside its rows, by name.
@@ -19,18 +19,21 @@ _NOTHING = "there is nothing of the kind in the capture"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """One table that a capture is asked for.
+    """One table of a capture.
 
-    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. `facts` is a query of one
-    row, which may ask the rows themselves as the table `answer`.
-    `title`, `columns`, `notes` and `empty` may hold its figures, as in `{took:s}` (seconds), `{part:%}`, `{size:B}`,
-    `{number:n}`, `{ratio:c}` (as a change); a note of which a figure is NULL is left out, and one with `{seen:?}` where
-    that is not true. Of a query with a column more
-    the last one holds notes too. `empty` is said where something ran and there is no row, of several the first whose
-    figures are known. `is_optional`: without rows there is no table.
+    `columns` are those of the query, as `harness.workbench.tables.columns` reads them. A query may have one column
+    more: it holds notes. `facts` is a query of one row, which may read the rows of the table as `answer`.
 
-    `rows` is what the rows are called where only the first `$top` of them are shown. Figures of every analysis are
-    `origin` (measured or simulated), and of one with `rows` that was cut `known` rows, of which `more` are left out.
+    `title`, `columns`, `notes` and `empty` may contain figures of `facts`: `{took:s}` (seconds), `{part:%}`,
+    `{size:B}`, `{number:n}`, `{ratio:c}` (a change). A note is left out if one of its figures is NULL, or if `{seen:?}`
+    in it is not true. `empty` is shown if something ran and there is no row; of several texts, the first whose figures
+    are all known.
+
+    `rows` is the noun for the rows of an analysis that shows only the first `$top`. Every analysis has the figure
+    `origin` (measured or simulated); one with `rows` also has `known`, the number of rows, and `more`, how many are
+    left out.
+
+    If `is_optional`, there is no table without rows.
     """
 
     name: str
@@ -54,8 +57,8 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """The tables of several analyses; `why` says what is missing from a capture in which they have nothing to go by."""
-    database = of if isinstance(of, Database) else opened(of)
+    """Tables of several analyses. `why` says what a capture lacks in which they cannot be made."""
+    database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):
         why = op_times.why_nothing_ran(capture)
@@ -75,16 +78,16 @@ def _table(database: Database, analysis: Analysis, parameters: Mapping[str, Any]
     if analysis.is_optional and not rows:
         return None
     empty = (analysis.empty,) if isinstance(analysis.empty, str) else analysis.empty
-    named = columns(_filled(analysis.columns, facts))
+    named = columns(_fill_in(analysis.columns, facts))
     of_rows = [row[-1] for row in rows if len(row) > len(named) and row[-1]]
     return table(
         analysis.name,
-        _filled(analysis.title, facts) or analysis.title.partition("{")[0].rstrip(": "),
+        _fill_in(analysis.title, facts) or analysis.title.partition("{")[0].rstrip(": "),
         analysis.origin or origin,
         named,
         [row[: len(named)] for row in rows],
         [*dict.fromkeys(of_rows), *(note for text in analysis.notes for note in _notes(text, facts))],
-        why or next(filter(None, (_filled(text, facts) for text in (*empty, _NOTHING)))),
+        why or next(filter(None, (_fill_in(text, facts) for text in (*empty, _NOTHING)))),
     )
 
 
@@ -97,25 +100,25 @@ def _rows(database: Database, analysis: Analysis, parameters: Mapping[str, Any])
 
 
 def _cut(rows: list[tuple[Any, ...]], noun: str, top: int | None) -> Facts:
-    """Leaves the first `top` rows; the figures of what is left out, None where nothing is."""
-    known = len(rows)
-    if top is None or known <= top:
+    """Figures of the rows left out, None if none is. Cuts `rows` down to the first `top`."""
+    count = len(rows)
+    if top is None or count <= top:
         return {"known": None, "more": None, "cut": ""}
     del rows[top:]
-    return {"known": known, "more": known - top, "cut": f" {top} of {known} {noun} are shown."}
+    return {"known": count, "more": count - top, "cut": f" {top} of {count} {noun} are shown."}
 
 
 def _notes(text: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """One note; of a figure that is a list, and alone in it, each of its sentences."""
+    """One note; if it is nothing but a figure that is a list, each sentence of the list."""
     figure = facts.get(text[1:-1])
     if isinstance(figure, list):
         yield from figure
-    elif note := _filled(text, facts):
+    elif note := _fill_in(text, facts):
         yield note
 
 
-def _filled(text: str, facts: Mapping[str, Any]) -> str:
-    """The text with its figures; empty where one of them is not known, or a condition is not met."""
+def _fill_in(text: str, facts: Mapping[str, Any]) -> str:
+    """The text with its figures; empty if one of them is NULL or a condition does not hold."""
     figures = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text) if name]
     if any(not facts.get(name) if spec == "?" else facts.get(name) is None for name, spec in figures):
         return ""

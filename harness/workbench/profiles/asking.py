@@ -1,4 +1,4 @@
-"""A stranger's capture asked in SQL: its tables and columns, and the answer to any query that reads, within limits."""
+"""SQL queries about a stranger's capture, within limits: tables, columns, and answers to queries that only read."""
 
 import re
 import threading
@@ -23,7 +23,7 @@ _LONGEST_TITLE = 60
 
 
 def schema() -> tuple[Table, ...]:
-    """Every table and view, and their columns; those marked as derived are worked out from what was recorded."""
+    """All tables and views, and their columns; derived ones are marked."""
     tables = [*RECORDED, *map(on_demand, ON_DEMAND)]
     rows = [
         (described.name, f"{described.sentence}{' (made on demand)' if described.rows else ''}") for described in tables
@@ -42,9 +42,9 @@ def schema() -> tuple[Table, ...]:
 
 
 def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
-    """The answer to each statement of `query`, of at most `top` rows.
+    """The answer to each statement of `query`, at most `top` rows of each.
 
-    The statements see the tables alone: no file, no network, no setting; they have a processor, 512 MiB beyond the
+    The statements see the tables alone: no file, no network, no setting. They have one processor, 512 MiB beyond the
     tables and the seconds of `reading_limits.SECONDS`. Raises UsageError `bad-query`, RatchetError `too-large`.
     """
     database = Database(capture)
@@ -52,7 +52,7 @@ def ask(capture: Capture, query: str, top: int | None) -> tuple[Table, ...]:
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as error:
-        raise _refused(error) from error
+        raise _bad_query(error) from error
     if not statements:
         raise UsageError("bad-query", "expected a query, got none; --schema lists the tables")
     for statement in statements:
@@ -80,14 +80,14 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
         reading_limits.SECONDS.refuse(f"the query {query[:60]!r}", f"more than {seconds}")
     except duckdb.OutOfMemoryException as error:
         raise RatchetError(
-            "too-large", f"the query {query[:60]!r} takes more than the memory that it may: {_first(error)}"
+            "too-large", f"the query {query[:60]!r} takes more than the memory that it may: {_error_words(error)}"
         ) from error
     except duckdb.Error as error:
-        raise _refused(error) from error
+        raise _bad_query(error) from error
     finally:
         timer.cancel()
     notes = [f"The first {top} rows are shown (--top)."] if top is not None and len(rows) > top else []
-    columns = tuple(map(_column, _unlike(names)))
+    columns = tuple(map(_column, _distinct_names(names)))
     title = " ".join(query.split())
     title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}..."
     name = "answer" if place == 1 else f"answer_{place}"
@@ -95,8 +95,8 @@ def _answer(database: Database, query: str, top: int | None, place: int) -> Tabl
     return table(name, title, origin(database.capture), columns, shown, notes, "the query finds no row")
 
 
-def _unlike(names: list[str]) -> Iterator[str]:
-    """The names; of several alike each after the first with a number."""
+def _distinct_names(names: list[str]) -> Iterator[str]:
+    """The names, each repeated one with a number behind it."""
     seen: dict[str, Iterator[int]] = {}
     for name in names:
         number = next(seen.setdefault(name, count(1)))
@@ -112,10 +112,10 @@ def _cell(value: object) -> Cell:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _refused(error: duckdb.Error) -> UsageError:
-    return UsageError("bad-query", f"{_first(error)}; --schema lists tables and columns")
+def _bad_query(error: duckdb.Error) -> UsageError:
+    return UsageError("bad-query", f"{_error_words(error)}; --schema lists tables and columns")
 
 
-def _first(error: duckdb.Error) -> str:
-    """What DuckDB says, without the drawing of where it is."""
+def _error_words(error: duckdb.Error) -> str:
+    """DuckDB's message without its drawing of the position."""
     return " ".join(line for line in str(error).split("\n\nLINE ")[0].splitlines() if line.strip())

@@ -1,4 +1,4 @@
-"""What the devices could do: operations against the roofline, modules against both peaks, the model's FLOPs a step."""
+"""Upper bounds: operations against the roofline, modules against both peaks, the model's FLOPs in a step."""
 
 from math import prod
 
@@ -54,8 +54,8 @@ ROOFLINE = Analysis(
 
 def _peaks(database: Database) -> str:
     ((peak, bandwidth),) = database.rows("select peak, bandwidth from peaks")
-    known = (decimal(value, unit) if value else "unknown" for value, unit in ((peak, "FLOP/s"), (bandwidth, "B/s")))
-    return " and ".join(known)
+    words = (decimal(value, unit) if value else "unknown" for value, unit in ((peak, "FLOP/s"), (bandwidth, "B/s")))
+    return " and ".join(words)
 
 
 # The four-way reading; open where it would change if the time without a FLOP count were all at the peak.
@@ -160,23 +160,23 @@ def mfu(
     flops_per_token: float | None = None,
     device_count: int | None = None,
 ) -> tuple[Table, ...]:
-    """MFU from the model's FLOPs, and beside it what the sum of the trace's FLOPs gives.
+    """Model FLOPs utilisation from the model's FLOPs, and from the sum of the trace's FLOPs.
 
     GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. A step is
-    the median over steps and devices. Without `device_count` the devices of the capture, without one of the others
-    only the trace's sum. Raises UsageError `usage` where a number is not positive.
+    the median over steps and devices. `device_count` None: the devices of the capture. If one of the other arguments
+    is None, only the trace's sum is shown. Raises UsageError `usage` for a number that is not positive.
     """
     model = {"--gbs": gbs, "--seq": sequence, "--flops-per-token": flops_per_token}
     for name, value in model.items():
         if value is not None and not value > 0:
             raise UsageError("usage", f"expected {name} above 0, got {value:g}")
     missing = [name for name, value in model.items() if value is None]
-    known = [value for value in model.values() if value is not None]
+    values = [value for value in model.values() if value is not None]
     words = f"{gbs:g} x {sequence:g} x {decimal(flops_per_token or 0.0, 'FLOP')}" if not missing else None
     return tables(
         capture,
         (_MFU,),
-        step_flops=None if missing else prod(known),
+        step_flops=None if missing else prod(values),
         chips=device_count,
         missing=" and ".join(missing),
         words=words,

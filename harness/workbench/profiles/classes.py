@@ -1,4 +1,4 @@
-"""What work an operation does, for which part of a model, in which direction: tables of patterns, the first counts."""
+"""Classes of operations by work, part of a model and direction: tables of patterns, of which the first match counts."""
 
 import re
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _POINTWISE = (
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """Whatever matches `name` and whose category matches `category` belongs to `meaning`."""
+    """Operations whose name and category match have the class `meaning`."""
 
     meaning: str
     category: str = ""
@@ -81,22 +81,22 @@ _GMM, _TGMM = re.compile(r"^gmm"), re.compile(r"^tgmm")
 
 
 def opcode(operation: Operation) -> str:
-    """The HLO opcode as its text has it, else what its name begins with."""
+    """The HLO opcode in the operation's text, else the beginning of its name."""
     _, _, after = operation.text.partition(" = ")
     match = _OPCODE.search(f" {after}")
     return match[1] if match else re.sub(r"[.\d]+$", "", operation.name)
 
 
 def category(operation: Operation) -> str:
-    """XProf's hlo_category; where the capture has none, or only the word fusion, what the text or the name says."""
+    """XProf's hlo_category; if the capture has none or only `fusion`, the category by text or name."""
     if operation.category not in ("", "fusion", "unknown"):
         return operation.category
-    found = opcode(operation)
+    name = opcode(operation)
     kind = _FUSION_KIND.search(operation.text)
-    if found == "fusion" and kind:
+    if name == "fusion" and kind:
         return _FUSIONS.get(kind[1], "fusion")
     # A CPU names a fusion after what it holds: `broadcast_add_fusion`, `wrapped_tanh`.
-    return "fusion" if found.endswith("fusion") else found.removeprefix("wrapped_")
+    return "fusion" if name.endswith("fusion") else name.removeprefix("wrapped_")
 
 
 def op_class(operation: Operation) -> str:
@@ -109,7 +109,7 @@ def op_class(operation: Operation) -> str:
 
 
 def half(operation: Operation) -> Literal["start", "done", "update", ""]:
-    """Which part of an asynchronous operation it is: what starts it, what waits for its end, or none."""
+    """The part of an asynchronous operation: the one that starts it, the one that waits for its end, or ""."""
     for word in (operation.name, category(operation), opcode(operation)):
         match = _HALF.search(word)
         if match:
@@ -123,7 +123,7 @@ def pair_name(name: str) -> str:
 
 
 def result_bytes(operation: Operation) -> float | None:
-    """What the result takes in memory, an array's alone; None where its text does not say it."""
+    """Bytes of the result in memory, if it is one array; None if the text does not say."""
     match = _RESULT.match(operation.text)
     if match is None:
         return None
@@ -134,7 +134,7 @@ def result_bytes(operation: Operation) -> float | None:
 
 
 def is_host_transfer(operation: Operation) -> bool:
-    """Whether it is a copy from or to the host's memory (S(5) in layouts: XLA's layout.h), or the wait for one."""
+    """True for a copy from or to the host's memory (S(5) in layouts: XLA's layout.h), or the wait for one."""
     return op_class(operation) == TRANSFER and _HOST_MEMORY in operation.text
 
 
@@ -153,7 +153,7 @@ def framework_category(operation: Operation) -> str:
 
 
 def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name", ""]]:
-    """Forward or backward, and what said so: the tf_op first, the name second (protocol, section 6)."""
+    """Forward or backward, and where that was read: the tf_op first, the name second (protocol, section 6)."""
     if re.search(r"transpose\((?:\w+\()*jvp\(", operation.framework_name):
         return "backward", "tf_op"
     if "jvp(" in operation.framework_name:
@@ -166,15 +166,15 @@ def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name",
 
 
 def is_grouped_matmul(operation: Operation, *, transposed: bool) -> bool:
-    """Whether it is a GMM, or a TGMM where `transposed`: the grouped matmuls of a mixture of experts."""
+    """True for a GMM, or a TGMM if `transposed`: the grouped matmuls of a mixture of experts."""
     return bool((_TGMM if transposed else _GMM).search(operation.name))
 
 
 def is_exponential(operation: Operation) -> bool:
-    """Whether it is an exponential by itself, or a fusion that the program wrote as one."""
+    """True for an exponential by itself, or a fusion that the program wrote as one."""
     return category(operation).startswith("exponential") or bool(_EXPONENTIAL.search(operation.framework_name))
 
 
 def is_custom_call(operation: Operation) -> bool:
-    """Whether it is a kernel that XLA did not make: Pallas and others, attention included."""
+    """True for a kernel that XLA did not make: Pallas and others, attention included."""
     return category(operation) == "custom-call" or opcode(operation) == "custom-call"

@@ -1,4 +1,4 @@
-"""The collectives of a capture: what each moves among how many devices, its time in flight, the time waited."""
+"""Collectives of a capture: array and group of each, its time in flight, the time waited for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from harness.workbench.profiles.views import meets, overlap_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """What one execution moves: `array_bytes` is the whole array (gathered, not yet scattered), `size` the devices.
+class CollectiveFacts:
+    """One execution of a collective: `array_bytes` is the whole array (gathered, not yet scattered), `size` the devices
+    of a group.
 
-    None is what the capture's text does not say.
+    None: the capture's text does not say.
     """
 
     kind: Collective | None
@@ -31,7 +32,7 @@ class Moved:
 
     @property
     def bus_bytes(self) -> float | None:
-        """What crosses the links per device, whatever the number of devices: the array times the bus factor.
+        """Bytes that cross the links per device, whatever the number of devices: the array times the bus factor.
 
         all-reduce 2 (n-1)/n, all-gather, reduce-scatter and all-to-all (n-1)/n, permutation 1 (NVIDIA nccl-tests,
         PERFORMANCE.md, whose bus bandwidth this is).
@@ -95,32 +96,34 @@ FLIGHTS = f"""
     group by s.device, s.module, s.pair, is_tpu order by s.device, waited_seconds desc, s.pair"""
 
 
-def moved(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> Moved:
-    """What one execution of a collective moves, from its HLO text or, where that is missing, from its module."""
+def collective_of(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> CollectiveFacts:
+    """The collective that an operation runs, from its HLO text or, if that is missing, from its module."""
     instruction = _instruction(operation) or _in_module(operation, (graphs or {}).get(operation.module))
-    said = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
-    kind = next((kind for kind in COLLECTIVES if kind in said.replace("_", "-")), None)
+    words = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
+    kind = next((kind for kind in COLLECTIVES if kind in words.replace("_", "-")), None)
     if instruction is None or kind is None:
-        return Moved(kind=kind)
+        return CollectiveFacts(kind=kind)
     size = instruction.groups.size if instruction.groups else None
     array_bytes = _array_bytes(kind, instruction, size)
-    return Moved(kind=kind, size=size, array_bytes=array_bytes, groups=instruction.groups, pairs=instruction.pairs)
+    return CollectiveFacts(
+        kind=kind, size=size, array_bytes=array_bytes, groups=instruction.groups, pairs=instruction.pairs
+    )
 
 
-def least_seconds(moved: Moved, network: Links | None) -> float | None:
-    """The time that one axis of the torus, closed to a ring, needs; None where something of it is not known."""
-    if network is None or moved.kind is None or moved.array_bytes is None or moved.size is None:
+def least_seconds(facts: CollectiveFacts, network: Links | None) -> float | None:
+    """Seconds that one axis of the torus, closed to a ring, needs; None if something about it is not known."""
+    if network is None or facts.kind is None or facts.array_bytes is None or facts.size is None:
         return None
     # What all devices exchange is `size` times what each of them holds.
-    whole = moved.array_bytes * (moved.size if moved.kind == "all-to-all" else 1)
-    return exact_seconds(moved.kind, whole, moved.size, network.one_way_bytes_per_second, is_ring=True)
+    whole = facts.array_bytes * (facts.size if facts.kind == "all-to-all" else 1)
+    return exact_seconds(facts.kind, whole, facts.size, network.one_way_bytes_per_second, is_ring=True)
 
 
 def _in_module(operation: Operation, graph: Graph | None) -> Instruction | None:
     if graph is None:
         return None
-    known = (graph.instructions.get((run, operation.name)) for run in graph.runs)
-    return next((one for one in known if one is not None), None)
+    candidates = (graph.instructions.get((run, operation.name)) for run in graph.runs)
+    return next((member for member in candidates if member is not None), None)
 
 
 def _instruction(operation: Operation) -> Instruction | None:
@@ -139,8 +142,8 @@ def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -
     """
     result = _bytes(instruction.shape)
     shapes = [operand.shape for operand in instruction.operands]
-    known = [_bytes(shape) for shape in shapes if shape is not None]
-    operand = sum(known) if known and len(known) == len(shapes) else None
+    sizes = [_bytes(shape) for shape in shapes if shape is not None]
+    operand = sum(sizes) if sizes and len(sizes) == len(shapes) else None
     has_both = instruction.opcode.endswith("-start") and kind != "all-reduce"
     if kind in ("all-reduce", "all-to-all", "collective-permute"):
         # Here the result is as large as the operand.

@@ -1,4 +1,4 @@
-"""Communication: what of it is exposed, by device, collective and mesh axis; what SparseCores do, constraints spare."""
+"""Communication: its exposed part by device, collective and axis; SparseCores; constraints that spare collectives."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from harness.records import Capture, Operation, Table
 from harness.units import decimal
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.interconnect import links
-from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, inferred, torus_of
-from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_pairs, infer_mesh, torus_of
+from harness.workbench.hlo.resharding import LargeCollective, constraint_table, large_collectives, with_mesh
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.classes import COMMUNICATION, pair_name
-from harness.workbench.profiles.collectives import FLIGHTS, Moved, least_seconds, moved
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.collectives import FLIGHTS, CollectiveFacts, collective_of, least_seconds
+from harness.workbench.profiles.database import Database, Row, TableOf, database_of
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.views import meets, overlap_of
 
@@ -44,27 +44,30 @@ def _collectives(database: Database) -> Iterator[Row]:
         number: Operation(name=name, module=module, text=text, category=kind)
         for number, name, module, text, kind in database.rows(query)
     }
-    every = [(one, moved(operations[one["operation"]], graphs)) for one in flights]
-    mesh, network = _mesh_of(options.get("mesh") or {}, [of for _, of in every], graphs), _network(database.capture)
+    every = [(flight, collective_of(operations[flight["operation"]], graphs)) for flight in flights]
+    mesh, network = (
+        _mesh_of(options.get("mesh") or {}, [facts for _, facts in every], graphs),
+        _network(database.capture),
+    )
     options |= {"graphs": graphs, "laid_out": mesh}
-    for one, of in every:
-        axes = axes_of_groups(of.groups, mesh) or axes_of_pairs(of.pairs, mesh)
+    for flight, facts in every:
+        axes = axes_of_groups(facts.groups, mesh) or axes_of_pairs(facts.pairs, mesh)
         yield (
-            one["device"],
-            one["module"],
-            one["pair"],
-            of.kind,
-            of.size,
-            of.array_bytes,
-            of.bus_bytes,
+            flight["device"],
+            flight["module"],
+            flight["pair"],
+            facts.kind,
+            facts.size,
+            facts.array_bytes,
+            facts.bus_bytes,
             "+".join(axes) or _UNKNOWN,
-            one["is_asynchronous"],
-            one["count"],
-            one["flights"],
-            one["flight_seconds"],
-            one["waited_seconds"],
-            one["start_seconds"],
-            least_seconds(of, network),
+            flight["is_asynchronous"],
+            flight["count"],
+            flight["flights"],
+            flight["flight_seconds"],
+            flight["waited_seconds"],
+            flight["start_seconds"],
+            least_seconds(facts, network),
         )
 
 
@@ -268,13 +271,14 @@ _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCH
 
 
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
-    """Exposed communication by device and mesh axis, every collective, what SparseCores do and constraints spare.
+    """Exposed communication by device and mesh axis, every collective, SparseCores, and constraints that would spare
+    one.
 
-    `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` where they fit no group.
+    `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` if they fit no group.
     """
-    database = Database(capture, options={"mesh": mesh}) if mesh else opened(capture)
+    database = Database(capture, options={"mesh": mesh}) if mesh else database_of(capture)
     database.need("collectives")
-    large = list(_spared(database))
+    large = list(_large_collectives(database))
     database.add(
         "spared",
         _SPARED,
@@ -309,9 +313,9 @@ def _words(database: Database) -> Facts:
 
 
 def _torus(mesh: Mesh | None, network: Links | None) -> str | None:
-    """Which dimensions of the torus each axis of the mesh runs along; None where that is not known."""
-    found = torus_of(mesh, network.axes) if mesh and network else ()
-    return "; ".join(f"{name} = {where}" for name, where in found) or None
+    """The dimensions of the torus that each axis of the mesh runs along; None if not known."""
+    dimensions = torus_of(mesh, network.axes) if mesh and network else ()
+    return "; ".join(f"{name} = {where}" for name, where in dimensions) or None
 
 
 def _network(capture: Capture) -> Links | None:
@@ -326,10 +330,10 @@ def _known_graphs(capture: Capture) -> tuple[dict[str, Graph], str | None]:
         return {}, f"The modules of the capture could not be read: {error}"
 
 
-def _mesh_of(sizes: Mapping[str, int], every: Sequence[Moved], graphs: Mapping[str, Graph]) -> Mesh | None:
-    """The mesh that is named, else what the modules' shardings and the collectives' groups fit.
+def _mesh_of(sizes: Mapping[str, int], every: Sequence[CollectiveFacts], graphs: Mapping[str, Graph]) -> Mesh | None:
+    """The named mesh, else the one that the modules' shardings and the collectives' groups fit.
 
-    Raises UsageError `usage` where the named one has another number of devices than the groups name.
+    Raises UsageError `usage` if the groups name another number of devices than the named mesh has.
     """
     devices = max((device + 1 for of in every for device in _members(of)), default=0)
     if sizes:
@@ -341,25 +345,25 @@ def _mesh_of(sizes: Mapping[str, int], every: Sequence[Moved], graphs: Mapping[s
             )
         return mesh
     for graph in graphs.values():
-        fitting = laid_out(graph.module, None).mesh
+        fitting = with_mesh(graph.module, None).mesh
         if fitting is not None and fitting.devices == devices:
             return fitting
-    return inferred((), [of.groups for of in every if of.groups], devices) if devices else None
+    return infer_mesh((), [of.groups for of in every if of.groups], devices) if devices else None
 
 
-def _members(moved: Moved) -> tuple[int, ...]:
-    listed = (*(moved.groups.groups if moved.groups else ()), *moved.pairs)
+def _members(facts: CollectiveFacts) -> tuple[int, ...]:
+    listed = (*(facts.groups.groups if facts.groups else ()), *facts.pairs)
     return tuple(device for group in listed for device in group)
 
 
-def _spared(database: Database) -> Iterator[tuple[str, Spared]]:
-    """The large collectives of the modules that ran, with what a sharding constraint would spare."""
+def _large_collectives(database: Database) -> Iterator[tuple[str, LargeCollective]]:
+    """The large collectives of the modules that ran, with the sharding constraint that would spare each."""
     # None of its times are shown: any chip will do for a capture that names none.
     target, mesh = op_times.chip_of(database.capture) or chip_named(DEFAULT_CHIP), database.options.get("laid_out")
     ran = {module for (module,) in database.rows("select distinct module from collectives")}
-    by_module: dict[str, list[Spared]] = defaultdict(list)
+    by_module: dict[str, list[LargeCollective]] = defaultdict(list)
     for name, graph in database.options.get("graphs", {}).items():
         if name in ran:
             named = mesh if mesh is not None and graph.module.devices in (1, mesh.devices) else None
-            by_module[name] += spared(Graph(module=laid_out(graph.module, named)), target)
+            by_module[name] += large_collectives(Graph(module=with_mesh(graph.module, named)), target)
     yield from ((name, collective) for name, some in by_module.items() for collective in some)

@@ -1,8 +1,8 @@
-"""Two captures against each other: by category and operation, and as a report wants them."""
+"""Two captures against each other: by category and operation, and as the table of a report."""
 
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
-from harness.workbench.profiles.database import Database, Row, opened
+from harness.workbench.profiles.database import Database, Row, database_of
 from harness.workbench.profiles.memory import peak_of
 from harness.workbench.profiles.op_times import comparable
 
@@ -85,12 +85,12 @@ _COMPARISON = (
 
 
 def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Totals, categories, then every operation by the size of its change; with `top` only so many operations.
+    """Totals, categories, then operations by the size of their change, at most `top` of them.
 
     Raises RatchetError `not-comparable` like `comparable`.
     """
     why = comparable(a, b)
-    first, other = opened(a), Database(b)
+    first, other = database_of(a), Database(b)
     query = """
         select step_counts.steps, step_counts.devices, (select seconds from step_median) as step,
             (select string_agg(distinct coalesce(nullif(kind, ''), platform), ', ' order by coalesce(nullif(kind, ''),
@@ -172,13 +172,13 @@ _REPORT = Analysis(
 def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
     """The table of baseline, experiment and delta. Raises RatchetError `not-comparable` like `comparable`."""
     why = comparable(baseline, experiment)
-    database = opened(baseline)
+    database = database_of(baseline)
     add_figures(database, *(() if why else (database, Database(experiment))))
     return tables(database, (_REPORT,), why, a_name=baseline.name, b_name=experiment.name)
 
 
 def add_figures(database: Database, *of: Database) -> None:
-    """Puts the figures of captures into `database`, none of one in which nothing ran."""
+    """Adds the figures of captures to `database`, none for a capture in which nothing ran."""
     rows: list[Row] = []
     for place, each in enumerate(of):
         rows += [(place, *row, *peak_of(each.capture)) for row in each.rows(_FIGURES)]

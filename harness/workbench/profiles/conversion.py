@@ -1,4 +1,4 @@
-"""XProf's own converters, asked in a child on copies of the files (they may log, crash or hang), and their tables."""
+"""XProf's own converters, run in a child on copies of the files (they may log, crash or hang), and their tables."""
 
 import json
 import os
@@ -31,24 +31,27 @@ _LOG_CHARACTERS = 300
 
 
 def tool(paths: Sequence[Source], name: str) -> bytes:
-    """What XProf's tool `name` makes of the capture in `paths`, mostly JSON: converted here without
-    writing beside it, or as the server says where the capture is on one.
+    """The answer of XProf's tool `name` about the capture in `paths`, mostly JSON.
 
-    Raises RatchetError `no-answer`: the tool does not exist, has nothing to say about this
-    capture, crashed, or took too long; the text says which.
+    Converted here, without writing next to the files, or by the server if the capture is on one. Raises RatchetError
+    `no-answer` if the tool does not exist, has nothing to say, crashes or takes too long; the text says which.
     """
     return answers(paths, name, ({},))[0]
 
 
-def answers(paths: Sequence[Source], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """Likewise for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
-    there = [path for path in paths if isinstance(path, Remote)]
+def answers(paths: Sequence[Source], name: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+    """The same for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
+    on_server = [path for path in paths if isinstance(path, Remote)]
     return (
-        remote.answers(there, name, asked) if there else _convert_here([Path(str(path)) for path in paths], name, asked)
+        remote.answers(on_server, name, option_sets)
+        if on_server
+        else _convert_locally([Path(str(path)) for path in paths], name, option_sets)
     )
 
 
-def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+def _convert_locally(
+    paths: Sequence[Path], name: str, option_sets: Sequence[Mapping[str, object]]
+) -> tuple[bytes, ...]:
     what = f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # It writes caches into the folder of the run.
@@ -61,9 +64,13 @@ def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str,
                     copy.write_bytes(modules.xspace(path))
                 else:
                     shutil.copyfile(path, copy)
-        words = [json.dumps([str(copy) for copy in copies]), name, json.dumps([dict(options) for options in asked])]
+        words = [
+            json.dumps([str(copy) for copy in copies]),
+            name,
+            json.dumps([dict(options) for options in option_sets]),
+        ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-P", "-m", "harness.workbench.profiles.converter", str(answer), *words],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -76,12 +83,12 @@ def _convert_here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str,
             raise RatchetError(
                 "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was ended"
             ) from error
-        if done.returncode == 0:
-            return tuple(Path(f"{answer}.{number}").read_bytes() for number in range(len(asked)))
-        if done.returncode == _NOTHING:
-            raise RatchetError("no-answer", f"{what} has no answer for {paths[0]}: {_last_error(done.stderr)}")
-        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed"
-        raise RatchetError("no-answer", f"{what} {how} on {paths[0]}: {_last_error(done.stderr)}")
+        if process.returncode == 0:
+            return tuple(Path(f"{answer}.{number}").read_bytes() for number in range(len(option_sets)))
+        if process.returncode == _NOTHING:
+            raise RatchetError("no-answer", f"{what} has no answer for {paths[0]}: {_last_error(process.stderr)}")
+        how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else "failed"
+        raise RatchetError("no-answer", f"{what} {how} on {paths[0]}: {_last_error(process.stderr)}")
 
 
 def _profile_name(path: Path) -> str:
@@ -110,34 +117,36 @@ class DataTable:
     properties: Mapping[str, str]
 
     def fraction(self, name: str) -> float | None:
-        """A property that is a percentage (`54.7%`), None where it is not there."""
+        """A property that is a percentage (`54.7%`) as a fraction; None if it is missing."""
         word = self.properties.get(name, "").removesuffix("%")
         return float(word) / 100 if word else None
 
 
 def ask(paths: Sequence[Source], name: str) -> tuple[DataTable, ...]:
-    """The tables that XProf's tool `name` answers with. Raises RatchetError `no-answer`, also for what is no table."""
+    """The tables that XProf's tool `name` answers with. Raises RatchetError `no-answer`, also for an answer without
+    tables.
+    """
     answer = msgspec.json.decode(tool(paths, name))
-    found = answer if isinstance(answer, list) else [answer]
-    if not all(isinstance(one, dict) and (not one or "cols" in one) for one in found):
+    tables = answer if isinstance(answer, list) else [answer]
+    if not all(isinstance(table, dict) and (not table or "cols" in table) for table in tables):
         raise RatchetError("no-answer", f"xprof's {name} answered with something else than tables for {paths[0]}")
-    return tuple(_table(one) for one in found)
+    return tuple(_table(table) for table in tables)
 
 
 def number(row: Mapping[str, Value], column: str, scale: float = 1.0) -> float | None:
-    """A cell times `scale`; None where it is not there, or no number."""
+    """A cell times `scale`; None if it is missing or no number."""
     value = row.get(column)
     return value * scale if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _table(said: Mapping[str, Any]) -> DataTable:
-    columns = tuple(column["id"] for column in said.get("cols", ()))
+def _table(table: Mapping[str, Any]) -> DataTable:
+    columns = tuple(column["id"] for column in table.get("cols", ()))
     return DataTable(
         columns=columns,
         # Cells that say nothing come as null or are left out at the end.
         rows=tuple(
             {name: (cell or {}).get("v") for name, cell in zip(columns, row["c"], strict=False)}
-            for row in said.get("rows", ())
+            for row in table.get("rows", ())
         ),
-        properties=said.get("p", {}),
+        properties=table.get("p", {}),
     )

@@ -1,4 +1,4 @@
-"""The hardware's own counters, where a capture has them: how busy each unit was, and each counter by kernel."""
+"""Hardware counters, if a capture has them: how busy each unit was, and each counter by kernel."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,8 @@ _WHY = (
 )
 
 
-def _asked(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
-    """The rows of a tool that has nothing to say of most captures."""
+def _tool_rows(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
+    """The rows of a tool that has nothing to say about most captures."""
     for path in sources(database.capture):
         try:
             yield from conversion.ask((path,), tool)[0].rows
@@ -37,15 +37,15 @@ def _asked(database: Database, tool: str) -> Iterator[Mapping[str, Value]]:
 
 
 def _counters(database: Database) -> Iterator[Row]:
-    for row in _asked(database, "perf_counters"):
+    for row in _tool_rows(database, "perf_counters"):
         value = number(row, "Value") or 0.0
-        name, known = str(row["Counter"]), str(row["Description"] or "") or None
+        name, meaning = str(row["Counter"]), str(row["Description"] or "") or None
         where = str(row["Host"]), int(number(row, "Chip") or 0), str(row["Kernel"])
-        yield *where, _PLACE.sub("", name), None if value >= _UNREADABLE else value, known, name
+        yield *where, _PLACE.sub("", name), None if value >= _UNREADABLE else value, meaning, name
 
 
 def _units(database: Database) -> Iterator[Row]:
-    for row in _asked(database, "utilization_viewer"):
+    for row in _tool_rows(database, "utilization_viewer"):
         achieved, peak = number(row, "achieved"), number(row, "peak")
         if achieved is not None and peak and max(achieved, peak) < _UNREADABLE:
             node = int(number(row, "node") or 0)

@@ -1,4 +1,4 @@
-"""A capture as tables in DuckDB, on the devices' own clocks: what was recorded, and what is derived from it."""
+"""A capture as tables in DuckDB, on the devices' own clocks: recorded ones, and those derived from them."""
 
 import pkgutil
 import re
@@ -13,7 +13,7 @@ import numpy as np
 from harness.records import Capture, Cell, Device, Execution, Operation, Period
 from harness.workbench.profiles import classes, op_times
 from harness.workbench.profiles.classes import COMMUNICATION
-from harness.workbench.profiles.spans import LEAST, Values, merged
+from harness.workbench.profiles.spans import LEAST, Values, merge
 from harness.workbench.profiles.views import VIEWS_SQL
 
 Row: TypeAlias = Sequence[Any]
@@ -203,24 +203,24 @@ class Database:
                 self.add(table.name, table.kinds, table.rows(self))
 
     def add(self, name: str, kinds: str, rows: Iterable[Row]) -> None:
-        """One more table of columns `name TYPE, name TYPE`; in place of that of its name."""
+        """Adds a table with columns `name TYPE, name TYPE`, in place of the one of its name."""
         self._fill(name, kinds, [_objects(column) for column in zip(*rows, strict=True)])
 
     def rows(self, query: str, **parameters: Cell) -> list[tuple[Any, ...]]:
-        """What a query finds; of `parameters` it takes those that it names."""
+        """Rows of a query; of `parameters`, those that it names are passed on."""
         return [tuple(map(_plain, row)) for row in self.find(query, parameters).fetchall()]
 
     def find(self, query: str, parameters: Mapping[str, Cell]) -> "duckdb.DuckDBPyConnection":
-        """The same as a result whose columns have names."""
+        """The result of a query, with the names of its columns."""
         self.need(query)
         return self.connection.execute(query, {name: parameters[name] for name in re.findall(r"\$(\w+)", query)})
 
     def facts(self, query: str, **parameters: Cell) -> dict[str, Any]:
-        """The first row of a query by the names of its columns; nothing where there is none."""
+        """The first row of a query by column name; empty if there is none."""
         return next(iter(self.named(query, **parameters)), {})
 
     def named(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
-        """The rows of a query by the names of its columns."""
+        """The rows of a query by column name."""
         answer = self.find(query, parameters)
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, map(_plain, row), strict=True)) for row in answer.fetchall()]
@@ -232,8 +232,8 @@ class Database:
             self.connection.execute(f'insert into "{name}" select * from loaded')
 
 
-def opened(capture: Capture) -> Database:
-    """The tables of a capture; made once for the capture that is asked about again and again."""
+def database_of(capture: Capture) -> Database:
+    """The tables of a capture; made once for consecutive calls with the same capture."""
     if not _last or _last[0].capture is not capture:
         _last[:] = [Database(capture)]
     return _last[0]
@@ -243,7 +243,7 @@ _last: list[Database] = []
 
 
 class _Loaded:
-    """The columns of the tables that every capture has."""
+    """Columns of the tables that every capture has."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
@@ -277,7 +277,7 @@ class _Loaded:
         ]
 
     def columns(self, table: str) -> list[Values]:
-        """The columns of a table in its order, none where it has no row."""
+        """The columns of a table in its order, empty without rows."""
         if table in self.pieces:
             kept = [_MASKED.concatenate(column) for column in zip(*self.pieces.pop(table), strict=True)]
             return [np.arange(len(kept[0])), *kept] if table == "executions" and kept else kept
@@ -291,14 +291,14 @@ class _Loaded:
             [self.numbers.setdefault(operation, len(self.numbers)) for operation in device.operations], int
         )
         steps, what = op_times.steps(device)
-        runs, own_steps = self.rows_of["runs"], self.rows_of["steps"]
+        runs, step_rows = self.rows_of["runs"], self.rows_of["steps"]
         serial, beside = _Ran(device.executions), _Ran(device.asynchronous)
         in_runs = _within(serial.starts, device.modules, len(runs))
-        in_steps = _within(serial.starts, steps, len(own_steps))
+        in_steps = _within(serial.starts, steps, len(step_rows))
         runs += [(at, number, run.name, *_times(run)) for at, run in enumerate(device.modules, len(runs))]
-        own_steps += [
+        step_rows += [
             (at, number, nth, step.name, *_times(step), what)
-            for nth, (at, step) in enumerate(enumerate(steps, len(own_steps)))
+            for nth, (at, step) in enumerate(enumerate(steps, len(step_rows)))
         ]
         is_work = ~serial.of(device, op_times.is_container) | (serial.own == serial.seconds)
         none = _MASKED.masked_all(len(beside), int)
@@ -316,7 +316,7 @@ class _Loaded:
             "kernels": serial.of(device, _is_kernel),
         }
         for of, chosen in busy.items():
-            starts, ends = merged(serial.starts[chosen], serial.ends[chosen])
+            starts, ends = merge(serial.starts[chosen], serial.ends[chosen])
             self._piece("busy", number, (np.full(len(starts), of, object), starts, ends))
         if is_work.any():
             self._idle(number, device, serial, np.flatnonzero(is_work))
@@ -332,7 +332,7 @@ class _Loaded:
         # The operation that ends last so far: it counts from where it is the first to end so late.
         latest = np.maximum.accumulate(np.where(np.r_[True, ends[1:] > so_far[:-1]], np.arange(len(at)), 0))
         runs = np.array([(run.start, run.end) for run in device.modules] or [(first, last)])
-        spans = merged(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
+        spans = merge(runs[:, 0], runs[:, 1], _QUEUED_SECONDS)
         self.rows_of["spans"] += [
             (number, *times) for times in zip(*(moments.tolist() for moments in spans), strict=True)
         ]
@@ -384,13 +384,15 @@ class _Ran:
         return len(self.numbers)
 
     def of(self, device: Device, is_meant: Callable[[Operation], bool]) -> Values:
-        """Which executions are of an operation that is meant."""
+        """A mask of the executions whose operation `is_meant` is true for."""
         chosen: Values = np.array([is_meant(operation) for operation in device.operations], bool)[self.numbers]
         return chosen
 
 
 def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
-    """The number of the period in which each begins, counted from `first`; masked in none. `starts` are in order."""
+    """The number of the period in which each execution begins, counted from `first`; masked in none. `starts` are in
+    order.
+    """
     numbers: Values = _MASKED.masked_all(len(starts), int)
     for number, period in enumerate(periods, first):
         low, high = np.searchsorted(starts, (period.start, period.end))
@@ -399,7 +401,7 @@ def _within(starts: Values, periods: Sequence[Period], first: int) -> Values:
 
 
 def _places(device: Device, moments: Values) -> Values:
-    """The module that runs at each moment, the last to begin of several; where none does, that it is between runs."""
+    """The module that runs at each moment (of several, the last to begin), or that the moment lies between runs."""
     if not device.modules:
         return np.full(len(moments), "unknown", object)
     ordered = sorted(device.modules, key=lambda run: run.start)

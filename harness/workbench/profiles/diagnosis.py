@@ -8,7 +8,7 @@ from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.comparison import METRICS, add_figures, report
-from harness.workbench.profiles.database import Database, Row, opened
+from harness.workbench.profiles.database import Database, Row, database_of
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import RED_FLAG
 from harness.workbench.profiles.memory import estimate_of
@@ -23,9 +23,9 @@ _ALL_THAT_COUNTS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What may cost time: `query` gives the seconds it costs, on all devices together, and the evidence in words.
+    """One way to lose time: `query` gives the seconds lost, on all devices together, and the evidence in words.
 
-    `reason` is the published rule, or says that it is ours; `remedy` is the one thing to try.
+    `reason` is the published rule, or says that the rule is ours; `remedy` is the one thing to try.
     """
 
     name: str
@@ -165,7 +165,7 @@ RULES = (
 _FINDINGS = (
     "place INTEGER, finding VARCHAR, seconds DOUBLE, evidence VARCHAR, rule VARCHAR, remedy VARCHAR, unread VARCHAR"
 )
-_FOUND = (
+_FINDING_TABLES = (
     Analysis(
         name="findings",
         title="Findings, the costliest first",
@@ -255,30 +255,30 @@ _COMPARED = Analysis(
 
 
 def diagnose(capture: Capture, other: Capture | None = None) -> tuple[Table, ...]:
-    """Checklist, metrics, findings; with `other` what became of both from the one to the other.
+    """Checklist, metrics and findings; with `other`, how both changed from one capture to the other.
 
     Raises RatchetError `not-comparable` like `comparable`.
     """
     if other is not None and (why := comparable(capture, other)):
         raise RatchetError("not-comparable", why)
-    database = opened(capture)
-    database.add("findings", _FINDINGS, _found(database))
-    said, verdict = _memory_check(capture)
-    checklist = tables(database, (_CHECKLIST,), memory=said, memory_verdict=verdict)
+    database = database_of(capture)
+    database.add("findings", _FINDINGS, _apply_rules(database))
+    memory, verdict = _memory_check(capture)
+    checklist = tables(database, (_CHECKLIST,), memory=memory, memory_verdict=verdict)
     if other is None:
         add_figures(database, database)
-        return (*checklist, *tables(database, (METRICS, *_FOUND)))
+        return (*checklist, *tables(database, (METRICS, *_FINDING_TABLES)))
     second = Database(other)
-    database.add("other_findings", _FINDINGS, _found(second))
+    database.add("other_findings", _FINDINGS, _apply_rules(second))
     ((a_parts,), (b_parts,)) = (
         of.rows("select coalesce(steps, devices) from step_counts")[0] for of in (database, second)
     )
     words = {"a_name": capture.name, "b_name": other.name, "a_parts": a_parts, "b_parts": b_parts}
-    return (*checklist, *report(capture, other), *tables(database, (_COMPARED, *_FOUND), **words))
+    return (*checklist, *report(capture, other), *tables(database, (_COMPARED, *_FINDING_TABLES), **words))
 
 
-def _found(database: Database) -> Iterator[Row]:
-    """A row for each rule that finds something, or could not look."""
+def _apply_rules(database: Database) -> Iterator[Row]:
+    """A row for each rule that applies, or that could not be looked at."""
     for place, rule in enumerate(RULES):
         try:
             ((seconds, evidence),) = database.rows(rule.query) or ((None, ""),)
@@ -290,7 +290,7 @@ def _found(database: Database) -> Iterator[Row]:
 
 
 def _memory_check(capture: Capture) -> tuple[str, str]:
-    """What the planned peak is against the estimate from the parameters, and the verdict."""
+    """The planned peak against the estimate from the parameters, in words, and the verdict."""
     try:
         peak, estimate = estimate_of(capture)
     except RatchetError as error:

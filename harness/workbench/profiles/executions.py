@@ -1,4 +1,4 @@
-"""Events of lines made executions of operations: numbered operations, self time without what is nested."""
+"""Executions of operations, made from events of lines: numbered operations, self time without nested events."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ _HBM = 1
 
 
 class Serial:
-    """The executions of one line; an event within another one is nested in it and counts as its child.
+    """Executions of one line; an event within another one is nested in it and counts as its child.
 
-    Events that overlap without one holding the other are taken as neighbours. Times of millions of events are kept as
-    they lie in a file, from the first one's start on.
+    Events that overlap without one holding the other are taken as neighbours. Times of millions of events are kept
+    in the order of the file, counted from the first one's start.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Serial:
         self._starts, self._lengths = array("q"), array("q")
 
     def add(self, start_ps: int, duration_ps: int, number: int) -> None:
-        """One more event, of operation `number`. Raises OverflowError for one half a year from the first."""
+        """Adds an event of operation `number`. Raises OverflowError for one half a year from the first."""
         if not self._starts:
             self._origin_ps = start_ps
         self._numbers.append(number)
@@ -45,7 +45,7 @@ class Serial:
         self._lengths.append(duration_ps)
 
     def executions(self, zero_ps: int) -> list[Execution]:
-        """All of them by start, nested ones after those around them. Raises OverflowError like `add`."""
+        """All executions by start, nested ones after those around them. Raises OverflowError like `add`."""
         starts, lengths = self._starts, self._lengths
         longest_first = sorted(range(len(starts)), key=lengths.__getitem__, reverse=True)
         order = array("q", sorted(longest_first, key=starts.__getitem__))
@@ -71,30 +71,30 @@ def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> 
 
 
 def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
-    """Of several lines together, nested ones after those around them."""
+    """Executions of several lines together, nested ones after those around them."""
     return tuple(sorted(sorted(executions, key=attrgetter("seconds"), reverse=True), key=attrgetter("start")))
 
 
 def flops(stats: Mapping[str, Value], category: str) -> float | None:
-    """XLA's count for one execution; None where it says nothing, and where a 0 means that it does not know."""
+    """XLA's count for one execution; None if it says nothing, or says 0 because it does not know."""
     return _cost(stats.get("flops"), category)
 
 
 def bytes_accessed(stats: Mapping[str, Value], category: str) -> float | None:
-    """Bytes moved by one execution, likewise, in whatever memory."""
+    """Bytes moved by one execution, in whatever memory; None as for `flops`."""
     return _cost(stats.get("bytes_accessed"), category)
 
 
 def hbm_bytes(stats: Mapping[str, Value]) -> float | None:
-    """Those of them that are in HBM; None where the capture does not part them by memory."""
+    """Those of the bytes that are in HBM; None if the capture does not part them by memory."""
     parts = stats.get("memory_access_breakdown")
     if not isinstance(parts, bytes):
         return None
     try:
-        found = _accesses().FromString(parts).accesses
+        accesses = _accesses().FromString(parts).accesses
     except message.DecodeError:
         return None
-    return float(sum(access.bytes_accessed for access in found if access.memory_space == _HBM))
+    return float(sum(access.bytes_accessed for access in accesses if access.memory_space == _HBM))
 
 
 @cache

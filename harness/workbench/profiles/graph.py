@@ -1,4 +1,4 @@
-"""What an operation of a capture takes and who takes what it makes: producers and consumers, as a table or as DOT."""
+"""Producers and consumers of an operation of a capture, as a table or as DOT."""
 
 import difflib
 import json
@@ -15,7 +15,7 @@ from harness.units import quantity, seconds
 from harness.workbench import tables
 from harness.workbench.hlo import proto
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import hlo_protos, sources
 from harness.workbench.tables import columns
@@ -29,9 +29,9 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One instruction, `distance` away: below 0 it produces for the operation asked for, above 0 it consumes from it.
+    """One instruction, `distance` away: below 0 it produces for the chosen operation, above 0 it consumes its result.
 
-    `instruction` is None for an operand of which the capture says only the name.
+    `instruction` is None for an operand of which the capture has only the name.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """The operation `name` of `module` with what is around it, by distance; `left_out` nodes were too many.
+    """The operation `name` of `module` and the instructions around it, by distance; `left_out` nodes were too many.
 
-    `took` are the rows of the view `times` by the names of operations. `is_whole` says that the module's proto was in
-    the capture; without it there are only the operations that ran.
+    `took` are the rows of the view `times` by the names of operations. `is_whole`: the module's proto is in the
+    capture; without it there are only the operations that ran.
     """
 
     module: str
@@ -62,10 +62,10 @@ class Neighbourhood:
 
 
 def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str | None = None) -> Neighbourhood:
-    """What is up to `depth` instructions away from `operation` (`fusion.3` or `%fusion.3`).
+    """Instructions up to `depth` away from `operation` (`fusion.3` or `%fusion.3`).
 
-    In the module where it took longest, if several have one of that name and none is asked for.
-    Raises RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
+    If several modules have an operation of that name and none is asked for, the one in which it took longest. Raises
+    RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
     """
     name = operation.strip().removeprefix("%")
     graphs, is_whole = graphs_of(capture)
@@ -75,22 +75,22 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
             f"{capture.name} holds no HLO: neither modules (enable_hlo_proto) nor operations with their text (a TPU's)",
         )
     if module is not None:
-        graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
+        graphs = {title: graph for title, graph in graphs.items() if module in (title, title.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    took = {(row["module"], row["name"]): row for row in opened(capture).named("select * from times")}
-    found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
-    if not found:
+    took = {(row["module"], row["name"]): row for row in database_of(capture).named("select * from times")}
+    places = {title: place for title, graph in graphs.items() if (place := _place(graph, name)) is not None}
+    if not places:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")
-    meant = max(found, key=lambda known: took.get((known, name), {}).get("self_seconds", -1.0))
-    nodes = _around(graphs[meant], found[meant], name, depth)
+    chosen = max(places, key=lambda title: took.get((title, name), {}).get("self_seconds", -1.0))
+    nodes = _around(graphs[chosen], places[chosen], name, depth)
     return Neighbourhood(
-        module=meant,
+        module=chosen,
         name=name,
         nodes=tuple(sorted(nodes[:_MOST], key=lambda node: node.distance)),
-        took={operation: one for (known, operation), one in took.items() if known == meant},
+        took={operation: row for (title, operation), row in took.items() if title == chosen},
         left_out=max(0, len(nodes) - _MOST),
-        other_modules=tuple(known for known in found if known != meant),
+        other_modules=tuple(title for title in places if title != chosen),
         is_whole=is_whole,
     )
 
@@ -153,7 +153,7 @@ def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, .
 
 
 def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
-    """The modules of the capture as graphs, and whether they are whole ones."""
+    """The modules of the capture as graphs, and True if they are whole."""
     protos = hlo_protos(sources(capture))
     if protos:
         return {name: Graph(proto.module(data, name)) for name, data in protos.items()}, True
@@ -166,28 +166,28 @@ def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
 
 
 def _place(graph: Graph, name: str) -> str | None:
-    """The computation in which the instruction stands: one that runs by itself before the inside of a fusion."""
+    """The computation with the instruction: one that runs by itself rather than the inside of a fusion."""
     places = [computation for computation, instruction in graph.instructions if instruction == name]
     return min(places, key=lambda place: place not in graph.runs, default=None)
 
 
 def _around(graph: Graph, computation: str, name: str, depth: int) -> list[Node]:
     """The nodes around `name`, nearest first, each once."""
-    found = {name: Node(name=name, distance=0, instruction=graph.instructions[computation, name])}
+    nodes = {name: Node(name=name, distance=0, instruction=graph.instructions[computation, name])}
     for way in (-1, 1):
         edge = [name]
         for distance in range(1, depth + 1):
             beyond = dict.fromkeys(
                 neighbour
-                for one in edge
-                for neighbour in _neighbours(graph, computation, one, way)
-                if neighbour not in found
+                for nearer in edge
+                for neighbour in _neighbours(graph, computation, nearer, way)
+                if neighbour not in nodes
             )
             for neighbour in beyond:
                 instruction = graph.instructions.get((computation, neighbour))
-                found[neighbour] = Node(name=neighbour, distance=way * distance, instruction=instruction)
+                nodes[neighbour] = Node(name=neighbour, distance=way * distance, instruction=instruction)
             edge = list(beyond)
-    return sorted(found.values(), key=lambda node: abs(node.distance))
+    return sorted(nodes.values(), key=lambda node: abs(node.distance))
 
 
 def _neighbours(graph: Graph, computation: str, name: str, way: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where the time goes: by operation, framework operation, class, direction, source line and named scope."""
+"""Time by operation, framework operation, class, direction, source line and named scope."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ EXECUTED_NOTE = (
 
 
 def useful_note(database: Database, flops: float | None) -> str | None:
-    """The rate of the useful FLOPs, so many a run, in a sentence; None where they or the runs are not known."""
+    """A sentence on the rate of the useful FLOPs, `flops` in a run; None if they or the runs are not known."""
     ((rate,),) = database.rows("select $flops * steps / nullif(whole, 0) from step_counts, whole", flops=flops)
     if flops is None or rate is None:
         return None
@@ -92,14 +92,14 @@ _FRAMEWORK_OPS = Analysis(
 
 
 def framework_ops(capture: Capture, categories: str, top: int | None) -> tuple[Table, ...]:
-    """By framework category, then by tf_op; of these `categories` alone, parted by commas, where there are any.
+    """Time by framework category, then by tf_op; only of `categories`, separated by commas, unless that is empty.
 
     Raises UsageError `unknown-category`.
     """
     for name in categories.split(",") if categories else ():
         if name not in FRAMEWORK_CATEGORIES:
-            known = ", ".join(FRAMEWORK_CATEGORIES)
-            raise UsageError("unknown-category", f"expected a framework category, one of {known}, got {name!r}")
+            listed = ", ".join(FRAMEWORK_CATEGORIES)
+            raise UsageError("unknown-category", f"expected a framework category, one of {listed}, got {name!r}")
     return tables(capture, (_CATEGORIES, _FRAMEWORK_OPS), categories=categories, top=top)
 
 
@@ -211,7 +211,7 @@ CHAINS = Analysis(
 
 
 def segments(framework_name: str) -> tuple[str, ...]:
-    """The scopes of a tf_op from the outside in; a slash inside parentheses parts nothing, a colon ends it."""
+    """The scopes of a tf_op from the outside in. A slash inside parentheses does not separate; a colon ends it."""
     parts, depth, start = [], 0, 0
     # XProf writes `path:type`, and the type is mostly empty.
     text = framework_name.rsplit(":", 1)[0] if ":" in framework_name else framework_name

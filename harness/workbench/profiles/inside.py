@@ -1,11 +1,11 @@
-"""What a capture shows inside its kernels: where a simulated run's cycles went, or rows that the device recorded."""
+"""The inside of kernels in a capture: cycles of a simulated run by cause, or rows that the device recorded."""
 
 from collections.abc import Iterable, Iterator
 
 from harness.dumps.xplane import Event, Plane
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, database_of
 from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, spaces
 from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
 
@@ -26,15 +26,15 @@ def _cores(database: Database) -> Iterator[tuple[str, Plane]]:
 
 
 def _parts(database: Database) -> Iterator[Row]:
-    """Of each device with kernels the parts of its simulated cycles, else the rows recorded beside its operations."""
+    """For each device with kernels the parts of its simulated cycles, else the rows recorded next to its operations."""
     for name, plane in _cores(database):
         parts = _cycles(plane, _CYCLES)
-        amounts = parts.items() if parts else _recorded(plane)
+        amounts = parts.items() if parts else _recorded_parts(plane)
         yield from ((name, part, amount, bool(parts)) for part, amount in amounts)
 
 
-def _moved(database: Database) -> Iterator[Row]:
-    """Of each simulated core the cycles with a transfer under way, those of them in which it waits, and all."""
+def _transfer_rows(database: Database) -> Iterator[Row]:
+    """For each simulated core: cycles with a transfer under way, those of them in which it waits, and all cycles."""
     for name, plane in _cores(database):
         moved, parts = _cycles(plane, _TRANSFERS), _cycles(plane, _CYCLES)
         if moved.keys() >= {"in flight", "waited for"}:
@@ -50,12 +50,12 @@ MOVED_TABLE = TableOf(
     waited_cycles BIGINT   those of them in which the core waits for one
     cycles BIGINT          of the run
     """,
-    _moved,
+    _transfer_rows,
 )
 
 
 def _lanes(database: Database) -> Iterator[Row]:
-    """What the simulator drew beside the operations of each device."""
+    """The lanes that the simulator drew next to the operations of each device."""
     for name, plane in _cores(database):
         for line in plane.lines:
             for event in line.events if line.name.endswith(_DRAWN) else ():
@@ -141,8 +141,8 @@ INSIDE = Analysis(
 
 
 def inside_tables(capture: Capture) -> tuple[Table, ...]:
-    """What the capture shows inside its kernels. Raises RatchetError where its files cannot be read."""
-    database = opened(capture)
+    """Tables of the inside of kernels. Raises RatchetError if the capture's files cannot be read."""
+    database = database_of(capture)
     is_simulated = database.rows("select bool_or(is_simulated) from insides")[0][0]
     amount = "cycles:count" if is_simulated else "seconds=time"
     note = (
@@ -155,21 +155,21 @@ def inside_tables(capture: Capture) -> tuple[Table, ...]:
 
 
 def _cycles(plane: Plane, kind: str) -> dict[str, int]:
-    """Where the cycles of a simulated core went; nothing of one that was measured, or written by an older version."""
+    """Simulated cycles of a core by cause; empty for a measured core, or one that an older version wrote."""
     runs = (event for line in plane.lines if line.name == MODULES_LINE for event in line.events)
     stats = (stat for event in runs for stat in event.stats.items())
     return {name.removeprefix(kind): value for name, value in stats if name.startswith(kind) and isinstance(value, int)}
 
 
-def _recorded(plane: Plane) -> Iterator[tuple[str, float]]:
-    """What rows besides the operations fill of the time inside custom calls, what none of them does, and the whole."""
+def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
+    """Seconds inside custom calls that each recorded row fills, that none of them fills, and in all."""
     # Times since 1970 in seconds would lose their nanoseconds.
     zero = min((event.start_ps for line in plane.lines for event in line.events), default=0)
-    kernels = _filled(
+    kernels = _covered_spans(
         (event for line in plane.lines if line.name == OPS_LINE for event in line.events if _is_kernel(event)), zero
     )
     rows = [line for line in plane.lines if line.name not in KNOWN_LINES and not line.name.endswith(_DRAWN)]
-    filled = [(line.name, some) for line in rows if shared(some := _filled(line.events, zero), kernels) > LEAST]
+    filled = [(line.name, some) for line in rows if shared(some := _covered_spans(line.events, zero), kernels) > LEAST]
     if not filled:
         return
     for name, some in filled:
@@ -183,8 +183,8 @@ def _is_kernel(event: Event) -> bool:
     return (event.of.stats.get("hlo_category") or event.stats.get("hlo_category")) == _CUSTOM_CALL
 
 
-def _filled(events: Iterable[Event], zero_ps: int) -> Spans:
-    """When any of the events lasted, in seconds after `zero_ps`."""
+def _covered_spans(events: Iterable[Event], zero_ps: int) -> Spans:
+    """The time covered by any of the events, in seconds after `zero_ps`."""
     return spans(
         ((event.start_ps - zero_ps) / _PICOSECONDS, (event.start_ps + event.duration_ps - zero_ps) / _PICOSECONDS)
         for event in events

@@ -36,9 +36,9 @@ _COLUMNS = columns("tool=page;finds_by=found by;url=address")
 def links(place: CaptureFiles, server: str = LOCAL) -> tuple[Table, ...]:
     """The address of each page for the capture at `place` on the server at `server`.
 
-    The trace viewer also by `session_path`, the run's folder, and all runs beside it by `run_path`: any server on a
-    machine that has these folders finds them, whatever its log directory. Raises UsageError `usage`: no address of a
-    server.
+    The trace viewer also by `session_path`, the run's folder, and all runs next to it by `run_path`: any server on a
+    machine with these folders finds them, whatever its log directory. Raises UsageError `usage` if `server` is no
+    address.
     """
     base = root(server)
     first = place.paths[0]
@@ -71,18 +71,18 @@ def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] 
 
 
 def run_name(place: CaptureFiles, log_directory: Path | None = None) -> str:
-    """What XProf calls the run: its name, with the way to it below the log directory in front."""
+    """XProf's name of the run: the run's name, behind the path to it below the log directory."""
     whole = (log_directory or place.log_directory).resolve()
-    own = place.log_directory.resolve()
-    above = own.relative_to(whole).as_posix() if own.is_relative_to(whole) else "."
+    directory = place.log_directory.resolve()
+    above = directory.relative_to(whole).as_posix() if directory.is_relative_to(whole) else "."
     return place.name if above == "." else f"{above}/{place.name}"
 
 
 def plain(tables: Sequence[Table]) -> str:
-    """The addresses whole, a line each: none is cut, so that they can be copied."""
+    """The addresses in full, a line each, so that they can be copied."""
     lines = []
-    for one in tables:
-        width = max(len(f"{tool}, by {by}") for tool, by, _ in one.rows)
-        lines += [one.title, *(f"  {f'{tool}, by {by}':<{width}}  {url}" for tool, by, url in one.rows)]
-        lines += [f"  {note}" for note in one.notes]
+    for listed in tables:
+        width = max(len(f"{tool}, by {by}") for tool, by, _ in listed.rows)
+        lines += [listed.title, *(f"  {f'{tool}, by {by}':<{width}}  {url}" for tool, by, url in listed.rows)]
+        lines += [f"  {note}" for note in listed.notes]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The runs of a log directory: when, whose, how large, what they hold."""
+"""The runs of a log directory: time, attempt, size, devices."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ _RUNS = "run!;written=written (UTC)!;attempt;hosts:count;devices;origin;files:co
 
 
 def list_runs(places: Sequence[CaptureFiles], where: str) -> tuple[Table, ...]:
-    """One row for each run, newest first; a run that cannot be read is a row too, and a note says what is wrong."""
+    """One row for each run, newest first. A run that cannot be read is a row too, and a note says what is wrong."""
     rows: list[tuple[Cell, ...]] = []
     notes = []
     for place in places:
-        held: tuple[Cell, ...] = (None, None, None)
+        contents: tuple[Cell, ...] = (None, None, None)
         try:
             capture = read(place.paths)
-            held = (len({path.name for path in place.files}), _devices(capture), origin(capture))
+            contents = (len({path.name for path in place.files}), _devices(capture), origin(capture))
         except RatchetError as error:
             notes.append(f"{place.name}: {error}")
         written = f"{datetime.fromtimestamp(place.modified, UTC):%Y-%m-%d %H:%M:%S}"
         size = sum(path.stat().st_size for path in place.files)
-        rows.append((place.name, written, place.attempt, *held, len(place.files), size))
+        rows.append((place.name, written, place.attempt, *contents, len(place.files), size))
     why = f"there is no .xplane.pb file in {where}; ratchet.sh profile makes one"
     return (table("runs", f"captures in {where}", "static", _RUNS, rows, notes, why),)
 

@@ -1,4 +1,4 @@
-"""Device memory: peak, composition, what is alive then, the heap over time; what is wrong with it, and what helps."""
+"""Device memory: peak, composition, buffers alive at the peak, the heap over time; findings and remedies."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.hlo.training_memory import CHUNKS
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
-from harness.workbench.profiles.database import Database, opened
+from harness.workbench.profiles.database import Database, database_of
 from harness.workbench.profiles.memory_rules import (
     LOGITS,
     OPTIMIZER,
@@ -41,7 +41,7 @@ _RISE = 0.05
 
 
 def _moments(value: str, group: str, table: str) -> str:
-    """The highest moment of each of so many equal parts of a heap over time."""
+    """The highest moment of each of `_MOMENTS` equal parts of a heap over time."""
     return f"""
         numbered as (
             select *, {value} as level, {group} as grouped, count(*) over (partition by {group}) as many from {table}),
@@ -61,7 +61,7 @@ _planned = partial(Analysis, origin="static")
 
 
 def _rolled_up(name: str, title: str, column: str, key: str) -> Analysis:
-    """What is alive at the planned peak, summed by `key`."""
+    """Buffers alive at the planned peak, summed by `key`."""
     return _planned(
         name=name,
         title=title,
@@ -188,9 +188,9 @@ def _lines_over_time(database: Database) -> list[str]:
         "select memory, name, capacity_bytes, allocations, deallocations from memories order by memory"
     )
     return [
-        f"memory {name}, empty to full: {sparkline(levels.get(number, ()), capacity or 0)}; {made} allocations and "
-        f"{given} deallocations while the capture was taken."
-        for number, name, capacity, made, given in rows
+        f"memory {name}, empty to full: {sparkline(levels.get(number, ()), capacity or 0)}; {allocations} allocations "
+        f"and {deallocations} deallocations while the capture was taken."
+        for number, name, capacity, allocations, deallocations in rows
     ]
 
 
@@ -420,22 +420,22 @@ DIAGNOSE_PLANNED = (
 
 
 def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """What the allocator saw (measured), and what the compiler planned for the largest module, or `module` (static).
+    """The allocator's view (measured), and the compiler's plan for the largest module, or for `module` (static).
 
-    Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
+    Raises RatchetError if the capture cannot be converted, UsageError `unknown-module`.
     """
     return _tables(capture, MEMORY, MEMORY_PLANNED, top, module)
 
 
 def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
-    """Findings on the largest module's memory, or that of `module`, and on what the allocator saw; raises likewise."""
+    """Findings on the memory of the largest module, or of `module`, and on the allocator's view; raises likewise."""
     return _tables(capture, DIAGNOSE, DIAGNOSE_PLANNED, top, module)
 
 
 def _tables(
     capture: Capture, seen: Sequence[Analysis], planned: Sequence[Analysis], top: int, module: str | None
 ) -> tuple[Table, ...]:
-    database = opened(capture)
+    database = database_of(capture)
     heap = _chosen(database, module)
     words: Facts = {"top": top, "heap": heap, "composition": "Composition at the planned peak"}
     for name, peak in database.rows("select module, peak_bytes from heaps where heap = $heap", heap=heap):
@@ -446,7 +446,7 @@ def _tables(
 
 
 def _chosen(database: Database, module: str | None) -> int | None:
-    """The HBM of `module`, of the largest one where None is named; None where there is none at all.
+    """The HBM heap of `module`, or of the largest module; None if there is no heap.
 
     Raises UsageError `unknown-module`.
     """
@@ -454,14 +454,14 @@ def _chosen(database: Database, module: str | None) -> int | None:
         and ($module is null or module = $module or split_part(module, '(', 1) = $module)"""
     heap: int | None = database.rows(query, module=module)[0][0]
     if module is not None and heap is None:
-        known = database.rows("select string_agg(distinct module, ', ' order by module) from heaps")[0][0] or "none"
-        raise UsageError("unknown-module", f"expected one of the capture's modules ({known}), got {module!r}")
+        modules = database.rows("select string_agg(distinct module, ', ' order by module) from heaps")[0][0] or "none"
+        raise UsageError("unknown-module", f"expected one of the capture's modules ({modules}), got {module!r}")
     return heap
 
 
 def peak_of(capture: Capture) -> tuple[float | None, str]:
-    """Peak HBM of the fullest memory, and which figure it is: the allocator's before the compiler's."""
-    database = opened(capture)
+    """Peak HBM of the fullest memory, and the name of that figure: the allocator's rather than the compiler's."""
+    database = database_of(capture)
     query = f"select {_ACTUAL}, {_USED} as used from memories order by used desc limit 1"
     for actual, used in database.rows(query):
         return (actual, "reserved - available") if actual is not None else (used, "reserved + allocated")
@@ -470,8 +470,8 @@ def peak_of(capture: Capture) -> tuple[float | None, str]:
 
 
 def estimate_of(capture: Capture) -> tuple[float | None, float]:
-    """The planned peak of the largest module, None without modules, and 16 bytes for each of its parameters."""
-    database = opened(capture)
+    """The planned peak of the largest module (None without modules), and 16 bytes for each of its parameters."""
+    database = database_of(capture)
     heap = _chosen(database, None)
     query = f"""select peak_bytes, (select coalesce(sum(elements), 0) * {TRAINING_BYTES_PER_PARAMETER} from buffers b
         where b.heap = h.heap and category = '{PARAMETERS}') from heaps h where heap = $heap"""

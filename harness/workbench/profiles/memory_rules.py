@@ -1,4 +1,4 @@
-"""What a buffer is for, read off its group and name: rules as data, the first that matches counts."""
+"""The purpose of a buffer, read off its group and name: rules as data, of which the first match counts."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
-    """Buffers of `group` (of any, if empty) in whose name `pattern` is found are of `category`."""
+    """Buffers of `group` (of any, if empty) whose name matches `pattern` are of `category`."""
 
     category: str
     pattern: str
@@ -43,17 +43,17 @@ CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, LOGITS, MOE, ATTENTION, OTHER, SMAL
 
 
 def category(name: str, shape: str, group: str, op_name: str) -> str:
-    """One of CATEGORIES, of a buffer."""
-    return of_name(f"{op_name} {name}", group) if shape else SMALL
+    """One of CATEGORIES for a buffer."""
+    return category_of_name(f"{op_name} {name}", group) if shape else SMALL
 
 
 def is_activation(op_name: str) -> bool:
-    """Whether the forward pass makes it, or it is computed again for the backward pass."""
+    """True if the forward pass makes it, or if it is computed again for the backward pass."""
     return AGAIN in op_name or (_FORWARD in op_name and BACKWARD not in op_name)
 
 
-def of_name(name: str, group: str = "") -> str:
-    """The category of what is called `name`."""
+def category_of_name(name: str, group: str = "") -> str:
+    """The category of anything called `name`."""
     for rule in RULES:
         if rule.group in ("", group) and re.search(rule.pattern, name, re.IGNORECASE):
             return rule.category
@@ -61,6 +61,6 @@ def of_name(name: str, group: str = "") -> str:
 
 
 def dimensions(shape: str) -> tuple[int, ...]:
-    """`bf16[512,100352]{1,0:T(8,128)}` -> (512, 100352); of a tuple's shape the first array's."""
+    """`bf16[512,100352]{1,0:T(8,128)}` -> (512, 100352); for a tuple's shape, those of the first array."""
     match = _SHAPE.search(shape)
     return tuple(int(size) for size in match[2].split(",") if size) if match else ()

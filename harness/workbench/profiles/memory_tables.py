@@ -1,4 +1,4 @@
-"""A capture's memory as tables: what the compiler planned (XProf's memory_viewer), what the allocator saw."""
+"""A capture's memory as tables: the compiler's plan (XProf's memory_viewer) and the allocator's view."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,26 +16,26 @@ _SPACES = {0: "HBM", 1: "VMEM"}
 _MEBIBYTE = 1 << 20
 _PICOSECONDS = 1e12
 # One answer of XProf: what it says of a module in a space, or of an allocator on a host.
-_Said = Mapping[str, Any]
+_Answer = Mapping[str, Any]
 
 
-def _planned(database: Database) -> list[tuple[int, str, int, _Said]]:
-    """Of each module in each space with buffers its number, the module, the space and XProf's answer."""
+def _heap_answers(database: Database) -> list[tuple[int, str, int, _Answer]]:
+    """For each module in each memory space with buffers: its number, module, space and XProf's answer."""
     if "planned" not in database.options:
         paths = sources(database.capture)
-        asked = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
-        options = [{"module_name": module, "memory_space": str(space)} for module, space in asked]
+        questions = [(module, space) for space in _SPACES for module in hlo_protos(paths)]
+        options = [{"module_name": module, "memory_space": str(space)} for module, space in questions]
         answers = conversion.answers(paths, "memory_viewer", options) if options else ()
-        answer = [(*of, msgspec.json.decode(answer)) for of, answer in zip(asked, answers, strict=True)]
+        answer = [(*of, msgspec.json.decode(answer)) for of, answer in zip(questions, answers, strict=True)]
         kept = [entry for entry in answer if entry[2].get("maxHeap")]
         kept.sort(key=lambda entry: (entry[1], -entry[2]["peakHeapMib"]))
         database.options["planned"] = [(number, *entry) for number, entry in enumerate(kept)]
-    planned: list[tuple[int, str, int, _Said]] = database.options["planned"]
+    planned: list[tuple[int, str, int, _Answer]] = database.options["planned"]
     return planned
 
 
 def _heaps(database: Database) -> Iterator[Row]:
-    for number, module, space, answer in _planned(database):
+    for number, module, space, answer in _heap_answers(database):
         sizes = answer.get("heapSizes", ())
         # XProf names the change at `n`, counted from 0, and the size after it stands at `n + 1`; so with the peak's
         # place, and proto3's JSON leaves a zero out.
@@ -47,7 +47,7 @@ def _heaps(database: Database) -> Iterator[Row]:
 
 
 def _buffers(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _planned(database):
+    for number, _, _, answer in _heap_answers(database):
         for entry in answer["maxHeapBySize"]:
             name, shape = entry.get("instructionName") or entry.get("label", ""), entry.get("shapeString", "")
             group, op_name = entry.get("groupName", ""), entry.get("tfOpName", "")
@@ -71,14 +71,14 @@ def _buffers(database: Database) -> Iterator[Row]:
 
 
 def _levels(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _planned(database):
+    for number, _, _, answer in _heap_answers(database):
         names = ("", *answer.get("hloInstructionNames", ()))
         for place, size in enumerate(answer.get("heapSizes", ())):
             yield number, place, size * _MEBIBYTE, names[place] if place < len(names) else ""
 
 
 def _lives(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _planned(database):
+    for number, _, _, answer in _heap_answers(database):
         for block in answer.get("bufferBlocks", ()):
             if block.get("shapeString"):
                 op_name = block.get("tfOpName", "")
@@ -95,32 +95,35 @@ def _lives(database: Database) -> Iterator[Row]:
                 )
 
 
-def _seen(database: Database) -> list[tuple[int, str, str, _Said]]:
-    """Of each memory with allocator events its number, host, name and XProf's answer."""
+def _allocator_answers(database: Database) -> list[tuple[int, str, str, _Answer]]:
+    """For each memory with allocator events: its number, host, name and XProf's answer."""
     if "seen" not in database.options:
-        kept: list[tuple[int, str, str, _Said]] = []
+        kept: list[tuple[int, str, str, _Answer]] = []
         # XProf reads one host at a time here, and says nothing of a capture without one, as that of a simulated run.
         for path in sources(database.capture):
             if answer := conversion.tool((path,), "memory_profile"):
                 memories: dict[str, Any] = msgspec.json.decode(answer)["memoryProfilePerAllocator"]
-                kept += [(len(kept) + at, host_name(path), *one) for at, one in enumerate(sorted(memories.items()))]
+                kept += [
+                    (len(kept) + at, host_name(path), *allocator)
+                    for at, allocator in enumerate(sorted(memories.items()))
+                ]
         database.options["seen"] = kept
-    seen: list[tuple[int, str, str, _Said]] = database.options["seen"]
-    return seen
+    numbered: list[tuple[int, str, str, _Answer]] = database.options["seen"]
+    return numbered
 
 
-def _level(answer: _Said) -> tuple[int, int, int]:
+def _level(answer: _Answer) -> tuple[int, int, int]:
     names = ("stackReservedBytes", "heapAllocatedBytes", "freeMemoryBytes")
     reserved, allocated, free = (int(answer.get(name, 0)) for name in names)
     return reserved, allocated, free
 
 
 def _memories(database: Database) -> Iterator[Row]:
-    for number, host, name, answer in _seen(database):
+    for number, host, name, answer in _allocator_answers(database):
         summary = answer["profileSummary"]
         peak = summary.get("peakStats", {})
-        done = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
-        counts = (sum(word == kind for word in done) for kind in ("ALLOCATION", "DEALLOCATION"))
+        activities = [entry["activityMetadata"].get("memoryActivity", "ALLOCATION") for entry in _timeline(answer)]
+        counts = (sum(word == kind for word in activities) for kind in ("ALLOCATION", "DEALLOCATION"))
         yield (
             number,
             host,
@@ -133,18 +136,18 @@ def _memories(database: Database) -> Iterator[Row]:
         )
 
 
-def _timeline(answer: _Said) -> list[_Said]:
+def _timeline(answer: _Answer) -> list[_Answer]:
     return list(answer.get("sampledTimelineSnapshots", ()))
 
 
 def _moments(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _seen(database):
+    for number, _, _, answer in _allocator_answers(database):
         for place, entry in enumerate(_timeline(answer)):
             yield number, place, int(entry.get("timeOffsetPs", 0)) / _PICOSECONDS, *_level(entry["aggregationStats"])
 
 
 def _allocations(database: Database) -> Iterator[Row]:
-    for number, _, _, answer in _seen(database):
+    for number, _, _, answer in _allocator_answers(database):
         for active in answer.get("activeAllocations", ()):
             # An index of -1 and below says that the other list is meant.
             at = int(active.get("snapshotIndex", 0))
@@ -158,7 +161,7 @@ def _allocations(database: Database) -> Iterator[Row]:
             yield (
                 number,
                 name,
-                memory_rules.of_name(name),
+                memory_rules.category_of_name(name),
                 of.get("regionType", ""),
                 of.get("tensorShape", ""),
                 count,

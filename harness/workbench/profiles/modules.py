@@ -1,4 +1,4 @@
-"""The modules of a capture's file, and a module's own file (`*.hlo_proto.pb`) as a capture that holds nothing else."""
+"""The modules in a capture's file, and a module's own file (`*.hlo_proto.pb`) as a capture that holds nothing else."""
 
 import re
 import zlib
@@ -23,7 +23,7 @@ _HLO_PROTOS = ("Hlo Proto", "hlo_proto")
 
 
 def protos(space: Space) -> Iterator[tuple[str, bytes]]:
-    """Name and serialized HloProto of every module that the file carries."""
+    """Name and serialized HloProto of every module in the file."""
     for plane in space.planes:
         if plane.name == _METADATA:
             for module in plane.described:
@@ -34,7 +34,7 @@ def protos(space: Space) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(slots=True)
 class Modules:
-    """The modules of a file: their names by program number, and where their instructions come from."""
+    """The modules of a file: their names by program number, and the origins of their instructions."""
 
     protos: Mapping[str, bytes]
     names: dict[int, str] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class Modules:
             self.names.setdefault(int(match[1]), name)
 
     def name(self, program: Value | None, plain: str) -> str:
-        """The module's name with its number, as XProf's tools call it; `plain` where the number says nothing."""
+        """The module's name with its number, as XProf's tools call it; `plain` if the number is unknown."""
         if not isinstance(program, int):
             return plain
         return self.names.get(program) or (f"{plain}({program})" if plain else "")
 
     def origin(self, module: str, instruction: str) -> Origin | None:
-        """Where an instruction of a module comes from, None where the file does not say."""
+        """The origin of an instruction of a module, None if the file does not say."""
         if module not in self.origins:
             try:
                 self.origins[module] = origins(self.protos[module]) if module in self.protos else {}
@@ -76,12 +76,12 @@ _ONLY_PROGRAM = 1
 
 
 def is_module(path: Path) -> bool:
-    """Whether the file is a module's by its name."""
+    """True if the file's name is that of a module."""
     return path.name.endswith(SUFFIXES)
 
 
 def xspace(path: Path) -> bytes:
-    """The profile in which the module in `path` is the only one. Raises RatchetError `bad-hlo` or `too-large`."""
+    """A profile with the module in `path` and nothing else. Raises RatchetError `bad-hlo` or `too-large`."""
     with refusals_in_words(f"reading {path}"):
         data = reading_limits.read(path)
     try:

@@ -1,4 +1,4 @@
-"""The devices of a capture that analyses are about, their steps, and where the numbers come from."""
+"""The devices of a capture that analyses are about, their steps, and the origin of its numbers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,37 +11,37 @@ from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
 
 
 def devices(capture: Capture) -> tuple[Device, ...]:
-    """The devices that the analyses are about: those with operations, and of them the accelerators if there are any."""
+    """The devices that the analyses are about: those with operations; if there are accelerators, only those."""
     busy = tuple(device for device in capture.devices if device.executions and not is_sparse_core(device))
     return tuple(device for device in busy if device.platform != "cpu") or busy
 
 
 def is_sparse_core(device: Device) -> bool:
-    """Whether it is a SparseCore, which works beside its chip's TensorCore, whose times stand for the program."""
+    """True for a SparseCore, which works next to its chip's TensorCore, whose times stand for the program."""
     return "SparseCore" in device.name
 
 
-def device_label(device: Device, found: Sequence[Device]) -> str:
-    """The device's name, with its host's in front where `found` are of several hosts: each has a `TPU:0`."""
-    return f"{device.host}/{device.name}" if len({one.host for one in found}) > 1 else device.name
+def device_label(device: Device, devices: Sequence[Device]) -> str:
+    """The device's name, behind its host's if `devices` are on several hosts: each has a `TPU:0`."""
+    return f"{device.host}/{device.name}" if len({other.host for other in devices}) > 1 else device.name
 
 
 def origin(capture: Capture) -> Origin:
-    """Where the capture's numbers come from."""
+    """The origin of the capture's numbers."""
     if capture.is_simulated:
         return "simulated"
-    found = devices(capture) or capture.devices
-    return "measured cpu" if found and all(device.platform == "cpu" for device in found) else "measured"
+    shown = devices(capture) or capture.devices
+    return "measured cpu" if shown and all(device.platform == "cpu" for device in shown) else "measured"
 
 
 def chip_of(capture: Capture) -> Chip | None:
-    """The chip that the capture was taken on, None where it names none that is known."""
+    """The chip that the capture was taken on, None if it names no known one."""
     main = devices(capture)
     return chip_of_device(main[0].kind.removesuffix(" (simulated)")) if main else None
 
 
 def why_nothing_ran(capture: Capture) -> str:
-    """Why there is no operation in it."""
+    """A sentence on why the capture has no operation."""
     if not capture.devices:
         return "the capture holds no device and no XLA operation: nothing ran on a device while it was taken"
     names = ", ".join(device.name for device in capture.devices)
@@ -51,11 +51,11 @@ def why_nothing_ran(capture: Capture) -> str:
 
 
 def comparable(a: Capture, b: Capture) -> str:
-    """Why there is nothing to compare: in which of the two nothing ran; empty where there is.
+    """The reason why there is nothing to compare, since nothing ran in one of the two; else "".
 
-    Raises RatchetError `not-comparable` where one is measured and the other simulated, or measured on a CPU.
+    Raises RatchetError `not-comparable` if one is measured and the other simulated, or measured on a CPU.
     """
-    empty = next((one for one in (a, b) if not devices(one)), None)
+    empty = next((capture for capture in (a, b) if not devices(capture)), None)
     if empty is not None:
         return f"in {empty.name}, {why_nothing_ran(empty)}"
     if origin(a) != origin(b):
@@ -68,12 +68,12 @@ def comparable(a: Capture, b: Capture) -> str:
 
 
 def is_container(operation: Operation) -> bool:
-    """Whether other operations run inside it and it does nothing itself: a loop, a condition, a call."""
+    """True if other operations run inside it and it does nothing itself: a loop, a condition, a call."""
     return op_class(operation) == CONTROL_FLOW
 
 
 def steps(device: Device) -> tuple[tuple[Period, ...], str]:
-    """The device's steps in order, and what they are; where it shows none, the runs of its longest module."""
+    """The device's steps in order, and a name for them; if it shows none, the runs of its longest module."""
     if device.steps:
         return tuple(sorted(device.steps, key=lambda step: step.start)), "steps marked in the capture"
     totals: dict[str, float] = defaultdict(float)

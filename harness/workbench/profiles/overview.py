@@ -1,4 +1,4 @@
-"""A capture at a glance: devices and steps, the program against the roofline, what took longest, XProf's summary."""
+"""A capture at a glance: devices and steps, the program against the roofline, longest operations, XProf's summary."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from harness.records import Capture, Cell, Table
 from harness.workbench.profiles import conversion
 from harness.workbench.profiles.analysis import Analysis, Facts, tables
 from harness.workbench.profiles.conversion import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
-from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.hotspots import EXECUTED_NOTE, useful_note
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
 from harness.workbench.profiles.reading import sources
@@ -75,7 +75,7 @@ _LONGEST = Analysis(
 def overview(capture: Capture, useful_flops: float | None = None, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary.
 
-    `useful_flops` are those of one run, where they are known.
+    `useful_flops` are those of one run, if known.
     """
     words: Facts = {
         "name": capture.name,
@@ -108,8 +108,8 @@ _PROGRAM_COLUMNS = columns(";".join((*(column for column, *_ in _PROGRAM), "boun
 
 
 def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float]:
-    """XProf's roofline of the program as a whole, and what its times are to be divided by."""
-    answers, why = _asked(capture, "roofline_model")
+    """XProf's roofline of the program as a whole, and the factor by which its times are too long."""
+    answers, why = _tool_tables(capture, "roofline_model")
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     scale, total = 1.0, ("Total", "Program", True)
@@ -131,10 +131,10 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
                 )
             )
     if rows:
-        useful = useful_note(opened(capture), useful_flops)
+        useful = useful_note(database_of(capture), useful_flops)
         notes = [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
-            *_about(scale),
+            *_scale_notes(scale),
             "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
             EXECUTED_NOTE,
             *((useful,) if useful else ()),
@@ -143,8 +143,8 @@ def _program(capture: Capture, useful_flops: float | None) -> tuple[Table, float
     return table("program", title, origin(capture), _PROGRAM_COLUMNS, rows[:1], notes, why), scale
 
 
-def _asked(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:
-    """What XProf's tool says of a capture with device planes, or why it says nothing."""
+def _tool_tables(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:
+    """The tables of XProf's tool for a capture with device planes, or the reason why there are none."""
     if not any(device.platform != "cpu" for device in devices(capture)):
         is_cpu = bool(capture.devices) and all(device.platform == "cpu" for device in capture.devices)
         return (), _NO_DEVICE if is_cpu else why_nothing_ran(capture)
@@ -155,13 +155,14 @@ def _asked(capture: Capture, tool: str) -> tuple[tuple[DataTable, ...], str]:
 
 
 def _excess(capture: Capture, row: Mapping[str, Value]) -> float:
-    """By how much XProf's time of a core is longer than what the devices show, if it is: 1.0 if not.
+    """The factor by which XProf's time of a core is longer than the devices show; 1.0 if it is not.
 
-    xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start without.
+    xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start
+    without.
     """
-    ((own,),) = opened(capture).rows(_SPAN)
+    ((span,),) = database_of(capture).rows(_SPAN)
     answer = number(row, "total_time_per_core", MICROSECOND)
-    return answer / own if answer is not None and own > 0 and answer > own * _SAME_TIME else 1.0
+    return answer / span if answer is not None and span > 0 and answer > span * _SAME_TIME else 1.0
 
 
 # From the first thing that a device shows to the last, the mean of all devices.
@@ -174,7 +175,7 @@ _SPAN = """
         join devices using (device) where is_main group by device)"""
 
 
-def _about(scale: float) -> Iterator[str]:
+def _scale_notes(scale: float) -> Iterator[str]:
     if scale != 1.0:
         yield (
             f"XProf counts {scale:.2f} times the time that the devices show, since it adds when the capture's lines "
@@ -183,8 +184,8 @@ def _about(scale: float) -> Iterator[str]:
 
 
 def _summary(capture: Capture, scale: float) -> Table:
-    """XProf's figures, the idle time by the devices' own time, and what it says in words."""
-    answers, why = _asked(capture, "overview_page")
+    """XProf's figures, with idle time by the devices' own time, and its messages."""
+    answers, why = _tool_tables(capture, "overview_page")
     rows: list[tuple[Cell, ...]] = []
     for first in answers[:1]:
         idle = first.fraction(_IDLE[0])

@@ -1,4 +1,4 @@
-"""Where captures lie: a log directory, a run's folder, a file, an attempt's number, or the newest of the contest."""
+"""Places of captures: a log directory, a run's folder, a file, an attempt's number, or the contest's newest capture."""
 
 import re
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ _NUMBER = re.compile(r"(\d+)(?::(simulated|measured))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureFiles:
-    """One run of a profiler: its files, one for each host, and the log directory that XProf has to be given to list it.
+    """One run of a profiler: its files, one for each host, and the log directory that XProf needs to list it.
 
-    `attempt` is the contest's attempt that it shows, where its name says one. Of a run on an XProf server the hosts
-    stand for their files, and nobody here knows its log directory.
+    `attempt` is the contest's attempt that it shows, if its name says one. For a run on an XProf server the hosts
+    stand for their files, and the log directory is unknown.
     """
 
     name: str
@@ -47,31 +47,32 @@ class CaptureFiles:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The paths of this machine among them: none of a run on a server."""
+        """The paths on this machine among them: none for a run on a server."""
         return tuple(path for path in self.paths if isinstance(path, Path))
 
     @property
     def modified(self) -> float:
-        """When its newest file was written, in seconds since 1970."""
+        """The time at which its newest file was written, in seconds since 1970."""
         return max(path.stat().st_mtime for path in self.files)
 
 
 def host_name(source: Source) -> str:
-    """The host that a capture's file is called after."""
+    """The host that a capture's file is named after."""
     return source.name.removesuffix(SUFFIX)
 
 
 def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
-    """The one capture that `what` means: see `EXPECTED`; the newest of several, None: of the contest in `contest`.
+    """The capture that `what` names (see `EXPECTED`), the newest of several; None: the newest of the contest.
 
-    With the address of an XProf `server` what is neither a path here nor a number is a run there, None its newest.
-    Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or `no-such-place`.
+    If the address of an XProf `server` is given, a `what` that is neither a path here nor a number is a run there,
+    and None its newest. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or
+    `no-such-place`.
     """
-    own = contest / PROFILE_DATA
+    profile_data = contest / PROFILE_DATA
     if server and (what is None or not (_NUMBER.fullmatch(what) or Path(what).expanduser().exists())):
         return _on_server(what, server)
     if what is None:
-        return _newest(own, f"in {own}, where captures of this contest lie")
+        return _newest(profile_data, f"in {profile_data}, where captures of this contest lie")
     if what.startswith(CLOUD):
         raise UsageError(
             "remote-profile",
@@ -79,15 +80,15 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
             f"XProf read it: ratchet.sh serve {what}, then {remote.URL_VARIABLE}={remote.LOCAL} ratchet.sh xprof ...",
         )
     if match := _NUMBER.fullmatch(what):
-        return of_attempt(int(match[1]), own, match[2])
+        return of_attempt(int(match[1]), profile_data, match[2])
     path = Path(what).expanduser()
     if path.is_file():
         refuse_neighbours(path)
         return _place((path,), path.resolve().parent)
     if path.is_dir():
         return _newest(path / PROFILE_DATA if (path / PROFILE_DATA).is_dir() else path, f"in {path}")
-    if Path(what).name == what and (own / RUNS / what).is_dir():
-        return _newest(own / RUNS / what, f"in {own / RUNS / what}")
+    if Path(what).name == what and (profile_data / RUNS / what).is_dir():
+        return _newest(profile_data / RUNS / what, f"in {profile_data / RUNS / what}")
     raise UsageError("no-such-place", f"expected {EXPECTED}; got {what!r}, and there is no such file or folder")
 
 
@@ -99,7 +100,9 @@ EXPECTED = (
 
 
 def refuse_neighbours(path: Path) -> None:
-    """Raises UsageError `not-a-capture` for what lies beside a capture and is taken for one: it names what serves."""
+    """Raises UsageError `not-a-capture` for a file next to a capture that is mistaken for one; names the file to
+    give.
+    """
     for ending, what in _NEIGHBOURS.items():
         if path.name.endswith(ending):
             beside = sorted(path.parent.glob(f"*{SUFFIX}"))
@@ -108,7 +111,7 @@ def refuse_neighbours(path: Path) -> None:
 
 
 def _on_server(what: str | None, server: str) -> CaptureFiles:
-    """The run called `what` on an XProf server, its newest by name, or one that the server itself is to read at gs://.
+    """The run called `what` on an XProf server, its newest by name, or one at gs:// that the server reads itself.
 
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
     """
@@ -116,17 +119,17 @@ def _on_server(what: str | None, server: str) -> CaptureFiles:
     if what is not None and what.startswith(CLOUD):
         run, folder = _in_cloud(what.rstrip("/"), base)
     else:
-        found, folder = remote.runs(base), ""
-        if not found:
+        listed, folder = remote.runs(base), ""
+        if not listed:
             raise RatchetError("no-profile", f"XProf at {base} lists no run")
-        if what is not None and what not in found:
-            known = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+        if what is not None and what not in listed:
+            names = ", ".join(listed[:_NAMED]) + (", ..." if len(listed) > _NAMED else "")
             raise UsageError(
                 "no-such-place",
-                f"expected a path of this machine, the number of an attempt, or a run of XProf at {base} ({known}), "
+                f"expected a path of this machine, the number of an attempt, or a run of XProf at {base} ({names}), "
                 f"got {what!r}",
             )
-        run = what or found[0]
+        run = what or listed[0]
     return CaptureFiles(
         name=run.rpartition("/")[2], paths=remote.hosts(base, run, folder), log_directory=Path(base), attempt=None
     )
@@ -137,21 +140,23 @@ def _in_cloud(what: str, base: str) -> tuple[str, str]:
     if what_runs := remote.runs(base, session_path=what):
         return what_runs[0], what
     for above in (what, f"{what}/{RUNS}"):
-        if found := remote.runs(base, run_path=above):
-            return found[0], f"{above}/{found[0]}"
+        if listed := remote.runs(base, run_path=above):
+            return listed[0], f"{above}/{listed[0]}"
     raise RatchetError("no-profile", f"XProf at {base} finds no capture in {what}, nor in plugins/profile below it")
 
 
 def of_attempt(number: int, profile_data: Path, source: str | None = None) -> CaptureFiles:
-    """The capture of an attempt: what was captured when it was judged before what `profile` captured of its kernel.
+    """The capture of an attempt: one taken when it was judged rather than one that `profile` took of its kernel later.
 
-    Of `source` alone, simulated or measured, where one is named; of several measured ones the latest. Raises
-    RatchetError `no-profile`, UsageError `which-member`.
+    With `source`, only simulated or measured captures; of several measured ones the latest. Raises RatchetError
+    `no-profile`, UsageError `which-member`.
     """
-    own = [place for place in runs(profile_data) if place.attempt == number]
-    found = [place for place in own if source is None or (_kind(place) == "simulated") == (source == "simulated")]
-    if not found:
-        there = f"; there is {', '.join(place.name for place in own)}" if own else ""
+    captures = [place for place in runs(profile_data) if place.attempt == number]
+    candidates = [
+        place for place in captures if source is None or (_kind(place) == "simulated") == (source == "simulated")
+    ]
+    if not candidates:
+        there = f"; there is {', '.join(place.name for place in captures)}" if captures else ""
         raise RatchetError(
             "no-profile",
             f"attempt {number} has no {f'{source} ' if source else ''}capture in {profile_data}{there}. An attempt "
@@ -159,22 +164,22 @@ def of_attempt(number: int, profile_data: Path, source: str | None = None) -> Ca
             f"(profile_data/{number:04d}): ratchet.sh timeline {number}; else: ratchet.sh checkout {number}, then "
             "ratchet.sh timeline",
         )
-    best = max(found, key=lambda place: (_KINDS[_kind(place)], place.modified))
-    alike = sorted(place.name for place in found if _kind(place) == _kind(best) == "simulated")
+    best = max(candidates, key=lambda place: (_KINDS[_kind(place)], place.modified))
+    alike = sorted(place.name for place in candidates if _kind(place) == _kind(best) == "simulated")
     if len(alike) > 1:
         raise UsageError("which-member", f"attempt {number} is of several programs: name one, {', '.join(alike)}")
     return best
 
 
 def runs(directory: Path) -> tuple[CaptureFiles, ...]:
-    """Every run at or below `directory`, newest first: it is one itself, holds them, or is a log directory."""
+    """Every run at or below `directory`, newest first: it is a run itself, holds runs, or is a log directory."""
     folders = {path.parent for path in _files(directory)}
     places = [_place(tuple(sorted(folder.glob(f"*{SUFFIX}"))), folder.resolve()) for folder in folders]
     return tuple(sorted(places, key=lambda place: (-place.modified, place.name)))
 
 
 def _files(directory: Path) -> list[Path]:
-    """Its captures: of this folder, of runs in it, of log directories in it to two levels down."""
+    """Its captures: in this folder, in runs in it, in log directories up to two levels below it."""
     patterns = (
         f"*{SUFFIX}",
         f"*/*{SUFFIX}",
@@ -185,14 +190,14 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _newest(directory: Path, where: str) -> CaptureFiles:
-    found = runs(directory)
-    if not found:
+    captures = runs(directory)
+    if not captures:
         raise RatchetError(
             "no-profile",
             f"expected {EXPECTED}; found no {SUFFIX} {where}. To capture kernel.py: ratchet.sh profile; to write the "
             "simulated run as a capture: ratchet.sh timeline",
         )
-    return found[0]
+    return captures[0]
 
 
 def _place(paths: tuple[Path, ...], folder: Path) -> CaptureFiles:

@@ -1,11 +1,11 @@
-"""What a capture's files hold, plane by plane and line by line, and what is missing for which analysis."""
+"""Contents of a capture's files, plane by plane and line by line, and what is missing for which analysis."""
 
 from collections.abc import Iterator
 from itertools import islice
 
 from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, database_of
 from harness.workbench.profiles.reading import spaces
 
 _PICOSECONDS = 1e12
@@ -132,9 +132,9 @@ _MISSING = Analysis(
 def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Planes and lines with their statistics, and what is missing for which analysis.
 
-    Raises RatchetError where the files cannot be read.
+    Raises RatchetError if the files cannot be read.
     """
-    database = opened(capture)
+    database = database_of(capture)
     (there,) = database.rows(f"select {', '.join(holds for _, holds, _, _ in _NEEDS)}")
     database.add(
         "needs", _NEEDED, [(what, has, used, how) for (what, _, used, how), has in zip(_NEEDS, there, strict=True)]

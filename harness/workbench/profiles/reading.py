@@ -1,4 +1,4 @@
-"""The files of one run of a profiler as a Capture: what each device and host did, and what was not understood."""
+"""Files of one run of a profiler as a Capture: devices and hosts, and what was left out."""
 
 import re
 from collections import Counter
@@ -60,14 +60,14 @@ def read(paths: Sequence[Source]) -> Capture:
     spaces = [(path, space(path)) for path in paths]
     _refuse_several(spaces)
     zero_ps = min((space.start_ps for _, space in spaces if space.start_ps is not None), default=0)
-    found = [_Host(path, space, zero_ps) for path, space in spaces]
+    hosts = [_Host(path, space, zero_ps) for path, space in spaces]
     return Capture(
         name=_run_name(paths),
         paths=tuple(map(str, paths)),
-        devices=tuple(device for host in found for device in host.devices),
-        host_periods=tuple(sorted((p for host in found for p in host.periods), key=lambda period: period.start)),
-        is_simulated=any(_SIMULATED in device.kind for host in found for device in host.devices),
-        left_out=tuple(sentence for host in found for sentence in host.left_out()),
+        devices=tuple(device for host in hosts for device in host.devices),
+        host_periods=tuple(sorted((p for host in hosts for p in host.periods), key=lambda period: period.start)),
+        is_simulated=any(_SIMULATED in device.kind for host in hosts for device in host.devices),
+        left_out=tuple(sentence for host in hosts for sentence in host.left_out()),
     )
 
 
@@ -80,22 +80,22 @@ def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
 
 
 def chip_of(paths: Sequence[Source]) -> Chip | None:
-    """The chip that the files name as what they were taken on; None where they name none that is known, or several."""
+    """The chip that the files say they were taken on; None if they name no known one, or several."""
     kinds = {str(plane.stats.get("device_type_string", "")) for path in paths for plane in space(path).planes}
-    known = {chip_of_device(kind.removesuffix(_OF_THE_SIMULATOR)) for kind in kinds if kind}
-    return known.pop() if len(known) == 1 else None
+    named = {chip_of_device(kind.removesuffix(_OF_THE_SIMULATOR)) for kind in kinds if kind}
+    return named.pop() if len(named) == 1 else None
 
 
 def sources(capture: Capture) -> tuple[Source, ...]:
-    """What the capture was read from, one for each host."""
+    """The sources that the capture was read from, one for each host."""
     return tuple(map(source, capture.paths))
 
 
 def spaces(capture: Capture) -> Iterator[tuple[str, Space]]:
-    """The contents of each of its files, with its host's name. Raises RatchetError like `read`."""
+    """Host name and contents of each of its files. Raises RatchetError like `read`."""
     for path in sources(capture):
-        found = space(path)
-        yield _host(path, found), found
+        contents = space(path)
+        yield _host(path, contents), contents
 
 
 def _host(path: Source, space: Space) -> str:
@@ -107,7 +107,7 @@ def _protos(path: Source) -> Iterable[tuple[str, bytes]]:
 
 
 def _run_name(paths: Sequence[Source]) -> str:
-    """The run's; with the file's in front of it where the folder holds files that are not asked about."""
+    """The run's name; if the folder holds other files too, the file's name behind it."""
     first = paths[0]
     if isinstance(first, Remote):
         return first.run.rpartition("/")[2]
@@ -118,20 +118,20 @@ def _run_name(paths: Sequence[Source]) -> str:
     return f"{folder.name}/{host_name(first)}" if beside else folder.name
 
 
-def told_apart(captures: Sequence[Capture]) -> tuple[Capture, ...]:
-    """The captures; of those with one name each with as much of its path in front as tells it from the others."""
+def distinguish(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures; those of the same name get as much of their path in front as distinguishes them."""
     return tuple(
-        replace(capture, name=_longer(capture, [one for one in captures if one.paths != capture.paths]))
+        replace(capture, name=_distinct_name(capture, [other for other in captures if other.paths != capture.paths]))
         for capture in captures
     )
 
 
-def _longer(capture: Capture, others: Sequence[Capture]) -> str:
-    alike = [_parts(one) for one in others if one.name == capture.name]
-    own = _parts(capture)
-    for length in range(1, len(own) + 1) if alike else ():
-        if all(parts[-length:] != own[-length:] for parts in alike):
-            return "/".join(own[-length:])
+def _distinct_name(capture: Capture, others: Sequence[Capture]) -> str:
+    alike = [_parts(other) for other in others if other.name == capture.name]
+    path = _parts(capture)
+    for length in range(1, len(path) + 1) if alike else ():
+        if all(parts[-length:] != path[-length:] for parts in alike):
+            return "/".join(path[-length:])
     return capture.name
 
 
@@ -145,20 +145,20 @@ def _parts(capture: Capture) -> list[str]:
 
 
 def _refuse_several(spaces: Sequence[tuple[Source, Space]]) -> None:
-    """Raises RatchetError `several-captures` where files of one host were taken at different times."""
-    taken: dict[str, list[tuple[int, int, Source]]] = {}
+    """Raises RatchetError `several-captures` if files of one host were taken at different times."""
+    times_of_host: dict[str, list[tuple[int, int, Source]]] = {}
     for path, space in spaces:
         stats = next((plane.stats for plane in space.planes if plane.name == _ENVIRONMENT), {})
         start, stop = stats.get("profile_start_time"), stats.get("profile_stop_time")
         if space.hostnames and isinstance(start, int) and isinstance(stop, int):
-            taken.setdefault(space.hostnames[0], []).append((start, stop, path))
-    for host, times in taken.items():
-        for (_, stop, one), (start, _, other) in pairwise(sorted(times, key=lambda time: time[:2])):
+            times_of_host.setdefault(space.hostnames[0], []).append((start, stop, path))
+    for host, times in times_of_host.items():
+        for (_, stop, earlier), (start, _, later) in pairwise(sorted(times, key=lambda time: time[:2])):
             if start > stop:
                 raise RatchetError(
                     "several-captures",
-                    f"{one} and {other} lie in one folder and are two captures of {host}, not two hosts of one: give "
-                    "the file that you mean, or `xprof compare` both",
+                    f"{earlier} and {later} lie in one folder and are two captures of {host}, not two hosts of one: "
+                    "give the file that you mean, or `xprof compare` both",
                 )
 
 
@@ -175,7 +175,7 @@ def space(path: Source) -> Space:
 
 
 class _Host:
-    """What one file says: the devices of a host and its threads."""
+    """One file: the devices of a host and its threads."""
 
     def __init__(self, path: Source, space: Space, zero_ps: int) -> None:
         self._space = space
@@ -200,7 +200,7 @@ class _Host:
                 self._unread_planes[plane.name] += sum(len(line.events) for line in plane.lines)
 
     def left_out(self) -> Iterator[str]:
-        """What this file held that is in no record, in sentences."""
+        """Sentences on contents of this file that are in no record."""
         name = self._path.name
         if isinstance(self._path, Remote):
             yield f"{name}: as the trace viewer of XProf at {self._path.server} shows it, not read from the file itself"
@@ -247,12 +247,12 @@ class _Host:
             if isinstance(program, int):
                 self._modules.names.setdefault(program, _name(event))
         operations: Numbered = {}
-        known: dict[int, int] = {}
+        numbers: dict[int, int] = {}
 
         def number(of: Described) -> int:
-            if id(of) not in known:
-                known[id(of)] = _number(operations, self._instruction(of))
-            return known[id(of)]
+            if id(of) not in numbers:
+                numbers[id(of)] = _number(operations, self._instruction(of))
+            return numbers[id(of)]
 
         serial, clock = Serial(), DeviceClock()
         for event in self._timed(lines.get(OPS_LINE)):
@@ -298,7 +298,7 @@ class _Host:
     def _gpu(self, plane: Plane, name: str) -> Device:
         """A GPU: the kernels and copies of its streams; one that names its HLO operation is an execution of that."""
         operations: Numbered = {}
-        found: list[Execution] = []
+        runs: list[Execution] = []
         for line in plane.lines:
             if not line.name.startswith(_STREAM):
                 self._unread_lines[line.name] += sum(1 for _ in self._timed(line))
@@ -307,18 +307,19 @@ class _Host:
             for event in self._timed(line):
                 number = _number(operations, self._thunk(event, event.of.name))
                 serial.add(event.start_ps, event.duration_ps, number)
-            found += serial.executions(self._zero_ps)
-        serial_line = executions.sorted_by_start(found)
+            runs += serial.executions(self._zero_ps)
+        serial_line = executions.sorted_by_start(runs)
         return replace(self._device(plane, name, "gpu"), operations=tuple(operations), executions=serial_line)
 
     def _cpu(self, plane: Plane) -> Iterator[Device]:
-        """The host's CPU devices: what says its HLO operation, on whichever thread; everything else is a period.
+        """The host's CPU devices: an event with an HLO operation, on whichever thread, is an execution; others are
+        periods.
 
-        Where XLA runs is different from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
-        `tf_XLAPjRtCpuClient`, the caller's own thread).
+        Where XLA runs differs from release to release (`tf_XLAExecute`, `tf_XLAEigen`, `tf_XLAPjRtCpuClient`, the
+        caller's own thread).
         """
         operations: dict[int, Numbered] = {}
-        found: dict[int, list[Execution]] = {}
+        executed: dict[int, list[Execution]] = {}
         runs: dict[int, dict[tuple[str, Value | None], tuple[int, int]]] = {}
         for line in plane.lines:
             by_device: dict[int, Serial] = {}
@@ -337,22 +338,22 @@ class _Host:
                 first, last = runs.setdefault(device, {}).get(run, (start, end))
                 runs[device][run] = (min(first, start), max(last, end))
             for device, serial in by_device.items():
-                found.setdefault(device, []).extend(serial.executions(self._zero_ps))
+                executed.setdefault(device, []).extend(serial.executions(self._zero_ps))
         steps = [period for period in self.periods if period.step is not None]
         # A call of ours inside somebody's step is no step of its own.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
-        for device in sorted(found):
+        for device in sorted(executed):
             modules = (self._around(name, *times) for (name, _), times in runs[device].items())
             yield replace(
                 self._device(plane, f"CPU:{device}", "cpu"),
                 operations=tuple(operations[device]),
-                executions=executions.sorted_by_start(found[device]),
+                executions=executions.sorted_by_start(executed[device]),
                 modules=tuple(sorted(modules, key=lambda period: period.start)),
                 steps=tuple(steps),
             )
 
     def _thunk(self, event: Event, kernel: str) -> Operation:
-        """What a CPU or GPU ran for an HLO operation; the module's proto says where that comes from."""
+        """The HLO operation that a CPU or GPU ran an event for; the module's proto gives its origin."""
         stats = event.stats
         module = self._modules.name(stats.get("program_id"), _word(stats, "hlo_module"))
         name = _word(stats, "hlo_op") or kernel
@@ -370,7 +371,7 @@ class _Host:
         )
 
     def _device(self, plane: Plane, name: str, platform: Platform) -> Device:
-        """The device, with none of what ran on it."""
+        """The device, without what ran on it."""
         return Device(
             name=name,
             host=self._host,
@@ -382,7 +383,7 @@ class _Host:
         )
 
     def _timed(self, line: Line | None) -> Iterator[Event]:
-        """The events of a line that have a place in time; the others are counted."""
+        """Events of a line that have a place in time; the others are counted."""
         for event in line.events if line else ():
             if event.occurrences is None:
                 yield event

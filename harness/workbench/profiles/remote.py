@@ -1,4 +1,4 @@
-"""Runs of an XProf server, here or elsewhere: which there are, and what its tools answer about them."""
+"""Runs of an XProf server, here or elsewhere: their names, and the answers of its tools about them."""
 
 import http.client
 import os
@@ -26,15 +26,16 @@ ROUTE = "/data/plugin/profile"
 # A capture of some GB takes minutes to convert.
 _SECONDS = 600.0
 # So much of what a server says to an error is shown.
-_SAID_CHARACTERS = 300
+_ERROR_CHARACTERS = 300
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """One host of a run on a server: it stands where the path of its file would.
+    """One host of a run on a server, in place of the path of a file.
 
-    `folder` is the run's own where the server was pointed at it (`session_path`), also gs://; "" where it lists it.
+    `folder` is the run's own if the server was pointed at it (`session_path`), also gs://; "" if the server lists
+    it.
     """
 
     server: str
@@ -44,7 +45,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """What its file is called there."""
+        """The name of its file on the server."""
         return f"{self.host}.xplane.pb"
 
     def __str__(self) -> str:
@@ -55,14 +56,14 @@ class Remote:
         return {"run": self.run, **({"session_path": self.folder} if self.folder else {})}
 
     def ask(self, tool: str, more: Mapping[str, object]) -> bytes:
-        """What the server's `tool` says. Raises RatchetError `no-answer` or `no-server`."""
+        """The answer of the server's `tool`. Raises RatchetError `no-answer` or `no-server`."""
         return _fetch(self.server, "data", {**self._named, "tag": tool, **{key: str(more[key]) for key in more}})
 
     def modules(self) -> list[str]:
-        """The names of the modules that it has: `jit_f(4)`."""
-        found = _fetch(self.server, "module_list", self._named).decode("utf-8", "replace").split(",")
+        """The names of its modules: `jit_f(4)`."""
+        names = _fetch(self.server, "module_list", self._named).decode("utf-8", "replace").split(",")
         # XProf writes NO_MODULE where there is none.
-        return [name for name in found if name.endswith(")")]
+        return [name for name in names if name.endswith(")")]
 
 
 # What a capture is read from.
@@ -70,7 +71,7 @@ Source: TypeAlias = Path | Remote
 
 
 def source(text: str) -> Source:
-    """What `str` made a text of."""
+    """The source that `str` made `text` of."""
     if not text.startswith(("http://", "https://")):
         return Path(text)
     server, _, query = text.partition(f"{ROUTE}/data?")
@@ -79,7 +80,7 @@ def source(text: str) -> Source:
 
 
 def server() -> str:
-    """The server that the environment names, "" where it names none."""
+    """The server that the environment names, or ""."""
     return os.environ.get(URL_VARIABLE, "")
 
 
@@ -93,27 +94,29 @@ def root(server: str) -> str:
 
 
 def runs(server: str, **where: str) -> list[str]:
-    """The names of the server's runs in its own order, the last first; of `session_path` or `run_path`, where given."""
-    return decoded(_fetch(server, "runs", where), server, list[str])
+    """The names of the server's runs in its own order, the last first; those of `session_path` or `run_path`, if
+    given.
+    """
+    return decode(_fetch(server, "runs", where), server, list[str])
 
 
 def hosts(server: str, run: str, folder: str = "") -> tuple[Remote, ...]:
-    """The hosts of a run. Raises RatchetError `no-profile` where it has none."""
+    """The hosts of a run. Raises RatchetError `no-profile` if it has none."""
     where = {"run": run, "tag": "trace_viewer", **({"session_path": folder} if folder else {})}
-    found = decoded(_fetch(server, "hosts", where), server, list[dict[str, str]])
-    if not found:
+    listed = decode(_fetch(server, "hosts", where), server, list[dict[str, str]])
+    if not listed:
         raise RatchetError("no-profile", f"XProf at {server} has no capture of a host in its run {run}")
-    return tuple(Remote(server=server, run=run, host=one.get("hostname", ""), folder=folder) for one in found)
+    return tuple(Remote(server=server, run=run, host=host.get("hostname", ""), folder=folder) for host in listed)
 
 
-def answers(found: Sequence[Remote], tool: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
-    """What the tool says of all hosts together, of one where there is one, to each set of options."""
-    which = {"host": found[0].host} if len(found) == 1 else {"hosts": ",".join(one.host for one in found)}
-    return tuple(found[0].ask(tool, {**which, **options}) for options in asked)
+def answers(hosts: Sequence[Remote], tool: str, option_sets: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+    """The tool's answer about all hosts together (about one, if there is one) to each set of options."""
+    which = {"host": hosts[0].host} if len(hosts) == 1 else {"hosts": ",".join(host.host for host in hosts)}
+    return tuple(hosts[0].ask(tool, {**which, **options}) for options in option_sets)
 
 
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: nobody is asked but the server that was named."""
+    """Follows no redirection: only the named server is asked."""
 
     def redirect_request(self, *_: Any) -> None:
         """None, which makes it an error."""
@@ -122,36 +125,36 @@ class _NotElsewhere(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NotElsewhere)
 
 
-def _fetch(server: str, what: str, named: Mapping[str, str]) -> bytes:
-    """The bytes of one answer. Raises RatchetError `no-server` (none there), `no-answer` (it has none)."""
-    where = f"{server}{ROUTE}/{what}?{query(named)}"
+def _fetch(server: str, what: str, parameters: Mapping[str, str]) -> bytes:
+    """The bytes of one answer. Raises RatchetError `no-server` (no server there), `no-answer` (it has none)."""
+    where = f"{server}{ROUTE}/{what}?{query(parameters)}"
     try:
         with _OPENER.open(where, timeout=_SECONDS) as answer:
             data = reading_limits.read_stream(answer, where)
             kind = answer.headers.get_content_type()
     except urllib.error.HTTPError as error:
-        said = _unpacked(reading_limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
+        text = _unpack(reading_limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
         raise RatchetError(
             "no-answer",
-            f"XProf at {server} has no answer to {what}?{query(named)}: {error.code} {error.reason}: "
-            f"{said[:_SAID_CHARACTERS]}",
+            f"XProf at {server} has no answer to {what}?{query(parameters)}: {error.code} {error.reason}: "
+            f"{text[:_ERROR_CHARACTERS]}",
         ) from error
     except (OSError, http.client.HTTPException) as error:
         if isinstance(getattr(error, "reason", error), http.client.BadStatusLine):
             raise RatchetError(
                 "no-answer",
-                f"XProf at {server} broke off at {what}?{query(named)}; its own log says why. For gs:// it needs the "
-                "network and a login (gcloud auth application-default login)",
+                f"XProf at {server} broke off at {what}?{query(parameters)}; its own log says why. For gs:// it needs "
+                "the network and a login (gcloud auth application-default login)",
             ) from error
         raise RatchetError(
             "no-server", f"expected an XProf server at {server}, as {URL_VARIABLE} says, got: {error}"
         ) from error
     if kind == "text/html":
         raise RatchetError("no-server", f"expected an XProf server at {server}, got another one's page")
-    return _unpacked(data, where)
+    return _unpack(data, where)
 
 
-def _unpacked(data: bytes, where: str) -> bytes:
+def _unpack(data: bytes, where: str) -> bytes:
     if data[:2] != b"\x1f\x8b":
         return data
     try:
@@ -160,8 +163,8 @@ def _unpacked(data: bytes, where: str) -> bytes:
         raise RatchetError("no-answer", f"{where} begins as gzip and breaks off: {error}") from error
 
 
-def decoded(data: bytes, server: str, kind: type[T]) -> T:
-    """The JSON of an answer. Raises RatchetError `no-answer` where it is none, or another than `kind`."""
+def decode(data: bytes, server: str, kind: type[T]) -> T:
+    """The JSON of an answer. Raises RatchetError `no-answer` if it is no JSON, or not of type `kind`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -169,5 +172,5 @@ def decoded(data: bytes, server: str, kind: type[T]) -> T:
 
 
 def query(named: Mapping[str, str]) -> str:
-    """The part of an address behind the `?`."""
+    """The part of an address behind `?`."""
     return urllib.parse.urlencode(named, safe="@/", quote_via=urllib.parse.quote)

@@ -1,4 +1,4 @@
-"""A run on an XProf server as the contents of a file: its trace viewer's events, and what its tables know besides."""
+"""A run on an XProf server as the contents of a file: its trace viewer's events, completed from its tables."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.workbench.profiles import conversion
 from harness.workbench.profiles.conversion import GIBIBYTES, GIGAFLOPS, MICROSECOND, number
-from harness.workbench.profiles.remote import Remote, decoded
+from harness.workbench.profiles.remote import Remote, decode
 
 # The trace viewer stops here (xprof 2.24).
 MOST_EVENTS = 1_000_000
@@ -41,7 +41,9 @@ _SIMULATED = "simulated "
 
 
 class _Traced(msgspec.Struct):
-    """One event of the trace viewer; `args` hold the name of a process or thread. The last one of a trace is empty."""
+    """One event of the trace viewer; `args` hold the name of a process or thread. The last event of a trace is
+    empty.
+    """
 
     pid: int = 0
     tid: int = 0
@@ -56,42 +58,44 @@ class _RemoteTrace(msgspec.Struct):
     traceEvents: list[_Traced]
 
 
-def protos(found: Remote) -> dict[str, bytes]:
+def protos(host: Remote) -> dict[str, bytes]:
     """The serialized HloProto of every module of the run, by name."""
     return {
-        name: found.ask("graph_viewer", {"host": found.host, "module_name": name, "type": "pb"})
-        for name in found.modules()
+        name: host.ask("graph_viewer", {"host": host.host, "module_name": name, "type": "pb"})
+        for name in host.modules()
     }
 
 
-def space(found: Remote) -> Space:
-    """The host's capture, from the trace viewer's events and what XProf's tables know besides.
+def space(host: Remote) -> Space:
+    """The host's capture: the trace viewer's events, completed from XProf's tables.
 
-    What the trace viewer leaves out is taken from elsewhere: FLOPs from hlo_stats, a device's peaks from
+    What the trace viewer leaves out comes from elsewhere: FLOPs from hlo_stats, a device's peaks from
     roofline_model, the module of an operation from the run around it.
     """
-    data = found.ask("trace_viewer", {"host": found.host})
+    data = host.ask("trace_viewer", {"host": host.host})
     reading_limits.note_objects(len(data))
-    events = decoded(data, found.server, _RemoteTrace).traceEvents
+    events = decode(data, host.server, _RemoteTrace).traceEvents
     names = {event.pid: str(event.args.get("name", "")) for event in events if event.name == "process_name"}
-    lines = {(one.pid, one.tid): str(one.args.get("name", "")) for one in events if one.name == "thread_name"}
+    lines = {(event.pid, event.tid): str(event.args.get("name", "")) for event in events if event.name == "thread_name"}
     timed: dict[tuple[int, int], list[_Traced]] = defaultdict(list)
     for event in events:
         is_derived = event.tid >= _DERIVED and names.get(event.pid, "").startswith("/device:")
         if event.ph in ("X", "i") and not is_derived:
             timed[event.pid, event.tid].append(event)
-    modules = protos(found) if not any(name.startswith("/device:TPU") for name in names.values()) else {}
-    flops, stats = ({}, {}) if modules else (_flops(found), _peaks(found))
+    modules = protos(host) if not any(name.startswith("/device:TPU") for name in names.values()) else {}
+    flops, stats = ({}, {}) if modules else (_flops(host), _peaks(host))
     planes = []
     for pid, name in names.items():
-        own = {tid: timed[pid, tid] for (process, tid) in lines if process == pid and (pid, tid) in timed}
-        runs = [event for tid in own if lines[pid, tid] == "XLA Modules" for event in own[tid]]
+        of_lines = {tid: timed[pid, tid] for (process, tid) in lines if process == pid and (pid, tid) in timed}
+        runs = [event for tid in of_lines if lines[pid, tid] == "XLA Modules" for event in of_lines[tid]]
         described: dict[tuple[str, str], Described] = {}
         planes.append(
             Plane(
                 name=name,
                 stats=stats if name.startswith("/device:") else {},
-                lines=tuple(_line(lines[pid, tid], _events(own[tid], runs, modules, flops, described)) for tid in own),
+                lines=tuple(
+                    _line(lines[pid, tid], _events(of_lines[tid], runs, modules, flops, described)) for tid in of_lines
+                ),
                 described=tuple(described.values()),
             )
         )
@@ -99,7 +103,7 @@ def space(found: Remote) -> Space:
     planes.append(Plane(name="/host:metadata", stats={}, lines=(), described=kept))
     cut = (f"the trace viewer stops at {MOST_EVENTS:,} events, and so does what is read here",)
     return Space(
-        planes=tuple(planes), hostnames=(found.host,), errors=(), warnings=cut if len(events) >= MOST_EVENTS else ()
+        planes=tuple(planes), hostnames=(host.host,), errors=(), warnings=cut if len(events) >= MOST_EVENTS else ()
     )
 
 
@@ -114,9 +118,11 @@ def _events(
     flops: Mapping[tuple[int | None, str], float],
     described: dict[tuple[str, str], Described],
 ) -> tuple[Event, ...]:
-    """The events of one line; `runs` are those of the modules on the same device, which say whose an operation is."""
+    """The events of one line; `runs` are those of the modules on the same device, which give an operation its
+    module.
+    """
     ordered = sorted(runs, key=lambda run: run.ts)
-    found, at = [], 0
+    placed, at = [], 0
     for event in sorted(events, key=lambda event: event.ts):
         while at + 1 < len(ordered) and ordered[at + 1].ts <= event.ts:
             at += 1
@@ -132,12 +138,12 @@ def _events(
         of = described.setdefault((around, text), Described(name=text, display_name=event.name, stats=stats))
         start = round(event.ts * _PICOSECONDS_PER_MICROSECOND)
         length = round(event.dur * _PICOSECONDS_PER_MICROSECOND)
-        found.append(Event(of=of, start_ps=start, duration_ps=length, stats=stats))
-    return tuple(found)
+        placed.append(Event(of=of, start_ps=start, duration_ps=length, stats=stats))
+    return tuple(placed)
 
 
 def _module_called(plain: str, modules: Mapping[str, bytes]) -> str:
-    """The one module that is called `plain` with a number; `plain` where it is not the only one."""
+    """The only module called `plain` with a number; `plain` if there are none or several."""
     named = [name for name in modules if name.partition("(")[0] == plain]
     return named[0] if len(named) == 1 else plain
 
@@ -151,11 +157,11 @@ def _value(name: str, text: str) -> Value:
     return text if number is None else number
 
 
-def _flops(found: Remote) -> dict[tuple[int | None, str], float]:
-    """FLOPs of one execution by program and operation: XProf has rates and times."""
+def _flops(host: Remote) -> dict[tuple[int | None, str], float]:
+    """FLOPs of one execution by program and operation, from XProf's rates and times."""
     return {
         (_integer(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
-        for row in conversion.ask((found,), "hlo_stats")[0].rows
+        for row in conversion.ask((host,), "hlo_stats")[0].rows
         if (rate := number(row, "model_flop_rate", GIGAFLOPS)) and (took := number(row, "avg_time", MICROSECOND))
     }
 
@@ -164,17 +170,19 @@ def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS else None
 
 
-def _peaks(found: Remote) -> dict[str, Value]:
-    """The statistics of a device's plane, of the kind that the run's devices are of."""
-    said = conversion.ask((found,), "roofline_model")[0].properties
-    if not said.get("device_type"):
+def _peaks(host: Remote) -> dict[str, Value]:
+    """Statistics of a device plane for the run's kind of device."""
+    properties = conversion.ask((host,), "roofline_model")[0].properties
+    if not properties.get("device_type"):
         return {}
     try:
-        flops, bandwidth = float(said["peak_flop_rate"]) * GIGAFLOPS, float(said["peak_hbm_bw"]) * GIBIBYTES
+        flops, bandwidth = float(properties["peak_flop_rate"]) * GIGAFLOPS, float(properties["peak_hbm_bw"]) * GIBIBYTES
     except (KeyError, ValueError, TypeError) as error:
-        raise RatchetError("no-answer", f"XProf at {found.server} says no peaks of {said['device_type']}") from error
+        raise RatchetError(
+            "no-answer", f"XProf at {host.server} says no peaks of {properties['device_type']}"
+        ) from error
     return {
-        "device_type_string": said["device_type"],
+        "device_type_string": properties["device_type"],
         "peak_teraflops_per_second": flops / 1e12,
         "peak_hbm_bw_gigabytes_per_second": bandwidth / 1e9,
     }

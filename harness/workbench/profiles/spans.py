@@ -1,4 +1,4 @@
-"""Stretches of time as columns of starts and ends: merged where they touch, and how much one has of another."""
+"""Spans of time as columns of starts and ends: merge if they touch, and their lengths in common."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -12,13 +12,13 @@ LEAST = 0.5e-12
 
 
 def spans(pairs: Iterable[tuple[float, float]]) -> Spans:
-    """The same time as `pairs` of start and end, merged."""
+    """The time of `pairs` of start and end, merged."""
     ends = np.array(list(pairs), float).reshape(-1, 2)
-    return merged(ends[:, 0], ends[:, 1])
+    return merge(ends[:, 0], ends[:, 1])
 
 
-def merged(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
-    """The same time in stretches that lie more than `apart` from each other, in order."""
+def merge(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
+    """The same time in spans that lie more than `apart` from each other, in order."""
     if not len(starts):
         return starts, ends
     order = np.argsort(starts, kind="stable")
@@ -27,18 +27,18 @@ def merged(starts: Values, ends: Values, apart: float = LEAST) -> Spans:
     return starts[is_new], so_far[np.r_[np.flatnonzero(is_new)[1:] - 1, len(starts) - 1]]
 
 
-def length(some: Spans) -> float:
-    """Seconds of merged stretches."""
-    return float((some[1] - some[0]).sum())
+def length(merged: Spans) -> float:
+    """Seconds of merged spans."""
+    return float((merged[1] - merged[0]).sum())
 
 
-def within(some: Spans, start: float, end: float) -> float:
-    """Seconds of merged stretches between two moments."""
-    low, high = np.searchsorted(some[1], start, "right"), np.searchsorted(some[0], end)
-    return float((np.minimum(some[1][low:high], end) - np.maximum(some[0][low:high], start)).sum())
+def within(merged: Spans, start: float, end: float) -> float:
+    """Seconds of merged spans between two moments."""
+    low, high = np.searchsorted(merged[1], start, "right"), np.searchsorted(merged[0], end)
+    return float((np.minimum(merged[1][low:high], end) - np.maximum(merged[0][low:high], start)).sum())
 
 
-def shared(one: Spans, other: Spans) -> float:
-    """Seconds that two merged stretches have in common."""
-    both = merged(np.r_[one[0], other[0]], np.r_[one[1], other[1]])
-    return length(one) + length(other) - length(both)
+def shared(first: Spans, second: Spans) -> float:
+    """Seconds that two merged spans have in common."""
+    both = merge(np.r_[first[0], second[0]], np.r_[first[1], second[1]])
+    return length(first) + length(second) - length(both)

@@ -1,11 +1,11 @@
-"""Time without work: idle time by device and part, the largest gaps, known patterns; steps, and the host meanwhile."""
+"""Time without work: idle time by device and part, largest gaps, known patterns; steps; the host in the idle time."""
 
 from harness.records import Capture, Table
 from harness.units import decimal
 from harness.workbench.hlo.interconnect import host_bytes_per_second
 from harness.workbench.profiles import op_times
 from harness.workbench.profiles.analysis import Analysis, tables
-from harness.workbench.profiles.database import opened
+from harness.workbench.profiles.database import database_of
 from harness.workbench.profiles.hotspots import FORMATTING_LIMIT
 from harness.workbench.profiles.inside import EXCELLENT, RED_FLAG, inside_tables
 from harness.workbench.profiles.views import EDGE_STEPS, FEWEST_STEPS, meets, overlap_of
@@ -196,7 +196,7 @@ _HOST_TRANSFERS = Analysis(
 
 
 def host_transfers(capture: Capture) -> tuple[Table, ...]:
-    """The transfers from and to the host beside what the link's rate allows; nothing where there are none."""
+    """Transfers from and to the host next to what the link's rate allows; empty if there are none."""
     chip = op_times.chip_of(capture)
     rate = host_bytes_per_second(chip) if chip else None
     words = f"all at {decimal(rate, 'B/s')}" if rate else "- for a chip that is not known"
@@ -204,11 +204,11 @@ def host_transfers(capture: Capture) -> tuple[Table, ...]:
 
 
 def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Idle time and what is waited for; where kernels fill a run also what the capture's files show inside them.
+    """Idle time and waits; if kernels fill a run, also the inside of kernels as the capture's files show it.
 
-    Raises RatchetError where they cannot be read.
+    Raises RatchetError if they cannot be read.
     """
-    database = opened(capture)
+    database = database_of(capture)
     query = "select max(kernels), (select bool_or(platform = 'tpu') from devices) from part_times"
     ((kernels, is_tpu),) = database.rows(query)
     is_silent = is_tpu and kernels and not capture.is_simulated and not database.rows("from insides limit 1")
@@ -301,11 +301,11 @@ STEPS = (
 
 
 def steps_table(capture: Capture) -> tuple[Table, ...]:
-    """Steps by device, their variation against the limits, and what the host did while the devices were idle."""
+    """Steps by device, their variation against the limits, and the host's work while the devices were idle."""
     return tables(capture, STEPS, is_simulated=capture.is_simulated)
 
 
 def idle_in_steps(capture: Capture) -> float | None:
-    """The share of the steps in which all devices are idle together; None where the capture shows no steps."""
-    value: float | None = opened(capture).facts(STEPS[-1].facts, is_simulated=capture.is_simulated)["idle"]
+    """The share of the steps in which all devices are idle together; None if the capture shows no steps."""
+    value: float | None = database_of(capture).facts(STEPS[-1].facts, is_simulated=capture.is_simulated)["idle"]
     return value

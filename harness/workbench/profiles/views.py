@@ -1,19 +1,21 @@
-"""The views of a capture's tables, in SQL, and what each holds."""
+"""The views of a capture's tables, in SQL, and a sentence on each."""
 
 # Protocol, section 3, item 4: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
 
-def overlap_of(one: str, other: str) -> str:
+def overlap_of(first: str, second: str) -> str:
     """The seconds that two spans share, in SQL."""
-    start = f"greatest({one}.start_seconds, {other}.start_seconds)"
-    return f"greatest(0, least({one}.end_seconds, {other}.end_seconds) - {start})"
+    start = f"greatest({first}.start_seconds, {second}.start_seconds)"
+    return f"greatest(0, least({first}.end_seconds, {second}.end_seconds) - {start})"
 
 
-def meets(one: str, other: str) -> str:
-    """Whether two spans share more than rounding makes."""
-    return f"{one}.start_seconds < {other}.end_seconds - 5e-13 and {one}.end_seconds > {other}.start_seconds + 5e-13"
+def meets(first: str, second: str) -> str:
+    """The SQL condition that two spans share more than rounding makes."""
+    return (
+        f"{first}.start_seconds < {second}.end_seconds - 5e-13 and {first}.end_seconds > {second}.start_seconds + 5e-13"
+    )
 
 
 _BASIC_SQL = """

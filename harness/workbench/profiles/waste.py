@@ -1,4 +1,4 @@
-"""What a capture's operations did for nothing: moved, rearranged and cast values, and padding, with time and lines."""
+"""Useless work of a capture's operations: moved, rearranged and cast values, and padding, with time and lines."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,20 +6,11 @@ from typing import Any
 from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.workbench.hlo.graph import Graph
-from harness.workbench.hlo.waste import (
-    COPY_WAIT,
-    HOST_WAIT,
-    OTHER,
-    PADDING,
-    Waste,
-    of_instruction,
-    prefetches,
-    waste_tables,
-)
+from harness.workbench.hlo.waste import COPY_WAIT, HOST_WAIT, OTHER, PADDING, Waste, prefetches, waste_of, waste_tables
 from harness.workbench.hlo.work import work
 from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import DATA_FORMATTING, TRANSFER
-from harness.workbench.profiles.database import Database, Row, TableOf, opened
+from harness.workbench.profiles.database import Database, Row, TableOf, database_of
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.hotspots import CHAINS
 from harness.workbench.profiles.op_times import devices, origin, why_nothing_ran
@@ -33,19 +24,19 @@ _BY_CATEGORY = {
 }
 
 
-def _wasted(database: Database) -> Iterator[Row]:
-    """A row for each operation that does nothing useful, or moves padding with what is useful."""
-    known: dict[str, Graph] = {}
+def _waste_rows(database: Database) -> Iterator[Row]:
+    """A row for each operation that does nothing useful, or that moves padding with useful values."""
+    graphs: dict[str, Graph] = {}
     options = database.options
     options["is_whole"], options["unread"] = False, ""
     try:
-        known, options["is_whole"] = graphs_of(database.capture)
+        graphs, options["is_whole"] = graphs_of(database.capture)
     except RatchetError as error:
         options["unread"] = f"The HLO could not be read, so that only categories speak: {error}"
-    beside = {name: prefetches(graph) for name, graph in known.items()}
+    beside = {name: prefetches(graph) for name, graph in graphs.items()}
     options["has_prefetches"] = any(beside.values())
     for took in database.named("select * from times where not is_container order by rank"):
-        wasted = _waste_of(took, known.get(took["module"]), beside.get(took["module"], frozenset()))
+        wasted = _waste_of(took, graphs.get(took["module"]), beside.get(took["module"], frozenset()))
         if wasted is not None:
             kind, each, seconds = wasted
             yield kind, took["name"], took["source"], None if each is None else int(each) * took["count"], seconds
@@ -61,13 +52,13 @@ WASTE_TABLE = TableOf(
     bytes DOUBLE*          that all its runs moved for nothing; NULL where not known
     seconds DOUBLE*        that they took; of padding its share of the bytes
     """,
-    _wasted,
+    _waste_rows,
 )
 
 
 def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """One total by kind and the `top` lines that cause it, from the HLO of the modules where the capture has it."""
-    database = opened(capture)
+    """Total time by kind, and the `top` lines that cause it, from the HLO of the modules if the capture has it."""
+    database = database_of(capture)
     if not devices(capture):
         return waste_tables((), 0.0, origin(capture), (), top, why_nothing_ran(capture))
     wasted = [
@@ -82,7 +73,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     if not options["is_whole"]:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")
     notes += [options["unread"]] if options["unread"] else []
-    if any(one.kind == HOST_WAIT for one in wasted):
+    if any(item.kind == HOST_WAIT for item in wasted):
         notes.append("Waits for host memory: start the transfers earlier, beside more work, or offload less.")
     if options["has_prefetches"]:
         notes.append("Of copies between memories that run beside other work only the waiting for their end counts.")
@@ -93,7 +84,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 def _waste_of(
     took: Mapping[str, Any], graph: Graph | None, beside: frozenset[str]
 ) -> tuple[str, float | None, float] | None:
-    """Kind, bytes of one run and seconds of all; None where all of it is useful."""
+    """Kind, bytes of one run and seconds of all runs; None if all of it is useful."""
     seconds: float = took["self_seconds"]
     if took["class"] == TRANSFER and took["half"] == "done":
         # It does nothing but wait; what is moved is the start half's.
@@ -101,11 +92,11 @@ def _waste_of(
         return (kind, took["bytes_accessed"], seconds) if seconds > 0 else None
     place = _place(graph, took["name"]) if graph is not None else None
     if graph is None or place is None:
-        known = None if took["half"] else _BY_CATEGORY.get(took["kind"])
-        known = known or (OTHER if took["class"] == DATA_FORMATTING and not took["half"] else None)
-        return None if known is None else (known, took["bytes_accessed"], seconds)
+        moving = None if took["half"] else _BY_CATEGORY.get(took["kind"])
+        moving = moving or (OTHER if took["class"] == DATA_FORMATTING and not took["half"] else None)
+        return None if moving is None else (moving, took["bytes_accessed"], seconds)
     computation, instruction = graph.computations[place], graph.instructions[place, took["name"]]
-    wasted = of_instruction(graph, computation, instruction, beside)
+    wasted = waste_of(graph, computation, instruction, beside)
     if wasted is None:
         return None
     kind, each = wasted

@@ -1,4 +1,4 @@
-"""The rows that a timeline is drawn in: by core, in a fixed order, with nothing overlapping inside a row."""
+"""The rows of a drawn timeline: by core, in a fixed order, without overlap inside a row."""
 
 import re
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ class Row:
 def rows(timeline: Timeline) -> tuple[Row, ...]:
     """All rows of `timeline`, those of a core together.
 
-    Where spans of a row overlap (transfers do), it becomes several: `DMA in`, `DMA in 2`.
+    A row whose spans overlap, as transfers do, becomes several: `DMA in`, `DMA in 2`.
     """
     named: dict[tuple[int, str], list[Span]] = {}
     for span in timeline.spans:
         match = _ROW.fullmatch(span.row)
         named.setdefault((int(match[1]), match[2]) if match else (0, span.row), []).append(span)
-    found = []
+    drawn = []
     for (core, name), spans in sorted(named.items(), key=lambda item: (item[0][0], _rank(item[0][1]))):
         for number, lane in enumerate(_lanes(spans), 1):
-            found.append(Row(core=core, name=name if number == 1 else f"{name} {number}", spans=tuple(lane)))
-    return tuple(found)
+            drawn.append(Row(core=core, name=name if number == 1 else f"{name} {number}", spans=tuple(lane)))
+    return tuple(drawn)
 
 
 def _rank(name: str) -> int:
@@ -42,7 +42,7 @@ def _rank(name: str) -> int:
 
 
 def _lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """The spans in as few lists as it takes for none to overlap another of its list."""
+    """The spans in as few lists as possible without overlap inside a list."""
     lanes: list[list[Span]] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         free = next((lane for lane in lanes if lane[-1].end <= span.start), None)

@@ -26,15 +26,15 @@ Stats = Mapping[str, int | float | str]
 
 
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
-    """The XSpace: a plane `/device:TPU:n` for every core, with its ops where XProf's tools look and all other rows.
+    """The XSpace: a plane `/device:TPU:n` for every core, with its ops where XProf's tools look, and all other rows.
 
-    XProf shows device planes only, and knows them by a name that has room for nothing else: so
-    `title` (which says `simulated`) names the module, and the device type and the other rows say
-    `simulated`. An op without an HLO text is called by its name. The run of the module bears as statistics where the
-    core's cycles went. Peaks are those of one core. Offsets and durations are whole picoseconds.
+    XProf shows device planes only, and knows them by a name that has no room for more: so `title` (which contains
+    `simulated`) names the module, and the device type and the other rows say `simulated`. An op without an HLO text
+    is called by its name. The run of the module has the core's cycles by cause as statistics. Peaks are those of one
+    core. Offsets and durations are whole picoseconds.
     """
-    found, space = rows(timeline), new_space(host)
-    for number, core in enumerate(sorted({row.core for row in found}), 1):
+    drawn, space = rows(timeline), new_space(host)
+    for number, core in enumerate(sorted({row.core for row in drawn}), 1):
         plane = _Plane(space.planes.add(id=number, name=text(f"/device:TPU:{core}")), timeline.clock_hz)
         device: Stats = {
             "device_type_string": f"{chip.device_kinds[0]} (simulated)",
@@ -46,7 +46,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
         plane.line(_STEPS, [(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
         plane.line(_MODULES, [(whole, module, {"run_id": 1, **_cycles(timeline, core)})])
-        for row in found:
+        for row in drawn:
             if row.core == core and row.name == "ops":
                 plane.line(_OPS, [(op, plane.instruction(op, timeline.instructions), {}) for op in row.spans])
             elif row.core == core:
@@ -58,7 +58,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
 
 
 def _cycles(timeline: Timeline, core: int) -> dict[str, int]:
-    """Where a core's cycles went, and how many of them had a transfer under way."""
+    """The cycles of a core by cause, and the number with a transfer under way."""
     parts = timeline.parts[core].parts if core < len(timeline.parts) else ()
     cycles = {f"{CYCLES}{part_words(part)}": round(part.cycles) for part in parts}
     for transfers in timeline.transfers[core : core + 1]:
@@ -75,7 +75,7 @@ class _Plane:
         self._metadata: dict[tuple[str, str], int] = {}
 
     def metadata(self, name: str, shown: str, stats: Stats) -> int:
-        """The number of what is the same for all events called so."""
+        """The number of the metadata that all events of that name share."""
         if (name, shown) not in self._metadata:
             number = self._metadata[name, shown] = len(self._metadata) + 1
             kind = self.message.event_metadata.add(key=number).value
@@ -84,15 +84,15 @@ class _Plane:
         return self._metadata[name, shown]
 
     def instruction(self, op: Span, instructions: Mapping[str, str]) -> int:
-        """The number of an HLO instruction, with what XProf's tools want to know about it."""
+        """The number of an HLO instruction's metadata, with the statistics that XProf's tools read."""
         instruction = instructions.get(op.name, op.name)
         stats: dict[str, int | float | str] = {
             "program_id": _PROGRAM,
             "symbol_id": len(self._metadata) + 1,
             "hlo_category": _category(instruction),
         }
-        known = {"flops": op.flops, "model_flops": op.flops, "bytes_accessed": op.hbm_bytes}
-        return self.metadata(instruction, op.name, stats | {name: value for name, value in known.items() if value})
+        counts = {"flops": op.flops, "model_flops": op.flops, "bytes_accessed": op.hbm_bytes}
+        return self.metadata(instruction, op.name, stats | {name: value for name, value in counts.items() if value})
 
     def line(self, name: str, events: Iterable[tuple[Span, int, Stats]]) -> None:
         """One more line of events with their metadata. Ends are rounded, not lengths: neighbours stay neighbours."""
@@ -104,6 +104,6 @@ class _Plane:
 
 
 def _category(instruction: str) -> str:
-    """The opcode of an HLO instruction, or `unknown` where only its name is there."""
+    """The opcode of an HLO instruction, or `unknown` if there is only its name."""
     match = _OPCODE.search(instruction)
     return match[1] if match else "unknown"

@@ -13,7 +13,7 @@ from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.several_chips import Network
 from harness.records import Simulation
-from harness.workbench.capture.program_run import lowered
+from harness.workbench.capture.program_run import lower_program
 
 _PROGRAMS = Path(__file__).parents[3] / "benchmarks" / "sharded_programs.py"
 # Each of four chips holds 1,024 rows of 1,024 numbers.
@@ -30,7 +30,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
     @cache
     def compiled(name: str, of_chip: str) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        lowered(f"{_PROGRAMS}:{name}", [_ARGUMENT], chip(of_chip), mesh={"x": 4}, dumps=folder)
+        lower_program(f"{_PROGRAMS}:{name}", [_ARGUMENT], chip(of_chip), mesh={"x": 4}, dumps=folder)
         return folder
 
     return compiled
@@ -185,11 +185,11 @@ def test_slices_are_as_square_as_they_can_be() -> None:
 )
 def test_arguments_that_do_not_fit_are_named(arguments: list[str], expected: str, tmp_path: Path) -> None:
     with pytest.raises(RatchetError) as refused:
-        lowered(f"{_PROGRAMS}:pairs", arguments, chip("v5e"), mesh={"x": 4}, dumps=tmp_path)
+        lower_program(f"{_PROGRAMS}:pairs", arguments, chip("v5e"), mesh={"x": 4}, dumps=tmp_path)
     assert expected in str(refused.value)
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:
     for mesh, axes in (({"x": 4}, "its axes are x"), ({}, "there is none")):
         with pytest.raises(RatchetError, match=f"expected an axis of --mesh behind @, got 'y': {axes}"):
-            lowered(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), mesh=mesh, dumps=tmp_path)
+            lower_program(f"{_PROGRAMS}:pairs", ["f32[4096@y,1024]"], chip("v5e"), mesh=mesh, dumps=tmp_path)

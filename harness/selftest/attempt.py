@@ -1,4 +1,4 @@
-"""The process that attempts what is planted in a scratch repository, as an experiment does; prints a Judgement."""
+"""The process that attempts a planted kernel in a scratch repository, as an experiment does; prints a Judgement."""
 
 import sys
 from dataclasses import replace
@@ -21,7 +21,9 @@ LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 
 
 def judge(folder: Path, attempts: int) -> Judgement:
-    """The last of so many attempts at the kernel.py in `folder`; a comment is all that changes between them."""
+    """The judgement of the last of `attempts` attempts at the kernel.py in `folder`; only a comment changes between
+    them.
+    """
     contest = contests.load(folder)
     bench = Bench(contest=contest, policy=LIMITS, on="simulated")
     for number in range(attempts):
@@ -36,7 +38,7 @@ def judge(folder: Path, attempts: int) -> Judgement:
     return replace(judgement(attempt.verdict), warnings=attempt.evidence.warnings)
 
 
-def _silent(*said: object) -> None:
+def _silent(*words: object) -> None:
     """Nobody is watching a planted attempt."""
 
 

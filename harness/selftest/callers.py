@@ -1,6 +1,6 @@
 """Planted callers: not a kernel but whoever times and asks cheats, and the judge's decision must not follow.
 
-Run as a process it prints the Judgement of the caller that it is given by name.
+Run as a process it prints the Judgement of the caller named on its command line.
 """
 
 import sys
@@ -43,14 +43,14 @@ _NULL_ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A planted caller, and how it asks for a verdict."""
+    """A planted caller, and the function that asks for a verdict."""
 
     planted: Planted
     ask: Callable[[], Verdict]
 
 
 def _evidence(time: float | None, source: Source = "measured", **fields: object) -> Evidence:
-    """What is known about a kernel that passed and took `time` seconds."""
+    """Evidence of a kernel that passed and took `time` seconds."""
     check = Check(
         family="composite",
         mode="full",
@@ -62,14 +62,14 @@ def _evidence(time: float | None, source: Source = "measured", **fields: object)
         tolerance=0.1,
         passed=True,
     )
-    found = Evidence(
+    evidence = Evidence(
         problem=_PROBLEM.statement(),
         chip=_CHIP.name,
         environment=environment(),
         checks=(check,),
         latency=Latency(source=source, seconds=time, plus_minus_seconds=None),
     )
-    return replace(found, **fields)  # type: ignore[arg-type]
+    return replace(evidence, **fields)  # type: ignore[arg-type]
 
 
 def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, ...]:
@@ -112,7 +112,7 @@ def _empty_check() -> Verdict:
     return _on_its_own(replace(right, checks=tuple(replace(check, elements=0, error=0.0) for check in right.checks)))
 
 
-def _lost_failure() -> Verdict:
+def _unreported_failure() -> Verdict:
     """A check that did not pass, and a stage that forgot to say so."""
     right = _evidence(_SECONDS, "simulated")
     return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
@@ -201,7 +201,8 @@ CALLERS = (
          lambda: _on_its_own(_evidence(_SECONDS, "simulated", checks=()))),
     _row("empty_check", "22", "A check that compared nothing and passed.", "correctness nothing-compared",
          _empty_check),
-    _row("lost_failure", "22", "A check that failed, and nobody said so.", "correctness wrong-result", _lost_failure),
+    _row("lost_failure", "22", "A check that failed, and nobody said so.", "correctness wrong-result",
+         _unreported_failure),
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Controls of every template: answers that lack a property, or are none, held against the operator's own tolerance.
 
-Run as a process it prints the Judgement of those that it is given by name.
+Run as a process it prints the Judgement of the controls named on its command line.
 """
 
 import sys
@@ -42,7 +42,7 @@ def _names(template: str) -> list[str]:
 
 
 def judgement(name: str) -> Judgement:
-    """What became of the controls of this name."""
+    """The judgement on the controls of this name."""
     template = name.removeprefix(_PREFIX).replace("_", "-")
     passed = [f"{member.name} {name}".strip() for member in _members(template) for name in weaknesses(member.problem)]
     if passed:

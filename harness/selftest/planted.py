@@ -1,9 +1,9 @@
-"""The planted kernels as they lie in candidates/: what is wrong with each, what must catch it, and its source.
+"""The planted kernels in candidates/: the fault of each, the check that must catch it, and its source.
 
 A candidate is a kernel.py with a docstring, or a patch below the same text and `Base: NAME [CONSTANT=VALUE ...]`. The
-base is one of bases/, else the template of that name, with these constants:
+base is a file of bases/, else the template of that name, with these constants:
 
-    git diff --no-index --unified=2 bases/attention.py mine.py
+git diff --no-index --unified=2 bases/attention.py mine.py
 """
 
 import ast
@@ -27,37 +27,37 @@ _FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 
 
 def source(planted: Planted) -> bytes:
-    """The bytes of its kernel.py. Raises RatchetError `bad-candidate` where a patch does not apply."""
+    """The bytes of its kernel.py. Raises RatchetError `bad-candidate` if a patch does not apply."""
     path = _path(planted.name)
     return path.read_bytes() if path.suffix == ".py" else _patched(path)
 
 
 def kernels() -> tuple[Planted, ...]:
-    """All planted kernels, bad ones first. Raises RatchetError `bad-candidate` where a text lacks something."""
+    """All planted kernels, bad ones first. Raises RatchetError `bad-candidate` if a text lacks something."""
     return tuple(_read(path) for group in ("bad", "good") for path in sorted(_files(CANDIDATES / group)))
 
 
 def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
     """Those of `every` with these names, each once, in their order. Raises UsageError `unknown-candidate`."""
-    known = {planted.name: planted for planted in every}
+    by_name = {planted.name: planted for planted in every}
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 5, 0.5) or list(known)[:3]
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, 5, 0.5) or list(by_name)[:3]
             raise UsageError(
                 "unknown-candidate",
-                f"expected --only with the name of one of {len(known)} planted candidates, such as {', '.join(near)}, "
-                f"got {name!r}; without --only each of them is tried and named",
+                f"expected --only with the name of one of {len(by_name)} planted candidates, such as "
+                f"{', '.join(near)}, got {name!r}; without --only each of them is tried and named",
             )
-    return tuple(known[name] for name in dict.fromkeys(names))
+    return tuple(by_name[name] for name in dict.fromkeys(names))
 
 
 def one_of_each(every: tuple[Planted, ...]) -> tuple[Planted, ...]:
-    """Of each class one, in their order: the first in the smallest contest; of good ones those of `_QUICK` alone."""
+    """One of each class, in order: the first in the smallest contest; of good ones only those of `_QUICK`."""
     chosen: dict[str, Planted] = {}
-    for one in sorted(every, key=lambda one: (one.contest != "plain", one.attempts)):
-        if not one.is_good or one.contest in _QUICK:
-            chosen.setdefault(one.kind, one)
-    return tuple(one for one in every if chosen.get(one.kind) is one)
+    for planted in sorted(every, key=lambda planted: (planted.contest != "plain", planted.attempts)):
+        if not planted.is_good or planted.contest in _QUICK:
+            chosen.setdefault(planted.kind, planted)
+    return tuple(planted for planted in every if chosen.get(planted.kind) is planted)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -70,14 +70,14 @@ def _path(name: str) -> Path:
 
 
 def _text(path: Path) -> str:
-    """What stands in the docstring, or above the patch."""
+    """The docstring, or the text above the patch."""
     if path.suffix == ".py":
         return ast.get_docstring(ast.parse(path.read_bytes())) or ""
     return path.read_text(encoding="utf-8").partition("\n--- ")[0].strip()
 
 
 def _patched(path: Path) -> bytes:
-    """The base with the patch applied, under a docstring that says what is wrong with it."""
+    """The base with the patch applied, under a docstring that states the fault."""
     text = _text(path)
     name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]
     base = CANDIDATES / "bases" / f"{name}.py"

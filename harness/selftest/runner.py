@@ -1,4 +1,4 @@
-"""What is planted, tried two at a time, each by a process of its own and in a repository of its own."""
+"""Everything planted, tried two at a time, each by a process of its own and in a repository of its own."""
 
 import compileall
 import os
@@ -32,15 +32,15 @@ _MODULES = {
 
 
 def everything() -> tuple[Planted, ...]:
-    """All that is planted: kernels, bad before good, then callers and controls. Raises as `planted.kernels` does."""
+    """Everything planted: kernels, bad before good, then callers and controls. Raises as `planted.kernels` does."""
     return (*plantings.kernels(), *(caller.planted for caller in CALLERS), *controls())
 
 
 def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package: Path = PACKAGE) -> Iterator[Tried]:
-    """What became of each of `candidates`, in their order; `tell` hears of each as soon as it is known.
+    """The result for each of `candidates`, in their order; `tell` is called with each as soon as it is known.
 
-    `package` is the judge: the harness that is copied, once for all of them. Everything is
-    written to a temporary folder, which goes again.
+    `package` is the judge: the harness that is copied, once for all of them. Everything is written to a temporary
+    folder, which is deleted.
     """
     with tempfile.TemporaryDirectory(prefix="selftest-") as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
         judge = Path(folder) / "harness"
@@ -50,15 +50,15 @@ def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package:
         if len(candidates) > 1:
             compileall.compile_dir(judge, quiet=2)
 
-        def one(candidate: Planted) -> Tried:
+        def attempt_one(candidate: Planted) -> Tried:
             began = time.monotonic()
             module = _MODULES.get(candidate.name)
-            found = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
-            tried = Tried(planted=candidate, judgement=found, seconds=time.monotonic() - began)
-            tell(tried)
-            return tried
+            judgement = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
+            result = Tried(planted=candidate, judgement=judgement, seconds=time.monotonic() - began)
+            tell(result)
+            return result
 
-        yield from pool.map(one, candidates)
+        yield from pool.map(attempt_one, candidates)
 
 
 def _attempt(candidate: Planted, judge: Path) -> Judgement:
@@ -71,9 +71,9 @@ def _attempt(candidate: Planted, judge: Path) -> Judgement:
 
 
 def _answer(home: Path, module: str, *arguments: str) -> Judgement:
-    """What `module` of the harness in `home` prints. Whatever is planted, there is an answer: `bug` if nothing else."""
+    """The judgement that `module` of the harness in `home` prints; `bug` if there is none."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],
             cwd=home,
             env={**os.environ, "PYTHONPATH": str(home)},
@@ -81,10 +81,10 @@ def _answer(home: Path, module: str, *arguments: str) -> Judgement:
             capture_output=True,
             timeout=_LIMIT_SECONDS,
         )
-        return msgspec.json.decode(done.stdout, type=Judgement)
+        return msgspec.json.decode(process.stdout, type=Judgement)
     except subprocess.TimeoutExpired:
         return Judgement(outcome="bug", refusal=None, message=f"no judgement within {_LIMIT_SECONDS:g} s")
     except msgspec.DecodeError:
-        said = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
-        ended = f"the judging process ended with exit code {done.returncode} and without a judgement"
-        return Judgement(outcome="bug", refusal=None, message=f"{ended}: {said[-1] if said else 'it said nothing'}")
+        errors = process.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        ended = f"the judging process ended with exit code {process.returncode} and without a judgement"
+        return Judgement(outcome="bug", refusal=None, message=f"{ended}: {errors[-1] if errors else 'it said nothing'}")

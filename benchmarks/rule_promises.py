@@ -129,7 +129,7 @@ def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, RuleCas
     report = reporting.report(champion, chip(champion.chip))
     if report.seconds is None or report.impossible:
         return []
-    seen = diagnose.observed(champion, report, report.seconds, rows)
+    seen = diagnose.observe(champion, report, report.seconds, rows)
     return [(rule, finding, hint(rule, finding, seen).gain) for rule, finding in diagnose.findings(seen)]
 
 

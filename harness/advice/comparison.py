@@ -1,4 +1,4 @@
-"""What lies between two judged kernels: figures, cycles by kind and by line, each line beside its like."""
+"""The comparison of two judged kernels: figures, cycles by kind and by line, each line next to its counterpart."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from functools import cache
 
 from harness.advice import report as reporting
-from harness.advice.source_names import named_lines
+from harness.advice.source_names import name_lines
 from harness.candidate import Candidate
 from harness.hardware import chip
 from harness.judge.verdict import roofline
@@ -26,7 +26,7 @@ _PAIRS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One of the two: what it is called, its files, and what was found out about it."""
+    """One of the two kernels: its name, its files and its evidence."""
 
     name: str
     candidate: Candidate
@@ -34,7 +34,9 @@ class ComparedSide:
 
 
 def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str = "") -> Comparison:
-    """Both at every problem, with the `diff` of their texts; `differing` says why times are not comparable, if so."""
+    """The comparison at every problem, with the `diff` of their texts; `differing` says why times are not
+    comparable, if so.
+    """
     texts = _Texts(before.candidate, after.candidate)
     theirs = dict(_programs(before.evidence))
     programs = [
@@ -48,15 +50,15 @@ def compare(before: ComparedSide, after: ComparedSide, diff: str, differing: str
 def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
     """The whole, then each member of a suite."""
     yield "", evidence
-    for member, found in evidence.named_members:
-        yield member.name, found
+    for member, of_member in evidence.named_members:
+        yield member.name, of_member
 
 
 def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
     old, new = before.latency, after.latency
     is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
     pairs = _pairs(figures(before), figures(after)) if not after.members else ()
-    runs = [named_lines(found, roofline.finished_run(found)) for found in (before, after)]
+    runs = [name_lines(evidence, roofline.finished_run(evidence)) for evidence in (before, after)]
     return ProgramPair(
         name=name,
         chip=after.chip,
@@ -77,16 +79,16 @@ def _failure(evidence: Evidence) -> str:
 
 
 def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
-    """Those that either of the two knows."""
-    found = [
+    """The figures that are known for either side."""
+    pairs = [
         Pair(name=name, unit=unit, before=before.get(name, (unit, None))[1], after=after.get(name, (unit, None))[1])
         for name, (unit, _) in (before | after).items()
     ]
-    return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
+    return tuple(pair for pair in pairs if pair.before is not None or pair.after is not None)
 
 
 def figures(evidence: Evidence) -> Figures:
-    """What two kernels are compared in: each figure's unit and value, None where it is not known."""
+    """The figures that two kernels are compared in: unit and value of each, None if not known."""
     run = roofline.finished_run(evidence)
     return {
         "static bundles": ("", run.static_bundles if run else None),
@@ -104,20 +106,20 @@ def _parts(run: Simulation | None) -> Figures:
 
 
 def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts") -> Iterator[LinePair]:
-    """Every line that costs something in either, those that changed most first."""
+    """Every line that costs something in either kernel, those that changed most first."""
     old, new = _cycles(before), _cycles(after)
     pairs: list[LinePair] = []
     for file in sorted({file for file, _ in (*old, *new)}):
         before_lines, after_lines = ({line for name, line in each if name == file} for each in (old, new))
-        for one, other in texts.aligned(file, before_lines, after_lines):
+        for ours, theirs in texts.aligned(file, before_lines, after_lines):
             pairs.append(
                 LinePair(
                     file=file,
-                    before_line=one or None,
-                    after_line=other or None,
-                    text=texts.text(file, one, other),
-                    before_cycles=old.get((file, one), 0.0) if one is not None else 0.0,
-                    after_cycles=new.get((file, other), 0.0) if other is not None else 0.0,
+                    before_line=ours or None,
+                    after_line=theirs or None,
+                    text=texts.text(file, ours, theirs),
+                    before_cycles=old.get((file, ours), 0.0) if ours is not None else 0.0,
+                    after_cycles=new.get((file, theirs), 0.0) if theirs is not None else 0.0,
                 )
             )
     return iter(sorted(pairs, key=lambda pair: -abs(pair.difference)))
@@ -125,21 +127,23 @@ def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts")
 
 def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
     lines: tuple[LineTime, ...] = run.breakdown.lines if run is not None and run.breakdown is not None else ()
-    found: defaultdict[tuple[str, int], float] = defaultdict(float)
+    cycles: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in lines:
         # What belongs to no line is one entry, whatever file the dump names for it.
-        found[(line.file if line.line else "", line.line)] += line.cycles
-    return found
+        cycles[(line.file if line.line else "", line.line)] += line.cycles
+    return cycles
 
 
 class _Texts:
-    """Which line of one text is which of the other."""
+    """The correspondence of the lines of two texts."""
 
     def __init__(self, before: Candidate, after: Candidate) -> None:
         self._before, self._after = before.lines, after.lines
 
     def aligned(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
-        """Each of these lines once, with its like in the other text; a line of a package is its own like."""
+        """Each of these lines once, with its counterpart in the other text; a line of a package is its own
+        counterpart.
+        """
         if file not in self._before or file not in self._after:
             yield from ((line, line) for line in sorted(before | after))
             return
@@ -147,44 +151,44 @@ class _Texts:
         for tag, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             ours, theirs = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
             pairs = zip(ours, theirs, strict=True) if tag == "equal" else _rewritten(old, new, ours, theirs)
-            yield from ((one, other) for one, other in pairs if one in before or other in after)
+            yield from ((line, counterpart) for line, counterpart in pairs if line in before or counterpart in after)
 
     def text(self, file: str, before: int | None, after: int | None) -> str:
-        """The line after, else the one before; "" of a package's file."""
+        """The line after, else the one before; "" for a package's file."""
         if not file:
             return _NO_LINE
         lines, number = (self._after, after) if after is not None else (self._before, before)
-        found = lines.get(file, [])
-        return found[number - 1].strip() if number is not None and 0 < number <= len(found) else ""
+        texts = lines.get(file, [])
+        return texts[number - 1].strip() if number is not None and 0 < number <= len(texts) else ""
 
 
 def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:
-    """Lines that were rewritten, counted from 1: those most alike beside each other, in order."""
+    """Lines that were rewritten, counted from 1: most similar ones next to each other, in order."""
     if len(ours) == len(theirs):
         # As many as before: rewritten in place.
         yield from zip(ours, theirs, strict=True)
         return
-    best, one, other = max(
+    best, ours_at, theirs_at = max(
         (
-            (_likeness(old[one - 1], new[other - 1]), one, other)
-            for one in ours
-            for other in theirs
+            (_likeness(old[ours_at - 1], new[theirs_at - 1]), ours_at, theirs_at)
+            for ours_at in ours
+            for theirs_at in theirs
             if len(ours) * len(theirs) <= _PAIRS
         ),
         default=(0.0, 0, 0),
-        key=lambda found: found[0],
+        key=lambda scored: scored[0],
     )
     if best < _ALIKE:
-        yield from ((one, None) for one in ours)
-        yield from ((None, other) for other in theirs)
+        yield from ((ours_at, None) for ours_at in ours)
+        yield from ((None, theirs_at) for theirs_at in theirs)
         return
-    yield from _rewritten(old, new, range(ours.start, one), range(theirs.start, other))
-    yield one, other
-    yield from _rewritten(old, new, range(one + 1, ours.stop), range(other + 1, theirs.stop))
+    yield from _rewritten(old, new, range(ours.start, ours_at), range(theirs.start, theirs_at))
+    yield ours_at, theirs_at
+    yield from _rewritten(old, new, range(ours_at + 1, ours.stop), range(theirs_at + 1, theirs.stop))
 
 
 @cache
-def _likeness(one: str, other: str) -> float:
-    """The share of two lines that is the same, indentation left out; 0 of empty ones."""
-    one, other = one.strip(), other.strip()
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() if one and other else 0.0
+def _likeness(first: str, second: str) -> float:
+    """The share of two lines that is the same, without indentation; 0 if either is empty."""
+    first, second = first.strip(), second.strip()
+    return SequenceMatcher(None, first, second, autojunk=False).ratio() if first and second else 0.0

@@ -1,4 +1,4 @@
-"""Where a simulated run's cycles go, as shares: kinds of waiting, source lines, register spills."""
+"""Shares of a simulated run's cycles: kinds of waiting, source lines, register spills."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ _HOTTEST = 3
 
 
 def cycle_shares(run: Simulation | None) -> CycleShares | None:
-    """The shares of a run that came to its end and was taken apart, or None."""
+    """The shares of a run that ended and was taken apart; None for any other."""
     breakdown = run.breakdown if run else None
     if run is None or breakdown is None or not breakdown.cycles:
         return None
-    hottest = sorted(named_lines(breakdown), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
+    hottest = sorted(lines_of_source(breakdown), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
     steps = breakdown.steps or None
     return CycleShares(
         cycles=breakdown.cycles,
@@ -29,8 +29,8 @@ def cycle_shares(run: Simulation | None) -> CycleShares | None:
     )
 
 
-def named_lines(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
-    """The lines without what belongs to none."""
+def lines_of_source(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
+    """The lines without the entry for cycles that belong to none."""
     return tuple(line for line in breakdown.lines if line.line)
 
 

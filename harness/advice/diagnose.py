@@ -1,14 +1,14 @@
-"""What to try next, ranked by the share of the time that it could save."""
+"""Hints on what to try next, ranked by the share of the time that they could save."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.advice.edits import TriedEdits
+from harness.advice.edits import SimulatedEdits
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.rules import RULES, Rule, RuleCase, hint
 from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
-from harness.advice.source_names import named_lines
+from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
@@ -23,13 +23,13 @@ def hints(
     report: Report,
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
-    tried: Sequence[TriedEdits] = (),
+    simulated: Sequence[SimulatedEdits] = (),
 ) -> tuple[Hint, ...]:
-    """The hints that the evidence supports, the most promising first; after a failure, what to do about it.
+    """The hints that the evidence supports, most promising first; after a failure, its remedy.
 
     `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
-    bound the gains where a simulator was asked what the schedule would take on another chip; `tried` are edits that
-    were simulated: what they bring takes the place of a bound.
+    bound the gains: simulated times of the schedule on another chip. `simulated` are edits that were simulated:
+    their gains replace bounds.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -39,26 +39,29 @@ def hints(
         return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
-    seen = observed(evidence, report, report.seconds, previous, ceilings)
-    told = [(finding, hint(rule, finding, seen, tried)) for rule, finding in findings(seen)]
+    seen = observe(evidence, report, report.seconds, previous, ceilings)
+    cases = [(finding, hint(rule, finding, seen, simulated)) for rule, finding in findings(seen)]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
-    told.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
+    cases.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
     # What cannot save anything worth an experiment takes no place, unless there is nothing else to say.
-    notable = [(finding, said) for finding, said in told if said.gain is None or said.gain >= NOTABLE_GAIN]
-    if told and not notable:
-        finding, said = max(told, key=lambda item: item[1].gain or 0.0)
-        notable = [(finding, replace(said, suggestion=f"{said.suggestion}; {_NOTHING_ELSE}"))]
+    notable = [
+        (finding, each_hint) for finding, each_hint in cases if each_hint.gain is None or each_hint.gain >= NOTABLE_GAIN
+    ]
+    if cases and not notable:
+        finding, each_hint = max(cases, key=lambda item: item[1].gain or 0.0)
+        notable = [(finding, replace(each_hint, suggestion=f"{each_hint.suggestion}; {_NOTHING_ELSE}"))]
     # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
     by_knob: dict[str, Hint] = {}
-    for finding, said in notable:
+    for finding, each_hint in notable:
         by_knob.setdefault(
-            finding.knob or said.rule, replace(said, ranked_by=None if finding.comes_first else _rank(finding, said))
+            finding.knob or each_hint.rule,
+            replace(each_hint, ranked_by=None if finding.comes_first else _rank(finding, each_hint)),
         )
     return tuple(by_knob.values())
 
 
 def _on_precision(evidence: Evidence) -> str:
-    """What to do about a wrong result of a kernel that multiplies float32 numbers in one pass, "" of any other."""
+    """The remedy for a wrong result of a kernel that multiplies float32 numbers in one pass; "" for any other."""
     lines = evidence.trace.one_pass_lines if evidence.trace is not None else ()
     outputs = {output.dtype for output in evidence.problem.outputs}
     if evidence.failure is None or evidence.failure.kind != "wrong-result" or not lines or outputs != {"float32"}:
@@ -70,7 +73,7 @@ def _on_precision(evidence: Evidence) -> str:
 
 
 def _on_narrow_sums(evidence: Evidence) -> str:
-    """What to do where sums are kept in bfloat16, and a result is wrong by its root mean square alone; else ""."""
+    """The remedy if sums are kept in bfloat16 and a result is wrong by its root mean square alone; else ""."""
     lines = evidence.trace.narrow_sums if evidence.trace is not None else ()
     wrong = [check for check in evidence.all_checks if not check.passed]
     if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result" or not wrong:
@@ -84,7 +87,7 @@ def _on_narrow_sums(evidence: Evidence) -> str:
 
 
 def _on_narrow_maxima(evidence: Evidence) -> str:
-    """What to do where a running maximum is kept in bfloat16, and results are wrong for large scores; else ""."""
+    """The remedy if a running maximum is kept in bfloat16 and results are wrong for large scores; else ""."""
     lines = evidence.trace.narrow_maxima if evidence.trace is not None else ()
     if not lines or evidence.failure is None or evidence.failure.kind != "wrong-result":
         return ""
@@ -100,42 +103,44 @@ def _on_narrow_maxima(evidence: Evidence) -> str:
 
 
 def findings(seen: Observed) -> tuple[tuple[Rule, RuleCase], ...]:
-    """Every rule whose case this is, with what it found."""
+    """Every rule that applies, with its case."""
     return tuple((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
 
 
 def edits(
     evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
 ) -> tuple[Edit, ...]:
-    """The blocks that the hints advise to make another size, each once."""
+    """The edits of block sizes that the hints advise, each once."""
     if evidence.failure is not None or report.seconds is None or report.impossible:
         return ()
-    seen = observed(evidence, report, report.seconds, previous, ceilings)
+    seen = observe(evidence, report, report.seconds, previous, ceilings)
     return tuple(dict.fromkeys(edit for _, finding in findings(seen) for edit in finding.edits))
 
 
-def _rank(finding: RuleCase, said: Hint) -> float:
-    """What counts: a simulated edit for all that it brings, a bound by its weight, an unknown gain by its cause."""
-    if said.gain is None:
+def _rank(finding: RuleCase, the_hint: Hint) -> float:
+    """The sorting key: a simulated edit by its gain, a bound by its weight, an unknown gain by the cost of its
+    cause.
+    """
+    if the_hint.gain is None:
         return finding.cost * finding.weight
-    return said.gain if said.gain_source.startswith(SIMULATED_EDIT) else said.gain * finding.weight
+    return the_hint.gain if the_hint.gain_source.startswith(SIMULATED_EDIT) else the_hint.gain * finding.weight
 
 
-def observed(
+def observe(
     evidence: Evidence,
     report: Report,
     latency_seconds: float,
     previous: Sequence[Row] = (),
     ceilings: Sequence[Ceiling] = (),
 ) -> Observed:
-    """What the rules look at."""
+    """The input of the rules."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return Observed(
         evidence=evidence,
         report=report,
         seconds=latency_seconds,
         call=calls[0] if len(calls) == 1 else None,
-        run=named_lines(evidence, finished_run(evidence)),
+        run=name_lines(evidence, finished_run(evidence)),
         previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
         ceilings=tuple(ceilings),
     )

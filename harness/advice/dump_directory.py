@@ -12,15 +12,15 @@ from harness.records import Evidence
 
 
 def of(evidence: Evidence, contest: Path) -> Path | None:
-    """Where the schedules of this evidence lie, None where they are not on this machine.
+    """The folder of this evidence's schedules, None if they are not on this machine.
 
-    A record is a claim: whatever path it names, only what lies in the contest's profile_data is opened.
+    A record is a claim: whatever path it names, only folders in the contest's profile_data are opened.
     """
-    own = (contest / "profile_data").resolve()
+    allowed = (contest / "profile_data").resolve()
     # What is no name of a file, or goes round in circles, names nothing.
     with suppress(OSError, ValueError, RuntimeError):
-        found = (contest / (evidence.dump_directory or "")).resolve()
-        return found if found.is_relative_to(own) and found.is_dir() else None
+        folder = (contest / (evidence.dump_directory or "")).resolve()
+        return folder if folder.is_relative_to(allowed) and folder.is_dir() else None
     return None
 
 
@@ -32,12 +32,10 @@ _OUT_OF_TIME = "the time limit of the simulation"
 
 
 def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
-    """The module dumped in `directory`, which will be simulated so many times.
+    """The module dumped in `directory`, which will be simulated `runs` times.
 
-    Raises RatchetError `no-dump` or `too-large`, UsageError `other-chip`.
-
-    A schedule does not name its chip. Its tables say how many matrix units there are, which tells
-    v4, v5e and v5p from v6e and v7x, but not from each other.
+    Raises RatchetError `no-dump` or `too-large`, UsageError `other-chip`. A schedule does not name its chip. Its
+    tables give the number of matrix units, which tells v4, v5e and v5p from v6e and v7x, but not from each other.
     """
     reading_limits.note(_size(directory))
     reading_limits.allow(runs * _TIMES + 1)
@@ -64,12 +62,12 @@ def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
 
 
 def deadline_seconds(directory: Path) -> float:
-    """How long a simulation of the module in `directory` may take."""
+    """The limit of a simulation of the module in `directory`, in seconds."""
     return float(_TIMES * reading_limits.seconds(_size(directory)))
 
 
-def explained(reason: str) -> str:
-    """Why a simulation has no end, with what gives it more time."""
+def explain_no_end(reason: str) -> str:
+    """The reason why a simulation did not end, with the variable that gives it more time."""
     return f"{reason}; {reading_limits.SECONDS.variable} gives it more" if _OUT_OF_TIME in reason else reason
 
 

@@ -1,4 +1,4 @@
-"""Edits of one constant that the diagnosis advises: a block made larger or smaller, and what simulating it found."""
+"""Edits of one constant that the diagnosis advises: a block made larger or smaller, and its simulated time."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from harness.records import Edit, Evidence
 
 
 def is_made_by(edit: Edit, evidence: Evidence) -> bool:
-    """Whether the program of `evidence` has a block like that."""
+    """True if the program of `evidence` has such a block."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return any(
         window.name == edit.window
@@ -19,10 +19,11 @@ def is_made_by(edit: Edit, evidence: Evidence) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriedEdits:
+class SimulatedEdits:
     """One constant of kernel.py set to another value, compiled and simulated; not checked for being right.
 
-    `edits` are those that it makes true, `time_ratio` new over old; None where `why` says why there is no time.
+    `edits` are the advised edits that it fulfils, `time_ratio` is new over old; None if there is no time, for the
+    reason `why`.
     """
 
     constant: str

@@ -1,4 +1,4 @@
-"""What to do about a failure, by its kind where that says enough and by its stage otherwise."""
+"""Remedies for failures, by kind if that says enough, otherwise by stage."""
 
 from harness.records import Failure, Stage
 
@@ -117,7 +117,7 @@ _BY_STAGE: dict[Stage, str] = {
 def next_step(failure: Failure, operation: str = "", *, has_all_vmem: bool = False) -> str:
     """One thing to do about `failure` of a kernel for the problem's `operation`.
 
-    `has_all_vmem`: the kernel asks for all the VMEM of the chip already.
+    `has_all_vmem`: the kernel already asks for all the VMEM of the chip.
     """
     if failure.kind == "vmem-exceeded" and has_all_vmem:
         return _BEYOND_THE_CHIP

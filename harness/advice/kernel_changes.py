@@ -1,4 +1,4 @@
-"""Kinds of change between two texts of kernel.py, and words to whoever mixes them or names no observation."""
+"""Kinds of change between two texts of kernel.py, and hints to whoever mixes them or names no observation."""
 
 import ast
 import re
@@ -79,39 +79,39 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     one kind for another; it is for words to people, never for a verdict.
     """
     try:
-        before, after = _taken_apart(old), _taken_apart(new)
+        before, after = _take_apart(old), _take_apart(new)
     except (SyntaxError, ValueError, RecursionError):
         return ("unreadable",)
-    found: set[Kind] = {
+    changed: set[Kind] = {
         kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
     # Another body has other lines with casts: what it computes in has changed where one of the texts lacks a dtype.
-    if "body" in found and before.dtypes == after.dtypes:
-        found.discard("dtype")
+    if "body" in changed and before.dtypes == after.dtypes:
+        changed.discard("dtype")
     shared = before.constants.keys() & after.constants.keys()
     if any(before.constants[name] != after.constants[name] for name in shared):
-        found.add("constants")
-    if not found:
+        changed.add("constants")
+    if not changed:
         if before.constants != after.constants:
             return ("constants",)
         return ("claims",) if before.claims != after.claims else ()
-    return tuple(kind for kind in _ORDER if kind in found)
+    return tuple(kind for kind in _ORDER if kind in changed)
 
 
 def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """Those of `kinds` that are changes of their own, if they are several; empty where it is one change.
+    """Those of `kinds` that are changes of their own, if there are several; empty for one change.
 
-    New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but another
-    value of a constant needs none.
+    New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but another value
+    of a constant needs none.
     """
-    own = tuple(kind for kind in kinds if kind in ("constants", "grid", "scratch", "dtype", "mask"))
-    if own == ("constants",) and "body" in kinds:
+    separate = tuple(kind for kind in kinds if kind in ("constants", "grid", "scratch", "dtype", "mask"))
+    if separate == ("constants",) and "body" in kinds:
         return ("constants", "body")
-    return own if len(own) > 1 else ()
+    return separate if len(separate) > 1 else ()
 
 
 class _Parts(ast.NodeTransformer):
-    """Takes a program apart: what belongs to a kind is kept under it, and leaves a gap where it stood."""
+    """Takes a program apart: parts of each kind are kept under it, and leave a gap in the tree."""
 
     def __init__(self, names_of_masks: set[str]) -> None:
         self.parts: defaultdict[Kind, list[str]] = defaultdict(list)
@@ -204,7 +204,7 @@ class _Parts(ast.NodeTransformer):
         return isinstance(node, ast.Compare) or bool(_names(node) & self._masks)
 
 
-def _taken_apart(text: str) -> _Parts:
+def _take_apart(text: str) -> _Parts:
     tree = ast.parse(text)
     tree.body = _without_docstring(tree.body)
     parts = _Parts(_names_of_masks(tree))
@@ -263,7 +263,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def names_observation(hypothesis: str) -> bool:
-    """True where `hypothesis` has a number, a unit, a counter or a rule's word; "make it faster" has none."""
+    """True if `hypothesis` has a number, a unit, a counter or a rule's word; "make it faster" has none."""
     return _NAMED.search(hypothesis) is not None
 
 
@@ -278,9 +278,9 @@ def on_hypothesis(hypothesis: str) -> str:
 
 
 def changed_constants(old: str, new: str) -> tuple[str, ...]:
-    """The constants that both texts have, with another value in `new`; empty for what cannot be read."""
+    """The constants of both texts that have another value in `new`; empty for texts that cannot be read."""
     try:
-        before, after = _taken_apart(old).constants, _taken_apart(new).constants
+        before, after = _take_apart(old).constants, _take_apart(new).constants
     except (SyntaxError, ValueError, RecursionError):
         return ()
     return tuple(name for name in before if name in after and before[name] != after[name])

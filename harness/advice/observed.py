@@ -1,4 +1,4 @@
-"""What the rules of the diagnosis look at: one run, with the few questions that several of them ask."""
+"""The input of the diagnosis' rules: one run, with the few questions that several of them ask."""
 
 import math
 from collections import defaultdict
@@ -14,7 +14,7 @@ from harness.records.report_words import with_chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the rules look at; `call` is the only Pallas call, None where there are none or several."""
+    """The input of the rules; `call` is the only Pallas call, None if there are none or several."""
 
     evidence: Evidence
     report: Report
@@ -26,39 +26,39 @@ class Observed:
 
     @property
     def chip(self) -> Chip:
-        """The chip that it was judged for."""
+        """The chip that the kernel was judged for."""
         return chip_named(self.report.chip)
 
     @property
     def label(self) -> str:
-        """`[simulated v5e]`: what stands behind the latency."""
+        """`[simulated v5e]`: the source of the latency."""
         return f"[{with_chip(self.report.source, self.report.chip)}]"
 
     @property
     def is_attention(self) -> bool:
-        """True where the blocks of the first and second input are known to be those of queries and keys."""
+        """True if the blocks of the first and second input are known to be those of queries and keys."""
         return is_attention(self.evidence)
 
     @property
     def has_exp_left(self) -> bool:
-        """False where the program is known to have exponentials to the base of two alone."""
+        """False if the program is known to have exponentials to the base of two alone."""
         certificate = self.evidence.certificate
         names = {name.rpartition(":")[2] for name, _ in certificate.primitives} if certificate else set()
         return "exp2" not in names or "exp" in names
 
     @property
     def is_causal(self) -> bool:
-        """True where the problem masks pairs out."""
+        """True if the problem masks pairs out."""
         return dict(self.evidence.problem.parameters).get("causal") is True
 
     @property
     def steps(self) -> int:
-        """Grid steps of the call, 0 where there is not one call."""
+        """Grid steps of the call, 0 if there is not one call."""
         return self.call.steps if self.call else 0
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of one grid step, or None where the call has no steps."""
+        """The time of one grid step, or None if the call has no steps."""
         return self.seconds / self.call.steps if self.call and self.call.steps else None
 
     @property
@@ -73,11 +73,11 @@ class Observed:
         return max(0.0, 1 - max(self.report.compute_only_seconds, least) / self.seconds)
 
     def share(self, cycles: float) -> float:
-        """`cycles` as a share of the simulated time; 0 where that is unknown."""
+        """`cycles` as a share of the simulated time; 0 if that is unknown."""
         return cycles / self.run.cycles if self.run and self.run.cycles else 0.0
 
     def slots(self, name: str) -> float:
-        """The share of the issue slots of unit `name` that was used; 0 where unknown."""
+        """The share of the issue slots of unit `name` that was used; 0 if unknown."""
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def used(self, name: str) -> float:
@@ -85,11 +85,11 @@ class Observed:
         return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
     def counter(self, level: str, name: str) -> CounterLine | None:
-        """The counter of that name, or None where it was not counted."""
+        """The counter of that name, or None if it was not counted."""
         return next((line for line in self.report.counters if (line.level, line.name) == (level, name)), None)
 
     def parts(self, kind: PartKind) -> dict[str, float]:
-        """The parts of the simulated cycles of one kind as shares by name, the largest first; empty where unknown."""
+        """Parts of the simulated cycles of one kind as shares by name, the largest first; empty if unknown."""
         breakdown = self.run.breakdown if self.run else None
         if breakdown is None or not breakdown.cycles:
             return {}
@@ -109,24 +109,24 @@ class Observed:
 
 
 def times_read(window: Window) -> float | None:
-    """How often the whole array of `window` is read: fetches over the blocks that it has; None if moved by hand."""
+    """How often the whole array of `window` is read: its fetches over its blocks; None if it is copied by hand."""
     if window.fetches is None:
         return None
     return window.fetches / blocks(window)
 
 
 def blocks(window: Window) -> int:
-    """How many blocks the array of `window` has."""
+    """The number of blocks of the array of `window`."""
     return math.prod(
         math.ceil(size / block) for size, block in zip(window.array.shape, window.block_shape, strict=True) if block
     )
 
 
 def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
-    """True where every buffer with `rows` rows may grow `factor` times within the VMEM limit, an estimate.
+    """True if every buffer with `rows` rows may grow `factor` times within the VMEM limit, an estimate.
 
-    For attention the float32 tile of scores (query block x key/value block) counts too: the
-    compiler keeps it in VMEM, though no window and no scratch shows it.
+    For attention the float32 tile of scores (query block x key/value block) counts too: the compiler keeps it in
+    VMEM, though no window and no scratch shows it.
     """
     grown = grown_vmem(seen, lambda window: factor if rows in window.block_shape[-2:-1] else 1)
     if seen.call is not None:

@@ -1,4 +1,4 @@
-"""What a simulated run calls by the compiler's names, called by the problem's own."""
+"""The problem's names for a simulated run's operands, in place of the compiler's."""
 
 import re
 from collections.abc import Collection
@@ -12,9 +12,9 @@ _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
 
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
-    """`text` with the problem's names of its inputs and output, where they are known.
+    """`text` with the problem's names of its inputs and output, if they are known.
 
-    `ops` are the HLO ops that ran: what the only one writes is the problem's output, if there is one.
+    `ops` are the HLO ops that ran: the result of the only one is the problem's output, if there is one.
     """
 
     def named(match: re.Match[str]) -> str:
@@ -29,7 +29,7 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
 
 
 def in_problem_names(timeline: Timeline, problem: Statement) -> Timeline:
-    """The timeline with its transfers and waits called so."""
+    """The timeline with the problem's names in its transfers and waits."""
     ops = {span.name for span in timeline.spans if span.kind == "op"}
     spans = (
         replace(span, name=problem_names(span.name, problem, ops)) if span.kind in ("transfer", "wait") else span

@@ -7,19 +7,18 @@ from dataclasses import replace
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
-from harness.advice.source_names import named_lines
+from harness.advice.source_names import name_lines
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.records import Attempt, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
 
 
 def report(evidence: Evidence, chip: Chip) -> Report:
-    """Everything that `evidence` means on `chip`, without advice, which `advise` gives.
+    """All figures of `evidence` on `chip`, without advice, which `advise` gives.
 
-    What needs a latency is None where there is none, what needs the traffic is None where that is
-    unknown. `gap_seconds` is the latency above the larger of the compute-only and the memory-only
-    time; it is negative where the latency is below both, which `impossible` then explains. Raises ValueError if
-    the evidence is of another chip.
+    Figures that need a latency are None without one, those that need the traffic are None if that is unknown.
+    `gap_seconds` is the latency above the larger of the compute-only and the memory-only time; it is negative if the
+    latency is below both, which `impossible` then explains. Raises ValueError if the evidence is of another chip.
     """
     if evidence.chip != chip.name:
         raise ValueError(f"expected evidence of {chip.name}, got evidence of {evidence.chip}")
@@ -75,13 +74,13 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         hints=(),
         impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
         units=unit_uses(evidence),
-        cycle_shares=cycle_shares(named_lines(evidence, roofline.finished_run(evidence))),
+        cycle_shares=cycle_shares(name_lines(evidence, roofline.finished_run(evidence))),
     )
     if not evidence.members:
         return result
     members = tuple(
-        MemberReport(name=one.name, weight=one.weight, report=report(found, chip))
-        for one, found in evidence.named_members
+        MemberReport(name=member.name, weight=member.weight, report=report(of_member, chip))
+        for member, of_member in evidence.named_members
     )
     return replace(
         result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members
@@ -89,43 +88,45 @@ def report(evidence: Evidence, chip: Chip) -> Report:
 
 
 def advise(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> tuple[Hint, ...]:
-    """What to try next, the most promising first; `previous` attempts sharpen it.
+    """Hints on what to try next, most promising first; `previous` attempts sharpen them.
 
-    Of a suite it is the first hint of each member, by its name: those first whose gain, as far as known, or weight
-    counts most. What is suggested for several members is said once, with what was observed where it counts most.
+    For a suite: the first hint of each member, under its name, in the order of gain, as far as known, or weight. A
+    suggestion for several members is given once, with the observation of the member for which it counts most.
     """
     if not evidence.members:
         return diagnose.hints(evidence, report, previous)
-    first = [(one, hints[0]) for one, hints in _of_members(evidence, report) if hints]
+    first = [(member, hints[0]) for member, hints in _of_members(evidence, report) if hints]
     suggested: dict[tuple[str, str], list[tuple[MemberReport, Hint]]] = {}
-    for one, hint in sorted(
+    for member, hint in sorted(
         first, key=lambda each: (each[0].weight * (each[1].gain or 0.0), each[0].weight), reverse=True
     ):
-        suggested.setdefault((hint.rule, hint.suggestion), []).append((one, hint))
+        suggested.setdefault((hint.rule, hint.suggestion), []).append((member, hint))
     return tuple(_of_all(alike) for alike in suggested.values())
 
 
 def with_advice(evidence: Evidence, report: Report, advice: tuple[Hint, ...]) -> Report:
-    """The report as `--json` prints it: with the advice in it, and in that of each member what is advised there."""
+    """The report as `--json` prints it: with the advice in it, and the advice for each member in that member's
+    report.
+    """
     members = tuple(
-        replace(one, report=replace(one.report, hints=hints)) for one, hints in _of_members(evidence, report)
+        replace(member, report=replace(member.report, hints=hints)) for member, hints in _of_members(evidence, report)
     )
     return replace(report, hints=advice, members=members)
 
 
 def _of_members(evidence: Evidence, report: Report) -> list[tuple[MemberReport, tuple[Hint, ...]]]:
     pairs = zip(evidence.named_members, report.members, strict=True)
-    return [(one, diagnose.hints(found, one.report)) for (_, found), one in pairs]
+    return [(member, diagnose.hints(evidence_of_member, member.report)) for (_, evidence_of_member), member in pairs]
 
 
 def _of_all(alike: list[tuple[MemberReport, Hint]]) -> Hint:
-    (first, hint), others = alike[0], ", ".join(one.name for one, _ in alike[1:])
+    (first, hint), others = alike[0], ", ".join(member.name for member, _ in alike[1:])
     also = f" (and {others})" if others else ""
     return replace(hint, observation=f"{first.name}{also}: {hint.observation}")
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
-    """The line of the results table that `attempt` gets; `commit` is the ledger's to fill in."""
+    """The line of the results table for `attempt`; the ledger fills in `commit`."""
     evidence, verdict = attempt.evidence, attempt.verdict
     # What a wrong or impossible kernel takes is no time of this problem.
     failed = verdict.outcome == "failed"
@@ -153,7 +154,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         key=attempt.key,
         revokes=attempt.revocation.revoked if attempt.revocation else (),
         holder=attempt.revocation.holder if attempt.revocation else None,
-        members=tuple((one.name, None if failed else one.report.seconds) for one in report.members),
+        members=tuple((member.name, None if failed else member.report.seconds) for member in report.members),
         looked_at=attempt.sweep.looked_at if attempt.sweep else 0,
         schedule=evidence.schedule,
         certificate=evidence.certified,
@@ -161,7 +162,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
 
 
 def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
-    """The Pallas call that fills its VMEM limit most, or None where the trace has none."""
+    """The Pallas call that fills its VMEM limit most, or None if the trace has none."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     return max(calls, key=lambda call: call.vmem_bytes / _vmem_limit(call, chip), default=None)
 
@@ -171,7 +172,7 @@ def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
 
 
 def _source(evidence: Evidence) -> Source:
-    """The source of the latency, or the one it would have had where the candidate did not get that far."""
+    """The source of the latency, or the one it would have had if the candidate had got that far."""
     if evidence.latency:
         return evidence.latency.source
     return "measured" if evidence.samples else "simulated"

@@ -18,7 +18,7 @@ def float_inputs(evidence: Evidence) -> tuple[Window, ...]:
 
 
 def is_attention(evidence: Evidence) -> bool:
-    """True where the blocks of the first and second input are known to be those of queries and keys."""
+    """True if the blocks of the first and second input are known to be those of queries and keys."""
     windows = float_inputs(evidence)
     # The shapes are the candidate's: whatever is odd about them must not break the judge.
     regular = all(len(w.block_shape) == len(w.array.shape) >= 2 and min(w.block_shape) > 0 for w in windows)
@@ -26,7 +26,7 @@ def is_attention(evidence: Evidence) -> bool:
 
 
 def score_block_bytes(evidence: Evidence) -> int:
-    """BQ x BKV x 4; 0 where it is not attention, or not known to be."""
+    """BQ x BKV x 4; 0 if it is not attention, or not known to be."""
     if not is_attention(evidence):
         return 0
     query, key = float_inputs(evidence)[:2]
@@ -34,7 +34,7 @@ def score_block_bytes(evidence: Evidence) -> int:
 
 
 def score_block(evidence: Evidence) -> CounterLine | None:
-    """Its size as a counter; beside spills, what they come from: how many times the registers it is."""
+    """Its size as a counter; next to spills, their cause: how many times the registers it is."""
     size, run = score_block_bytes(evidence), finished_run(evidence)
     if not size:
         return None

@@ -8,21 +8,21 @@ from harness.records import Evidence, Simulation
 
 
 def shown_name(source: str) -> str:
-    """What a package's file is called beside its lines: its last name, with its folder where that is kernel.py."""
+    """The name of a package's file next to its lines: its last part, with its folder if that is kernel.py."""
     path = PurePosixPath(source)
     return f"{path.parent.name}/{path.name}" if path.name == KERNEL else path.name
 
 
-def named_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
+def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
     """`run` of `evidence`, its lines under names that tell files apart.
 
-    Where operations come from a package's kernel.py, the lines of a kernel.py are taken for that file's: a candidate
+    If operations come from a package's kernel.py, the lines of a kernel.py are taken for that file's: a candidate
     that calls a package's kernel mostly has no kernel of its own.
     """
     sources = evidence.trace.sources if evidence.trace else ()
-    found = {shown_name(source.name) for source in sources if PurePosixPath(source.name).name == KERNEL}
-    if run is None or run.breakdown is None or not found:
+    packaged = {shown_name(source.name) for source in sources if PurePosixPath(source.name).name == KERNEL}
+    if run is None or run.breakdown is None or not packaged:
         return run
-    name = found.pop() if len(found) == 1 else f"a package's {KERNEL}"
+    name = packaged.pop() if len(packaged) == 1 else f"a package's {KERNEL}"
     lines = tuple(replace(line, file=name) if line.file == KERNEL else line for line in run.breakdown.lines)
     return replace(run, breakdown=replace(run.breakdown, lines=lines))

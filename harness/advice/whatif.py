@@ -1,4 +1,4 @@
-"""What if the chip were different: the same schedule on a machine with one resource scaled, to see which one counts."""
+"""What-if: the same schedule on a machine with one resource scale_machine, to see which one counts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +16,8 @@ from harness.records.whatif import Answer, Scale
 SWEEP = (Scale(mxu=2.0), Scale(bandwidth=2.0), Scale(dma_latency=0.0), Scale(transfer_cost=0.0), Scale(clock=2.0))
 
 
-def scaled(machine: Machine, scale: Scale) -> Machine:
-    """`machine` with its resources scaled; with all factors 1 an equal one."""
+def scale_machine(machine: Machine, scale: Scale) -> Machine:
+    """`machine` with its resources scaled; an equal one if all factors are 1."""
     clock = scale.clock
 
     def in_cycles(cycles: float, factor: float) -> int:
@@ -47,19 +47,19 @@ def answers(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
 ) -> tuple[Simulation, tuple[Answer, ...]]:
-    """The run on the real machine, and one answer for each scale, in their order; none where it has no latency.
+    """The run on the real machine, and one answer for each scale, in their order; none if it has no latency.
 
-    The schedule stays what the compiler made for the real chip: a time without a resource's cost is the least to which
-    an edit that spares this resource can bring it, so such an edit gains at most what is shown here. `operands` are
+    The schedule stays the one compiled for the real chip: a time without a resource's cost is the least to which an
+    edit that spares this resource can bring it, so such an edit gains at most what is shown here. `operands` are
     contents of arguments by their names.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
-    found = []
+    scaled_answers = []
     for scale in scales:
-        machine = scaled(machine_of(chip), scale)
+        machine = scale_machine(machine_of(chip), scale)
         run = run_module(
             dump, chip, machine=machine, deadline_seconds=deadline_seconds, operands=operands, with_lines=False
         )
         if real.seconds is not None and run.seconds is not None:
-            found.append(Answer(scale=scale, seconds=run.seconds, time_ratio=run.seconds / real.seconds))
-    return real, tuple(found)
+            scaled_answers.append(Answer(scale=scale, seconds=run.seconds, time_ratio=run.seconds / real.seconds))
+    return real, tuple(scaled_answers)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from harness.advice.edits import TriedEdits, is_made_by
+from harness.advice.edits import SimulatedEdits, is_made_by
 from harness.candidate import Candidate
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
@@ -21,7 +21,7 @@ def simulated(
     edits: Sequence[Edit],
     policy: Policy,
     progress: Callable[[str, str, float], None],
-) -> tuple[TriedEdits, ...]:
+) -> tuple[SimulatedEdits, ...]:
     """The edits of `candidate` that one constant makes, compiled and simulated beside `base`, the fastest first.
 
     A constant is tried for an edit where its value is the block's size; which blocks it really changes only the
@@ -33,7 +33,7 @@ def simulated(
         return ()
     asked = _settings(candidate, edits)
     waiting = list(asked)
-    found: list[TriedEdits] = []
+    found: list[SimulatedEdits] = []
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         name, old, new = asked[candidate]
@@ -47,7 +47,7 @@ def simulated(
         )
         progress(f"{name}={new}", kind or "done", sum(stage.seconds for stage in evidence.stages))
         found.append(
-            TriedEdits(
+            SimulatedEdits(
                 constant=name, old=old, new=new, edits=made, time_ratio=ratio, why=f"{kind}: {said}" if kind else ""
             )
         )

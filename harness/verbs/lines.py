@@ -40,7 +40,7 @@ class Lines(Verb):
         parser.quiet()
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.advice.source_names import named_lines
+        from harness.advice.source_names import name_lines
         from harness.ledger import history
         from harness.loop.suite_member import evidence_of
         from harness.render.layout import terminal_width
@@ -65,7 +65,7 @@ class Lines(Verb):
         evidence = evidence_of(evidence, given.member)
         if given.member:
             title += f" at {given.member}"
-        run = named_lines(evidence, evidence.simulation)
+        run = name_lines(evidence, evidence.simulation)
         if run is None or run.seconds is None:
             raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {why_none(evidence)}")
         if run.breakdown is None:

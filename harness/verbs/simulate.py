@@ -137,7 +137,7 @@ class Simulate(Verb):
         simulation = simulate()
         in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         in_profile = None if in_profile == simulation.seconds else in_profile
-        simulation = replace(simulation, unknown=tuple(map(dump_directory.explained, simulation.unknown)))
+        simulation = replace(simulation, unknown=tuple(map(dump_directory.explain_no_end, simulation.unknown)))
         return Outcome(
             document=_document(simulation, in_profile),
             text=lambda: _text(simulation, in_profile),

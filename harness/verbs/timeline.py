@@ -42,7 +42,7 @@ class Timeline(Verb):
         try:
             found = timeline(dump, meant.chip, steps_shown=given.steps, deadline_seconds=deadline, operands=contents)
         except RatchetError as error:
-            raise RatchetError(error.kind, dump_directory.explained(str(error))) from error
+            raise RatchetError(error.kind, dump_directory.explain_no_end(str(error))) from error
         if meant.problem is not None:
             found = in_problem_names(found, meant.problem)
         title = f"{meant.name} simulated {meant.chip.name}"

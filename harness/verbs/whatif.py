@@ -60,7 +60,7 @@ class Whatif(Verb):
         real, found = answers(dump, meant.chip, asked, deadline_seconds=deadline, operands=contents)
         if real.seconds is None:
             raise RatchetError(
-                "no-simulation", f"{meant.name} has no latency: {dump_directory.explained(real.unknown[0])}"
+                "no-simulation", f"{meant.name} has no latency: {dump_directory.explain_no_end(real.unknown[0])}"
             )
         number, dash, member = meant.name.partition("-")
         name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else meant.name

@@ -10,7 +10,7 @@ from rule_examples import saved
 
 from harness import contest as contests
 from harness.advice import diagnose
-from harness.advice.edits import TriedEdits, is_made_by
+from harness.advice.edits import SimulatedEdits, is_made_by
 from harness.advice.report import report
 from harness.candidate import Candidate
 from harness.loop import edits
@@ -23,8 +23,8 @@ QUERIES = Edit(window="q", axis=-2, size=128, new=512)
 KEYS = Edit(window="k", axis=-2, size=256, new=1024)
 
 
-def tried(edit: Edit, ratio: float | None, constant: str = "B") -> TriedEdits:
-    return TriedEdits(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
+def tried(edit: Edit, ratio: float | None, constant: str = "B") -> SimulatedEdits:
+    return SimulatedEdits(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
 
 
 def test_the_query_block_is_offered_though_another_bound_leads() -> None:
@@ -47,7 +47,7 @@ def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> Non
 def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:
     found = report(TEMPLATE, V5E)
     asked = (tried(QUERIES, 0.513, "BQ"), tried(KEYS, 0.6, "BKV"))
-    first, second, *_ = diagnose.hints(TEMPLATE, found, tried=asked)
+    first, second, *_ = diagnose.hints(TEMPLATE, found, simulated=asked)
     assert first.rule == "re-reads"
     assert first.gain == pytest.approx(0.487)
     assert gain_text(first) == "48.7% less time (simulated edit: BQ 128 -> 512)"
@@ -57,7 +57,7 @@ def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> No
 
 def test_an_edit_that_brings_nothing_is_not_offered() -> None:
     found = report(TEMPLATE, V5E)
-    told = diagnose.hints(TEMPLATE, found, tried=(tried(QUERIES, 1.02), tried(KEYS, None)))
+    told = diagnose.hints(TEMPLATE, found, simulated=(tried(QUERIES, 1.02), tried(KEYS, None)))
     assert not any(hint.rule == "re-reads" for hint in told)
     assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in told)
 

@@ -484,7 +484,7 @@ def looked(name: str, case: Case) -> RuleCase | None:
     given = case.given()
     found = report(given, chip(given.chip))
     assert found.seconds is not None
-    return BY_NAME[name].look(diagnose.observed(given, found, found.seconds, case.previous))
+    return BY_NAME[name].look(diagnose.observe(given, found, found.seconds, case.previous))
 
 
 def cases(table: dict[str, list[Case]]) -> list[Any]:

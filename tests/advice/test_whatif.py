@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from schedule_examples import NEWEST, unpack
 
-from harness.advice.whatif import SWEEP, answers, scaled
+from harness.advice.whatif import SWEEP, answers, scale_machine
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, chip
@@ -27,7 +27,7 @@ def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
 @pytest.mark.parametrize("known", TPUS, ids=lambda known: known.name)
 def test_factors_of_one_change_nothing(known: object) -> None:
     machine = machine_of(known)  # type: ignore[arg-type]
-    assert scaled(machine, Scale()) == machine
+    assert scale_machine(machine, Scale()) == machine
     assert Scale().words == ""
 
 

@@ -10,7 +10,7 @@ from breakdown_examples import breakdown
 from evidence_examples import V5E, evidence, simulation
 
 from harness.advice.report import report
-from harness.advice.source_names import named_lines
+from harness.advice.source_names import name_lines
 from harness.candidate import Candidate
 from harness.records import Evidence, SourceFile
 from harness.render.lines import listing
@@ -39,7 +39,7 @@ def test_the_file_that_was_judged_is_shown() -> None:
 def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     wrapper = "from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention\n"
     found = judged(NAMESAKE)
-    run = named_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
+    run = name_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
     files, text = with_packages(Candidate(text=wrapper.encode()), found), (HOME / NAMESAKE).read_text().splitlines()
     assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
     assert run is not None

@@ -15,11 +15,11 @@ def _place(name: str) -> tuple[int, str]:
 
 def _rules(name: str) -> tuple[Rule, ...]:
     module = import_module(f"{__name__}.{name}")
-    found = (value for value in vars(module).values() if isinstance(value, Rule))
-    return tuple(one for one in found if one.look.__module__ == module.__name__)
+    rules = (value for value in vars(module).values() if isinstance(value, Rule))
+    return tuple(found_rule for found_rule in rules if found_rule.look.__module__ == module.__name__)
 
 
 _MODULES = sorted((module.name for module in iter_modules(__path__)), key=_place)
-RULES = tuple(one for name in _MODULES for one in _rules(name))
+RULES = tuple(each for name in _MODULES for each in _rules(name))
 
 __all__ = ["RULES", "Rule", "RuleCase", "hint"]

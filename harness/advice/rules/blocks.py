@@ -1,4 +1,4 @@
-"""What several rules say about blocks: when a step is short, what a larger block needs, how to fetch further ahead."""
+"""Words and edits about blocks that several rules use: short steps, room for a larger block, fetching further ahead."""
 
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, blocks, fits, grown_vmem
@@ -12,7 +12,7 @@ SHORT_STEP_SECONDS = 1e-6
 
 
 def larger_key_block(seen: Observed) -> Edit | None:
-    """The key/value block made four times or twice as large, or None where it cannot or need not be."""
+    """The key/value block made four times or twice as large, or None if it cannot or need not be."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]
@@ -25,13 +25,13 @@ def larger_key_block(seen: Observed) -> Edit | None:
     return Edit(window=key.name, axis=-2, size=rows, new=rows * factor)
 
 
-def raised(edit: Edit) -> str:
+def raise_words(edit: Edit) -> str:
     """The advice to make this edit of the key/value block."""
     return f"raise the key/value block (rows of {edit.window}'s block, now {edit.size}) to {edit.new}"
 
 
-def doubled(seen: Observed) -> tuple[Edit, ...]:
-    """Every block of an input made twice as long along one axis, where the array is longer than it."""
+def doubling_edits(seen: Observed) -> tuple[Edit, ...]:
+    """Every block of an input made twice as long along one axis, if the array is longer than it."""
     return tuple(
         Edit(window=window.name, axis=axis, size=window.block_shape[axis], new=2 * window.block_shape[axis])
         for window in seen.inputs
@@ -42,18 +42,18 @@ def doubled(seen: Observed) -> tuple[Edit, ...]:
 
 
 def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit, ...]]:
-    """How to keep transfers of the inputs `names` on their way: the advice, its knob, the kind of change, its edits.
+    """Advice to keep transfers of the inputs `names` under way: words, knob, kind of change, edits.
 
     A BlockSpec of pl.pallas_call takes one buffer or two, one of pltpu.emit_pipeline more for an input (jax 0.10.2).
     """
     larger = larger_key_block(seen)
     if larger:
-        words = f"{raised(larger)}: each step then has more arithmetic to hide a transfer behind"
+        words = f"{raise_words(larger)}: each step then has more arithmetic to hide a transfer behind"
         return words, "key block", "constants", (larger,)
     grown = grown_vmem(seen, lambda window: 2.0 if window.buffers > 1 else 1.0)
     if not seen.is_attention and grown <= seen.report.vmem_limit_bytes:
         words = f"double the blocks of {names}: VMEM has room, and each transfer is then longer"
-        return words, "block", "constants", doubled(seen)
+        return words, "block", "constants", doubling_edits(seen)
     words = (
         f"fetch {names} further ahead (a pallas_call's BlockSpec takes at most two buffers): leave the arrays in "
         "pl.ANY and walk them inside the kernel with pltpu.emit_pipeline, whose input BlockSpecs take "
@@ -62,13 +62,13 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
     return words, "buffers", "body", ()
 
 
-def walked(seen: Observed) -> tuple[Window, int] | None:
+def walked_input(seen: Observed) -> tuple[Window, int] | None:
     """The largest input that the grid walks block by block and the axis that it is walked along, or None."""
-    found = [
+    walks = [
         (window, axis)
         for window in seen.inputs
         if len(window.block_shape) == len(window.array.shape) and all(window.block_shape) and blocks(window) > 1
         for axis, (size, block) in enumerate(zip(window.array.shape, window.block_shape, strict=True))
         if block < size
     ]
-    return max(found, key=lambda item: item[0].vmem_bytes, default=None)
+    return max(walks, key=lambda item: item[0].vmem_bytes, default=None)

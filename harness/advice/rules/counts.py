@@ -25,7 +25,7 @@ _MOVES = ("copy", "transpose", "fusion")
 
 
 def _expected(seen: Observed, name: str) -> int:
-    """The most that one body shows of it; 0 where nothing or none is expected."""
+    """The largest expected count in one body; 0 if none is expected."""
     return _limits(seen, name)[1]
 
 
@@ -42,9 +42,9 @@ def _count(seen: Observed, name: str) -> int:
 
 
 def _bodies(seen: Observed, *names: str) -> int:
-    """How often the body is there, as far as the counts of `names` tell: a loop unrolled n times shows it n times."""
-    found = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
-    return max(1, min(found)) if found else 1
+    """How many bodies the counts of `names` show: a loop unrolled n times shows its body n times."""
+    ratios = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
+    return max(1, min(ratios)) if ratios else 1
 
 
 @rule(
@@ -72,20 +72,22 @@ def around(seen: Observed) -> RuleCase | None:
         moves = 0
     if not moves and share < _NOTABLE_SHARE:
         return None
-    said = []
+    observations = []
     if moves:
-        said.append(f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel")
+        observations.append(
+            f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel"
+        )
     if others:
         # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
         moved = time * seen.chip.hbm_bytes_per_second
         each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
         verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
-        said.append(
+        observations.append(
             f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
             f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
         )
     return RuleCase(
-        observation=f"{'; '.join(said)} {seen.label}",
+        observation=f"{'; '.join(observations)} {seen.label}",
         suggestion=_how_to_avoid(seen, others, moves),
         gain=min(share, 1.0) if others else None,
         gain_source=SCHEDULE,
@@ -94,7 +96,7 @@ def around(seen: Observed) -> RuleCase | None:
 
 
 def _saves_transposed_pushes(seen: Observed) -> bool:
-    """Whether what a product takes is transposed outside: inside, each block of rows would do it again."""
+    """True if an operand of a product is transposed outside: inside, each block of rows would do it again."""
     trace, lines = seen.evidence.trace, seen.run.breakdown.lines if seen.run and seen.run.breakdown else ()
     done = [dict(line.operations) for line in lines]
     return bool(
@@ -114,7 +116,7 @@ def _named(ops: Sequence[OpTime]) -> str:
 
 
 def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
-    """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
+    """Advice on avoiding the `moves`, copies and transposes, and the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     advice = []
     kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
@@ -186,7 +188,7 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
 
 
 def _is_once(seen: Observed) -> bool:
-    """Whether all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
+    """True if all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
     # At most: the trace counts the most expensive branch of each step, the unit other functions and half-filled
     # registers too.
@@ -214,22 +216,24 @@ def staged_reductions(seen: Observed) -> RuleCase | None:
 
 
 def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> float:
-    """What doing `there` operations of `unit` instead of the `expected` ones may cost; without a run, all there is."""
+    """The most that `there` operations of `unit` instead of the `expected` ones may cost; all there is without a
+    run.
+    """
     return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
 
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
 def padded_blocks(seen: Observed) -> RuleCase | None:
-    """A block that its tiles make much larger, where VMEM is short or moving the padding may cost time."""
+    """A block that its tiles make much larger, if VMEM is short or moving the padding may cost time."""
     worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
-        held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
+        value_bytes = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
         # A column of statistics is small whatever its padding.
-        if not held or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
+        if not value_bytes or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
             continue
-        moved = _cost_of_padding(seen, window, held)
-        if window.vmem_bytes / held >= padding and not ((moved or 0.0) < _NOTABLE_SHARE and _has_room(seen)):
-            worst, padding, cost = window, window.vmem_bytes / held, moved
+        moved = _cost_of_padding(seen, window, value_bytes)
+        if window.vmem_bytes / value_bytes >= padding and not ((moved or 0.0) < _NOTABLE_SHARE and _has_room(seen)):
+            worst, padding, cost = window, window.vmem_bytes / value_bytes, moved
     if worst is None:
         return None
     source = SCHEDULE if seen.run and seen.run.breakdown else ROOFLINE
@@ -271,11 +275,11 @@ def _sizes_off(window: Window) -> list[str]:
     ]
 
 
-def _cost_of_padding(seen: Observed, window: Window, held: int) -> float | None:
-    """The share of the time that moving its padding takes at most; None where the kernel moves it by hand."""
+def _cost_of_padding(seen: Observed, window: Window, value_bytes: int) -> float | None:
+    """The share of the time that moving its padding takes at most; None if the kernel moves it by hand."""
     if window.fetches is None:
         return None
-    padding = (window.vmem_bytes - held) / max(1, window.buffers) * window.fetches
+    padding = (window.vmem_bytes - value_bytes) / max(1, window.buffers) * window.fetches
     cost = padding / seen.chip.hbm_bytes_per_second / seen.seconds
     waits = _waited_for(seen, window) if window.role == "input" and seen.run and seen.run.breakdown else 1.0
     return min(cost, waits, seen.room)

@@ -57,7 +57,7 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
 
 
 def _covers_all_keys(seen: Observed) -> bool:
-    """Whether one block holds all keys: then none is masked as a whole."""
+    """True if one block holds all keys: then none is masked as a whole."""
     return seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
 
 
@@ -109,13 +109,13 @@ def repeated_work(seen: Observed) -> RuleCase | None:
 
 
 def _covered(seen: Observed) -> float | None:
-    """How many times the useful work the grid covers, as traced; None where that is unknown."""
+    """The work that the grid covers, as traced, over the useful work; None if unknown."""
     trace, work = seen.evidence.trace, seen.evidence.problem.work
     return trace.pallas_flops / work.flops if trace is not None and work.flops else None
 
 
 def _had_time(seen: Observed, factor: float) -> bool:
-    """Whether the chip can have done so many times the useful work: if not, some steps are skipped already."""
+    """True if the chip had time for `factor` times the useful work: if not, some steps are skipped already."""
     return factor * seen.report.compute_only_seconds <= seen.seconds
 
 
@@ -127,8 +127,8 @@ def _covers(seen: Observed, factor: float) -> str:
 def _time_of_work(seen: Observed, factor: float) -> float:
     """The share of the time that doing the arithmetic once instead of `factor` times saves at most.
 
-    Arithmetic takes what the fullest unit is used (without a run, what is traced at the peak), and beside it
-    transfers go on: where they take longer, less arithmetic saves nothing.
+    Arithmetic takes the share in which the fullest unit is used (without a run, the traced work at the peak).
+    Transfers go on next to it: if they take longer, less arithmetic saves nothing.
     """
     used = max((unit.used_fraction for unit in seen.report.units if unit.name in _ARITHMETIC), default=None)
     if used is None:
@@ -170,14 +170,14 @@ def uneven_cores(seen: Observed) -> RuleCase | None:
     if not axes or any(bound % cores == 0 for bound in axes):
         return None
     # Whichever axis is split, the core with the larger half ends last.
-    lost = min(1 - bound / (cores * -(-bound // cores)) for bound in axes)
-    if lost < _UNEVEN:
+    idle_share = min(1 - bound / (cores * -(-bound // cores)) for bound in axes)
+    if idle_share < _UNEVEN:
         return None
     return RuleCase(
         observation=f"none of the parallel axes of the grid ({' x '.join(map(str, axes))}) divides by the {cores} "
-        f"cores of a {seen.report.chip}: one core idles {percent(lost)} of the time",
+        f"cores of a {seen.report.chip}: one core idles {percent(idle_share)} of the time",
         suggestion=f"choose a block that gives a parallel axis a multiple of {cores} steps",
-        gain=lost,
+        gain=idle_share,
         knob="semantics",
         kind="constants",
     )
@@ -229,7 +229,7 @@ def grid_order(seen: Observed) -> RuleCase | None:
 
 @rule("no semantics", "grid", LEVERS, "dimension_semantics tells the compiler which axes are independent")
 def no_semantics(seen: Observed) -> RuleCase | None:
-    """A grid of several axes that says nothing about them, where the compiler has one core: only a word."""
+    """A grid of several axes that says nothing about them, on a chip with one core: only a note."""
     call = seen.call
     if call is None or seen.chip.platform != "tpu" or seen.chip.cores > 1 or call.dimension_semantics:
         return None

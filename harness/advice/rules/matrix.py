@@ -1,6 +1,6 @@
 """Rules on the matrix unit: too full for more, half filled by narrow heads, fed with values that are too wide."""
 
-from harness.advice.cycle_shares import named_lines
+from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.simulate.machine import machine_of
@@ -46,10 +46,10 @@ def wide_operands(seen: Observed) -> RuleCase | None:
         return None
     if any(array.dtype != "bfloat16" for array in seen.evidence.problem.inputs):
         return None
-    found = _wide_line(seen, size)
-    if found is None:
+    wide_line = _wide_line(seen, size)
+    if wide_line is None:
         return None
-    line, factor, extra = found
+    line, factor, extra = wide_line
     return RuleCase(
         observation=f"{line} issues {factor:.1f}x the matmul operations of bfloat16 operands "
         f"[simulated {seen.report.chip}]: float32 values go into the MXU",
@@ -65,7 +65,7 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     run = seen.run
     if run is None or run.breakdown is None or not run.mxu_flops:
         return None
-    lines = [(line, dict(line.operations).get("MXU", 0)) for line in named_lines(run.breakdown)]
+    lines = [(line, dict(line.operations).get("MXU", 0)) for line in lines_of_source(run.breakdown)]
     there = sorted(((line, number) for line, number in lines if number), key=lambda item: item[1], reverse=True)
     if len(there) != 2:
         # Several matmuls on one line, or one on several: whose operations they are is not known.
@@ -93,7 +93,7 @@ def transposed_pushes(seen: Observed) -> RuleCase | None:
     run = seen.run
     if run is None or run.breakdown is None or not run.cycles or seen.is_attention:
         return None
-    pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in named_lines(run.breakdown)]
+    pushed = [(line, dict(line.operations).get(TRANSPOSED_PUSH, 0)) for line in lines_of_source(run.breakdown)]
     line, number = max(pushed, key=lambda item: item[1], default=(None, 0))
     if line is None or not number:
         return None

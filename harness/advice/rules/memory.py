@@ -4,7 +4,7 @@ from collections import Counter
 
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
-from harness.advice.rules.blocks import doubled, fetch_ahead
+from harness.advice.rules.blocks import doubling_edits, fetch_ahead
 from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.advice.score_block import score_block_bytes
 from harness.records import Edit, Window
@@ -29,7 +29,7 @@ _MOST_OF_VMEM = 0.75
 def rereads(seen: Observed) -> RuleCase | None:
     """Keys and values are read once per query block, and far more often than needed: a larger one reads them less.
 
-    Where another bound leads this is worth a try too: fewer blocks of queries also are fewer steps, and fewer times
+    If another bound leads this is worth a try too: fewer blocks of queries also are fewer steps, and fewer times
     that keys go into the matrix unit as weights (BQ 128 -> 2048 brought 49 % on v5e, latency-bound at 25 % of the
     bandwidth).
     """
@@ -103,7 +103,7 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         gain=None,
         cost=_saved(seen, [most], 2) or 0.0,
         knob="block",
-        edits=doubled(seen),
+        edits=doubling_edits(seen),
     )
 
 
@@ -115,7 +115,7 @@ def other_rereads(seen: Observed) -> RuleCase | None:
     ceiling="memory",
 )
 def several_calls(seen: Observed) -> RuleCase | None:
-    """Several Pallas calls, each with its pass over memory, where memory binds."""
+    """Several Pallas calls, each with its pass over memory, if memory binds."""
     report, trace = seen.report, seen.evidence.trace
     calls = len(trace.pallas_calls) if trace else 0
     if calls < 2 or not _memory_binds(seen) or not report.hbm_bytes or not report.memory_only_seconds:
@@ -154,7 +154,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
         "double the block, so that each transfer is longer and there are fewer of them",
         "block",
         "constants",
-        doubled(seen),
+        doubling_edits(seen),
     )
     if double and seen.steps:
         advice = fetch_ahead(seen, " and ".join(double))
@@ -173,7 +173,7 @@ def idle_bandwidth(seen: Observed) -> RuleCase | None:
 
 @rule("wide statistics", "scratch", LEVERS, "compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> RuleCase | None:
-    """Row statistics that are kept once for every lane, where storing is what the schedule is full of."""
+    """Row statistics that are kept once for every lane, if stores fill the schedule."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
         return None
     rows = seen.inputs[0].block_shape[-2]
@@ -202,7 +202,7 @@ def _memory_binds(seen: Observed) -> bool:
 
 
 def _far_over_the_minimum(seen: Observed) -> bool:
-    """Whether re-reads are most of the traffic, below twice the ridge: there memory takes half as long as the work."""
+    """True if re-reads are most of the traffic, below twice the ridge: there memory takes half as long as the work."""
     report = seen.report
     is_far = (report.hbm_bytes or 0) >= _FAR_OVER * report.minimum_hbm_bytes
     return is_far and report.intensity is not None and report.intensity < 2 * report.ridge

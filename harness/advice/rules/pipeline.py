@@ -1,7 +1,14 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
 from harness.advice.observed import Observed, grown_vmem
-from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubled, fetch_ahead, larger_key_block, raised, walked
+from harness.advice.rules.blocks import (
+    SHORT_STEP_SECONDS,
+    doubling_edits,
+    fetch_ahead,
+    larger_key_block,
+    raise_words,
+    walked_input,
+)
 from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import Edit
@@ -50,7 +57,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
             "it, so that there is more to issue while one result is waited for; a larger block only makes more turns"
         )
     if larger:
-        suggestion = f"{raised(larger)}: more independent work in a step to fill the waits with"
+        suggestion = f"{raise_words(larger)}: more independent work in a step to fill the waits with"
     return RuleCase(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)} [simulated {seen.report.chip}]",
@@ -67,7 +74,7 @@ def bubbles(seen: Observed) -> RuleCase | None:
 
 
 def _turns(seen: Observed) -> float:
-    """How many times over the bundles of the program a step issues, at least; 0 where no loop in the body shows."""
+    """How many times over the bundles of the program a step issues, at least; 0 if no loop in the body shows."""
     if seen.run is None or not seen.steps or not seen.run.static_bundles:
         return 0.0
     turns = seen.run.bundle_cycles / seen.steps / seen.run.static_bundles
@@ -75,14 +82,14 @@ def _turns(seen: Observed) -> float:
 
 
 def _room_to_double(seen: Observed) -> tuple[Edit, ...]:
-    """Of another kernel than attention, every block twice as long along an axis, as far as all of it still fits."""
+    """For a kernel other than attention: every block twice as long along an axis, as far as all of it still fits."""
     if seen.is_attention or grown_vmem(seen, lambda window: 2.0) > seen.report.vmem_limit_bytes:
         return ()
-    return doubled(seen)
+    return doubling_edits(seen)
 
 
 def _largest_waits(seen: Observed, share: float) -> str:
-    """What most of the share of cycles without an issue waits for, or the largest parts of it."""
+    """The cause of most cycles without an issue, or the largest causes."""
     waits = {
         **seen.parts("unit stall"),
         **{f"transfers of `{seen.operand(name)}`": part for name, part in seen.parts("operand wait").items()},
@@ -146,7 +153,7 @@ def dma_waits(seen: Observed) -> RuleCase | None:
 
 
 def _share_of_bytes(seen: Observed, name: str) -> float:
-    """What part of the inputs' traffic an operand has, by the block index maps; all of it where that is not known."""
+    """An operand's share of the inputs' traffic, by the block index maps; 1 if unknown."""
     moved = {window.name: window.hbm_bytes for window in seen.inputs}
     total = sum(size or 0 for size in moved.values())
     return (moved.get(name) or total) / total if total else 1.0
@@ -159,12 +166,12 @@ def short_steps(seen: Observed) -> RuleCase | None:
     if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
         return None
     suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
-    edits = doubled(seen)
+    edits = doubling_edits(seen)
     if seen.is_attention:
         larger = larger_key_block(seen)
         if larger is None:
             return None
-        suggestion, knob, edits = f"{raised(larger)}: fewer and longer steps", "key block", (larger,)
+        suggestion, knob, edits = f"{raise_words(larger)}: fewer and longer steps", "key block", (larger,)
     return RuleCase(
         observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
         f"neither compute nor bandwidth {seen.label}",
@@ -207,21 +214,21 @@ def fill_and_drain(seen: Observed) -> RuleCase | None:
 
 
 def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
-    found = walked(seen)
-    if found is None:
+    walked = walked_input(seen)
+    if walked is None:
         return ()
-    window, axis = found
+    window, axis = walked
     size, place = window.block_shape[axis], axis - len(window.block_shape)
     news = (size // 2, size * 2) if size >= 2 else ()
     return tuple(Edit(window=window.name, axis=place, size=size, new=new) for new in news)
 
 
 def _both_ways(seen: Observed) -> str:
-    """How to try a block of half and of twice the size, with its sizes where they are known."""
-    found = walked(seen)
-    if found is None:
+    """Words on trying a block of half and of twice the size, with its sizes if they are known."""
+    walked = walked_input(seen)
+    if walked is None:
         return "half and twice the block along an axis of the grid"
-    window, axis = found
+    window, axis = walked
     now = window.block_shape[axis]
     if now < 2:
         return "half and twice the block along an axis of the grid"

@@ -1,6 +1,6 @@
 """Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
 
-from harness.advice.cycle_shares import named_lines
+from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, RuleCase, rule
 from harness.advice.score_block import SCORE_BLOCK
@@ -77,7 +77,7 @@ def pass_over_scores(seen: Observed) -> RuleCase | None:
 
 def _lines(seen: Observed) -> tuple[LineTime, ...]:
     breakdown = seen.run.breakdown if seen.run else None
-    return named_lines(breakdown) if breakdown else ()
+    return lines_of_source(breakdown) if breakdown else ()
 
 
 @rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
@@ -113,9 +113,9 @@ def spills(seen: Observed) -> RuleCase | None:
 
 
 def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
-    """What to do about spills, the knob that it turns, the kind of change, and the cycles of the line that it is about.
+    """The remedy for spills, its knob, its kind of change, and the share of the cycles of the line that it is about.
 
-    What fewer spills save beside those nobody knows: another body has another schedule.
+    How much fewer spills save besides those cycles is unknown: another body has another schedule.
     """
     alone = pass_over_scores.look(seen)
     if alone is not None:
@@ -156,5 +156,5 @@ def _halved(seen: Observed) -> tuple[Edit, ...]:
 def _slower_with_fewer(seen: Observed) -> Row | None:
     """The last earlier attempt that spilled less and took longer, if there is one: then fewer spills are no aim."""
     now = seen.run.executed_spills if seen.run else 0
-    known = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
-    return next((row for row in known if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)
+    rows = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
+    return next((row for row in rows if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)

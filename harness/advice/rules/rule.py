@@ -1,9 +1,9 @@
-"""A rule of the diagnosis: its sentence, where that is published, and the pure function that looks for its case."""
+"""A rule of the diagnosis: its sentence, its published source, and the pure function that looks for its case."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.advice.edits import TriedEdits
+from harness.advice.edits import SimulatedEdits
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed
 from harness.records import Edit, Hint
@@ -36,16 +36,16 @@ SIMULATED_EDIT = "simulated edit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCase:
-    """One case of a rule. `gain` bounds the share of the time that the change saves, None where nothing does.
+    """One case of a rule. `gain` bounds the share of the time that the change saves, None if there is no bound.
 
     No single cause bounds what another block saves: a larger one has fewer steps, rescalings and re-reads at once
     (benchmarks/RULES.md). Each of the `edits` follows such advice. `cost` is the share of the time that the observed
     cause takes now: it ranks a finding whose gain is not known.
 
-    `knob` is what the change turns: of several findings that turn one, only the strongest speaks. `kind`
-    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half where
-    nothing nearer than all that is left bounds it, or where most attempts lost. `comes_first` is for what makes all
-    other advice pointless.
+    `knob` is the thing that the change turns: of several findings with one knob, only the strongest is reported.
+    `kind` overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half
+    if nothing nearer than all that is left bounds it, or if most attempts lost. `comes_first` marks a case that
+    makes all other advice pointless.
     """
 
     observation: str
@@ -64,7 +64,7 @@ class RuleCase:
 class Rule:
     """`says` is the rule in one sentence. `ceiling` names the resource that the simulator can take away to bound it.
 
-    `keeps_traffic` is for a change that moves as many bytes as before: these take their time still.
+    `keeps_traffic` marks a change that moves as many bytes as before, which still take their time.
     """
 
     name: str
@@ -79,35 +79,37 @@ class Rule:
 def rule(
     name: str, kind: Kind | None, source: str, says: str, *, ceiling: str = "", keeps_traffic: bool = False
 ) -> Callable[[Callable[[Observed], RuleCase | None]], Rule]:
-    """Makes a rule of the function below it, which looks for the rule's case."""
+    """A decorator that makes a rule of a function that looks for the rule's case."""
     return lambda look: Rule(
         name=name, says=says, source=source, kind=kind, look=look, ceiling=ceiling, keeps_traffic=keeps_traffic
     )
 
 
-def best_of(finding: RuleCase, tried: Sequence[TriedEdits]) -> TriedEdits | None:
-    """The fastest of the simulated edits that follow the advice, None where there is none."""
-    known = [one for one in tried if one.time_ratio is not None and not set(one.edits).isdisjoint(finding.edits)]
-    return min(known, key=lambda one: one.time_ratio or 0.0, default=None)
+def best_of(finding: RuleCase, simulated: Sequence[SimulatedEdits]) -> SimulatedEdits | None:
+    """The fastest of the simulated edits that follow the advice, None if there is none."""
+    applicable = [
+        edit for edit in simulated if edit.time_ratio is not None and not set(edit.edits).isdisjoint(finding.edits)
+    ]
+    return min(applicable, key=lambda edit: edit.time_ratio or 0.0, default=None)
 
 
-def hint(rule: Rule, finding: RuleCase, seen: Observed, tried: Sequence[TriedEdits] = ()) -> Hint:
-    """The finding as it is reported: the gain of the edit that was simulated, else what bounds it.
+def hint(rule: Rule, finding: RuleCase, seen: Observed, simulated: Sequence[SimulatedEdits] = ()) -> Hint:
+    """The finding as it is reported: with the gain of the simulated edit, else with its bound.
 
     A bound is never more than what is left above the roofline.
     """
     gain, source = finding.gain, finding.gain_source
-    known = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
+    ceiling = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
     # The schedule of another block is another schedule.
-    known = None if finding.edits else known
-    if known is not None and (gain is None or 1 - known.time_ratio < gain):
-        gain, source = max(0.0, 1 - known.time_ratio), f"simulated what-if: {known.words}"
+    ceiling = None if finding.edits else ceiling
+    if ceiling is not None and (gain is None or 1 - ceiling.time_ratio < gain):
+        gain, source = max(0.0, 1 - ceiling.time_ratio), f"simulated what-if: {ceiling.words}"
     room = seen.room
     if rule.keeps_traffic:
         room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
     if gain is not None and gain > room:
         gain, source = room, ROOFLINE
-    best = best_of(finding, tried)
+    best = best_of(finding, simulated)
     if best is not None and best.time_ratio is not None:
         gain, source = 1 - best.time_ratio, f"{SIMULATED_EDIT}: {best.words}"
     kind = finding.kind or rule.kind

@@ -82,20 +82,20 @@ def small_gap(seen: Observed) -> RuleCase | None:
 
 @rule("plateau", None, PRACTICE, "several attempts without a gain: the kind of idea is used up")
 def plateau(seen: Observed) -> RuleCase | None:
-    """Several attempts in a row brought nothing."""
-    lost = 0
+    """Several attempts in a row without a gain."""
+    fruitless = 0
     for row in reversed(seen.previous):
         if row.kind == "rebaseline":
             # The champion checked again: nothing was tried, and nothing won.
             continue
         if row.outcome == "accept":
             break
-        lost += 1
-    if lost < _PLATEAU_ATTEMPTS:
+        fruitless += 1
+    if fruitless < _PLATEAU_ATTEMPTS:
         return None
     return RuleCase(
-        observation=f"the last {lost} attempts brought nothing, with {percent(seen.room)} of the time left above the "
-        "roofline",
+        observation=f"the last {fruitless} attempts brought nothing, with {percent(seen.room)} of the time left above "
+        "the roofline",
         suggestion="change the kind of idea: `results` lists what was tried, the gap above says where the time is",
         gain=None,
         knob="plateau",

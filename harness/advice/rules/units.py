@@ -1,8 +1,8 @@
 """Rules on the vector units: work that binds, that is waited for, or that matmuls do not run beside."""
 
-from harness.advice.cycle_shares import named_lines
+from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
-from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubled, larger_key_block, raised
+from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubling_edits, larger_key_block, raise_words
 from harness.advice.rules.matrix import SATURATED_MXU
 from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, RuleCase, rule
 from harness.judge.verdict.roofline import LARGE_GAP
@@ -62,7 +62,7 @@ def unit_stalls(seen: Observed) -> RuleCase | None:
     return RuleCase(
         observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
         f"only {percent(mxu)} of it",
-        suggestion=f"{raised(larger)}: each rescaling of the accumulator then serves more scores",
+        suggestion=f"{raise_words(larger)}: each rescaling of the accumulator then serves more scores",
         gain=None,
         cost=min(share, 1 - mxu),
         knob="key block",
@@ -92,7 +92,8 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
     )
     if larger:
         suggestion = (
-            f"{raised(larger)}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
+            f"{raise_words(larger)}: one rescaling of the accumulator, which has no matmul beside it, "
+            "serves more scores"
         )
     return RuleCase(
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
@@ -151,7 +152,7 @@ def exp_bound(seen: Observed) -> RuleCase | None:
     if not seen.has_exp_left:
         return None
     # A line that has one exponential beside many reciprocals is not there for it.
-    lines = [line for line in named_lines(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
+    lines = [line for line in lines_of_source(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
@@ -184,7 +185,7 @@ def divisions(seen: Observed) -> RuleCase | None:
     run = seen.run
     if run is None or not run.cycles or not run.breakdown:
         return None
-    lines = [line for line in named_lines(run.breakdown) if _is_division(line)]
+    lines = [line for line in lines_of_source(run.breakdown) if _is_division(line)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
@@ -207,16 +208,16 @@ def divisions(seen: Observed) -> RuleCase | None:
 
 
 def _at(hottest: LineTime, cycles: float) -> str:
-    """Where most of these cycles are, or the largest part of them."""
+    """The line with most of these cycles, or with the largest part of them."""
     part = "most of it" if hottest.cycles > cycles / 2 else "the largest part"
     return f"{part} at {hottest.file}:{hottest.line}"
 
 
 def _is_division(line: LineTime) -> bool:
-    """Reciprocals are most of its transcendental operations, and it is not there for a reduction across lanes.
+    """True if reciprocals are most of its transcendental operations, and it is not there for a reduction across lanes.
 
-    A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of `examples/`, a
-    mean takes two and more.
+    A division with its broadcast takes at most 1.5 XLU operations for each reciprocal in every record of
+    `examples/`, a mean takes two and more.
     """
     reciprocals, units = _reciprocals(line), line.units
     return 2 * reciprocals > max(units.get("EUP", 0), units.get("XLU", 0))
@@ -240,12 +241,12 @@ def both_low(seen: Observed) -> RuleCase | None:
         suggestion="double the block along the axis with most steps: fewer, longer steps",
         gain=None,
         knob="block",
-        edits=doubled(seen),
+        edits=doubling_edits(seen),
     )
 
 
 def _vector_operations_per_score(seen: Observed) -> float | None:
-    """Vector operations for each register of scores, or None where that is not known or not attention."""
+    """Vector operations for each register of scores, or None if unknown or not attention."""
     unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
     if unit is None or seen.run is None or not seen.run.mxu_flops or not seen.is_attention:
         return None

@@ -10,7 +10,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.edits import TriedEdits
+from harness.advice.edits import SimulatedEdits
 from harness.advice.whatif import answers
 from harness.candidate import Candidate
 from harness.errors import RatchetError, UsageError
@@ -54,7 +54,7 @@ class Diagnosis:
     report: Report
     advice: tuple[Hint, ...]
     notes: tuple[str, ...]
-    tried: tuple[TriedEdits, ...] = ()
+    tried: tuple[SimulatedEdits, ...] = ()
 
     @property
     def edits(self) -> Table:
@@ -126,7 +126,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
 
 def _tried(
     given: Namespace, folder: Path, number: int | None, evidence: Evidence, candidate: Candidate, asked: Sequence[Edit]
-) -> tuple[tuple[TriedEdits, ...], str]:
+) -> tuple[tuple[SimulatedEdits, ...], str]:
     """The advised edits of one constant, simulated; or why none was."""
     without = "no advised edit was simulated: "
     own = chip(evidence.chip)
@@ -150,7 +150,7 @@ def _tried(
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 
 
-def _of_edits(tried: Sequence[TriedEdits], why: str) -> tuple[str, ...]:
+def _of_edits(tried: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
     """What every simulated edit came to, in a sentence; else why there is none."""
     if not tried:
         return (why,) if why else ()

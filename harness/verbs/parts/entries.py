@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness.advice import report as reporting
 from harness.advice.comparison import figures
-from harness.advice.source_names import named_lines
+from harness.advice.source_names import name_lines
 from harness.hardware import chip
 from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger.bulk_read import Held
@@ -40,7 +40,7 @@ def entry_of(
         )
     evidence = attempt.evidence
     found = reporting.report(evidence, chip(evidence.chip))
-    attempt = replace(attempt, evidence=replace(evidence, simulation=named_lines(evidence, evidence.simulation)))
+    attempt = replace(attempt, evidence=replace(evidence, simulation=name_lines(evidence, evidence.simulation)))
     trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
     address = Path(os.path.relpath(trace, page_folder)).as_posix()
     return Entry(

@@ -1,4 +1,4 @@
-"""The counters at three levels as rows: each beside what an honest kernel shows and a word on what more means."""
+"""The counters at three levels as rows: each next to an honest kernel's count and a remark on any other count."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -14,7 +14,7 @@ Level: TypeAlias = Literal["hlo", "mosaic", "schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """The counts `low` to `high` that are expected, and what a count above or below them means."""
+    """The counts `low` to `high` that are expected, and remarks on a count above or below them."""
 
     low: int
     high: int
@@ -25,7 +25,7 @@ class Expectation:
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
     def remark(self, count: int) -> str:
-        """A word on `count` if it is not the expected one, else nothing."""
+        """The remark on `count` if it is not expected, else ""."""
         if count > self.high:
             return self.more
         return self.fewer if count < self.low else ""
@@ -33,11 +33,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter: a field of what is known at its level, or what a function counts in the evidence (None: not known).
+    """A counter: a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` says what an honest kernel shows there. `is_at_a_glance` shows it in the short report too, where every
-    counter is that is off. What one with `is_of_cycles` says is left out there where the cycles are taken apart, which
-    says it better.
+    `expected` is an honest kernel's count. `is_at_a_glance` shows it in the short report too, which has every
+    counter that is off. Remarks of a counter with `is_of_cycles` are left out there if the cycles are taken apart,
+    which says it better.
     """
 
     level: Level
@@ -59,8 +59,8 @@ class Counter:
     def _counted(self, evidence: Evidence) -> int | None:
         if not isinstance(self.count, str):
             return self.count(evidence)
-        known = {"hlo": evidence.hlo, "mosaic": evidence.mosaic, "schedule": evidence.simulation}[self.level]
-        return None if known is None else getattr(known, self.count)
+        record = {"hlo": evidence.hlo, "mosaic": evidence.mosaic, "schedule": evidence.simulation}[self.level]
+        return None if record is None else getattr(record, self.count)
 
 
 def _none(more: str) -> Callable[[Evidence], Expectation]:
@@ -77,20 +77,34 @@ def _calls(evidence: Evidence) -> Expectation | None:
 
 
 def _inside(name: str) -> Callable[[Evidence], Expectation | None]:
-    """What an honest body of this problem shows is the problem's to say; records from before it did say nothing."""
+    """The expectation that the problem states for an honest body; records of older versions state none."""
 
     def expected(evidence: Evidence) -> Expectation | None:
-        said = next((one for one in reversed(evidence.problem.expected) if one.counter == name), None)
-        return Expectation(low=said.low, high=said.high, more=said.more, fewer=said.fewer) if said else None
+        stated = next(
+            (expectation for expectation in reversed(evidence.problem.expected) if expectation.counter == name), None
+        )
+        return Expectation(low=stated.low, high=stated.high, more=stated.more, fewer=stated.fewer) if stated else None
 
     return expected
+
+
+_COPIED = "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write"
+_BROUGHT = "operands brought into another memory, such as VMEM; no operation of the schedule copies within HBM"
+
+
+def _copies(evidence: Evidence) -> Expectation:
+    """None expected. A copy within HBM is an operation of the schedule, one between memories a transfer beside it."""
+    run = finished_run(evidence)
+    names = [op.name for op in run.ops] if run else []
+    is_brought = bool(names) and not any("copy" in name or "fusion" in name for name in names)
+    return Expectation(low=0, high=0, more=_BROUGHT if is_brought else _COPIED)
 
 
 _SPILL = _none("vector registers do not suffice: values go to VMEM and back in every step")
 
 
 def _spill_in_text(evidence: Evidence) -> Expectation | None:
-    """Where the executed counts are known, what stands in the text is no concern by itself."""
+    """No expectation if the executed counts are known: those in the text alone do no harm."""
     return None if finished_run(evidence) else _SPILL(evidence)
 
 
@@ -113,8 +127,8 @@ def _as_the_grid(evidence: Evidence) -> Expectation:
 
 # What is no single count: a line of its own making, or one for each unit.
 def _score_block(evidence: Evidence) -> Iterator[CounterLine]:
-    found = score_block(evidence) if evidence.mosaic else None
-    yield from [found] if found else []
+    line = score_block(evidence) if evidence.mosaic else None
+    yield from [line] if line else []
 
 
 def _not_understood(evidence: Evidence) -> Iterator[CounterLine]:
@@ -134,15 +148,7 @@ def _slots(evidence: Evidence) -> Iterator[CounterLine]:
 # In the order of the report. Around the kernel nothing should be left to XLA: the protocol expects no copies, and the
 # judge lets no dot and no exponential stand outside the Pallas call.
 COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
-    Counter(
-        "hlo",
-        "copy",
-        "copy",
-        is_at_a_glance=True,
-        expected=_none(
-            "whole buffers copied in HBM: a layout change, or an output ref that is read before its last write"
-        ),
-    ),
+    Counter("hlo", "copy", "copy", is_at_a_glance=True, expected=_copies),
     Counter(
         "hlo",
         "transpose",
@@ -195,9 +201,9 @@ OF_CYCLES = frozenset((SCORE_BLOCK, *(row.name for row in _ROWS if row.is_of_cyc
 
 
 def counter_lines(evidence: Evidence) -> tuple[CounterLine, ...]:
-    """One line per counter, HLO first, then Mosaic, then the schedule; levels that are not known have no lines."""
-    found = (row.lines(evidence) if isinstance(row, Counter) else row(evidence) for row in COUNTERS)
-    return tuple(line for lines in found for line in lines)
+    """One line per counter, HLO first, then Mosaic, then the schedule; unknown levels have no lines."""
+    lines_of_rows = (row.lines(evidence) if isinstance(row, Counter) else row(evidence) for row in COUNTERS)
+    return tuple(line for lines in lines_of_rows for line in lines)
 
 
 def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:

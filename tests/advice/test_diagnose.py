@@ -11,6 +11,7 @@ from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulatio
 from rule_examples import saved, with_parts
 
 from harness.advice import diagnose
+from harness.advice.counters import counter_lines
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
 from harness.advice.report import advise, report
@@ -144,6 +145,15 @@ def test_work_around_the_kernel() -> None:
     run = simulation(0.80e-3, ops=(kernel, copy))
     said = text(replace(given, hlo=replace(given.hlo, copy=1), simulation=run))
     assert "1 copy or transpose around the kernel; 1 operation outside the kernel, `copy.9`, takes 100.000 us" in said
+    # A copy that is no operation of the schedule brings an operand into VMEM, beside the kernel.
+    brought = replace(given, hlo=replace(given.hlo, copy=1), simulation=simulation(0.80e-3, ops=(kernel,)))
+    assert "around" not in text(brought)
+    remarks = [line.remark for line in counter_lines(brought) if line.name == "copy"]
+    assert remarks == [
+        "operands brought into another memory, such as VMEM; no operation of the schedule copies within HBM"
+    ]
+    remarks = [line.remark for line in counter_lines(replace(brought, simulation=run)) if line.name == "copy"]
+    assert remarks[0].startswith("whole buffers copied in HBM")
     # Where no op bears the kernel's name, none can be told from it.
     assert "around" not in text(replace(given, simulation=simulation(0.80e-3, ops=(copy,))))
 

@@ -63,8 +63,9 @@ def around(seen: Observed) -> RuleCase | None:
     if len(others) == len(ops):
         # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
         others = []
-    if others and not any(word in op.name for op in others for word in _MOVES):
-        # None that takes time in the schedule is a copy or a transpose.
+    elif not any(word in op.name for op in others for word in _MOVES):
+        # None that takes time in the schedule is a copy or a transpose: a copy that is counted brings an operand into
+        # another memory, such as VMEM.
         moves = 0
     time = sum(op.seconds for op in others)
     share = time / seen.seconds

@@ -27,7 +27,7 @@ from capture_examples import four_devices_run, one_device_run
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Cell, Table
-from harness.units import decimal
+from harness.units import decimal, percent
 from harness.workbench.profiles import conversion, diagnosis, hotspots, memory, reading
 from harness.workbench.profiles.analysis import tables
 
@@ -254,7 +254,23 @@ def test_roofline_ratios_and_verdicts(one: Capture) -> None:
     }
     assert by(table, "operation", "bound")["copy.2"] == "memory"
     # A kernel whose FLOPs nobody counted has no prediction, and a collective none either.
-    assert any("45.7% of the time has no prediction" in note for note in table.notes)
+    assert any("cover 54.3% of the time: 45.7% of the time has no prediction" in note for note in table.notes)
+
+
+def test_a_roofline_of_little_of_the_time_is_no_verdict_on_the_program(one: Capture) -> None:
+    operations = (
+        operation
+        if operation.name == "fusion.5"
+        else replace(operation, flops=None, bytes_accessed=None, hbm_bytes=None)
+        for operation in one.devices[0].operations
+    )
+    (table,) = roofline(replace(one, devices=(replace(one.devices[0], operations=tuple(operations)),)))
+    share = by(table, "operation", "share")["all with a prediction"]
+    assert by(table, "operation", "verdict") == {
+        "all with a prediction": f"unknown: covers {percent(number(share))} of the time",
+        "fusion.5": "look",
+    }
+    assert f"The verdicts cover {percent(number(share))} of the time" in table.notes[0]
 
 
 def test_utilization_says_what_uncounted_kernels_leave_open(one: Capture, four: Capture) -> None:

@@ -12,6 +12,8 @@ from harness.workbench.profiles.hotspots import UNCOUNTED_NOTE
 # Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout. The other way round
 # the same 10 %: nothing can be faster than its roofline.
 _FINE, _LOOK, _IMPOSSIBLE = 1.10, 2.0, 0.9
+# Ours: a verdict on all operations covers half of the time at least.
+_MOST = 0.5
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 _LOW, _HIGH_TC, _HIGH_HBM = 0.30, 0.80, 0.70
 _VERDICT = f"""
@@ -31,20 +33,23 @@ ROOFLINE = Analysis(
             union all
             select rank, name, bound, least_seconds, mean_seconds, ratio, self_seconds, is_kernel
             from times where ratio is not null)
-        select name, bound, predicted, took, ratio, self_seconds / nullif(whole, 0), {_VERDICT} from every, whole
-        order by rank limit $top + 1""",
+        select name, bound, predicted, took, ratio, self_seconds / nullif(whole, 0) as covered,
+            case when rank = 0 and covered < {_MOST} then 'unknown: covers ' || in_percent(covered) || ' of the time'
+                else {_VERDICT} end
+        from every, whole order by rank limit $top + 1""",
     facts=f"""
         select any_value(uncounted) as uncounted, bool_or(ratio < {_IMPOSSIBLE}) as fast,
-            nullif(any_value(whole) - coalesce(sum(self_seconds) filter (ratio is not null), 0), 0)
-                / any_value(whole) as without,
+            coalesce(sum(self_seconds) filter (ratio is not null), 0) / any_value(whole) as covered,
+            case when covered < 1 then 1 - covered end as without,
             any_value(unsaid) as unsaid
         from times, peaks, whole""",
     notes=(
+        "The verdicts cover {covered:%} of the time: {without:%} of the time has no prediction (collectives, "
+        "transfers, loops, no counts).",
         "Predicted = max(FLOPs/peak, bytes/bandwidth) with {peak}, as the capture says for one device.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",
         "Too fast: XLA counts bytes that stay in VMEM as well, and FLOPs before simplification; the roofline of such "
         "an operation is too high.{fast:?}",
-        "{without:%} of the time has no prediction (collectives, transfers, loops, no counts).",
         UNCOUNTED_NOTE,
     ),
     more=lambda database, _: {"peak": _peaks(database)},

@@ -29,10 +29,15 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
 
 
 def in_problem_names(timeline: Timeline, problem: Statement) -> Timeline:
-    """The timeline with the problem's names in its transfers and waits."""
+    """The timeline with the problem's names in transfers and waits, parts of its cycles, and operands of its ops."""
     ops = {span.name for span in timeline.spans if span.kind == "op"}
     spans = (
         replace(span, name=problem_names(span.name, problem, ops)) if span.kind in ("transfer", "wait") else span
         for span in timeline.spans
     )
-    return replace(timeline, spans=tuple(spans))
+    cores = (
+        replace(core, parts=tuple(replace(part, name=problem_names(part.name, problem, ops)) for part in core.parts))
+        for core in timeline.parts
+    )
+    texts = {op: problem_names(text, problem, ()) for op, text in timeline.instructions.items()}
+    return replace(timeline, spans=tuple(spans), parts=tuple(cores), instructions=texts)

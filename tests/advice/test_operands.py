@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from breakdown_examples import timeline
+from breakdown_examples import breakdown, timeline
 from evidence_examples import statement
 
 from harness.advice.operands import in_problem_names, problem_names
@@ -33,9 +33,15 @@ def test_of_several_ops_none_is_said_to_write_the_problems_output() -> None:
     assert problem_names("naive.1 output", statement(), ["copy.9", "naive.1"]) == "naive.1 output"
 
 
-def test_a_timelines_transfers_and_waits_are_renamed_and_nothing_else() -> None:
+def test_a_timelines_operands_are_renamed_and_nothing_else() -> None:
     spans = tuple(replace(span, name="args_1_.3" if span.name == "k" else span.name) for span in timeline().spans)
     named = in_problem_names(replace(timeline(), spans=spans), statement())
     assert named == timeline()
+    parts = tuple(replace(part, name="args_1_.3" if part.name == "k" else part.name) for part in breakdown().parts)
+    text = "%naive.1 = bf16[8,128]{1,0} custom-call(%args_0_.3, %args_1_.3)"
+    theirs = replace(timeline(), parts=(replace(breakdown(), parts=parts),), instructions={"naive.1": text})
+    ours = in_problem_names(theirs, statement())
+    assert ours.parts == (breakdown(),)
+    assert ours.instructions == {"naive.1": "%naive.1 = bf16[8,128]{1,0} custom-call(%q, %k)"}
     op = replace(timeline().spans[0], name="args_0_.3")
     assert in_problem_names(replace(timeline(), spans=(op,)), statement()).spans == (op,)

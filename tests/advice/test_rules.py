@@ -36,6 +36,7 @@ from harness.advice.report import report
 from harness.advice.rules import RULES, RuleCase
 from harness.hardware import chip
 from harness.records import Certificate, Evidence, ExpectedCount, MosaicCounts, PartKind, Row
+from harness.units import percent
 
 BASE_TWO = Certificate(
     sha256="0" * 64, platform="tpu", primitives=(("jax._src.lax.lax:exp2", 4), ("jax._src.lax.lax:mul", 9))
@@ -653,6 +654,22 @@ def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
     assert found.bandwidth_util == pytest.approx(0.82, abs=0.01)
     assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in said}
     assert all(hint.gain is None or hint.gain <= 1 - found.bandwidth_util for hint in said)
+
+
+def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
+    kernel = rowwise(0.18e-3)
+    assert kernel.trace is not None
+    (call,) = kernel.trace.pallas_calls
+    first, *others = call.windows
+    assert first.hbm_bytes is not None
+    windows = (replace(first, hbm_bytes=round(1.1 * first.hbm_bytes)), *others)
+    more = replace(kernel, trace=replace(kernel.trace, pallas_calls=(replace(call, windows=windows),)))
+    seen = diagnose.observe(more, report(more, chip("v5e")), 0.18e-3)
+    case = BY_NAME["small gap"].look(seen)
+    assert case is not None
+    assert case.observation.startswith("the gap is 4.")
+    assert case.suggestion.endswith(f"; above the least possible traffic {percent(seen.room)} is left")
+    assert case.gain == seen.room == pytest.approx(0.0895, abs=1e-3)
 
 
 def test_every_rule_is_tried_both_ways() -> None:

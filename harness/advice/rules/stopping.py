@@ -18,12 +18,13 @@ def saturated(seen: Observed) -> RuleCase | None:
     util = seen.report.mxu_util
     if util is None or util < SATURATED_MXU:
         return None
+    left = min(1 - util, seen.room)
     return RuleCase(
         observation=f"useful matmul work alone takes {percent(util)} of the MXU's peak: compute-bound and nearly done "
         f"{seen.label}",
-        suggestion=f"stop tuning blocks, at most {percent(1 - util)} is left; only less work or a narrower dtype goes "
+        suggestion=f"stop tuning blocks, at most {percent(left)} is left; only less work or a narrower dtype goes "
         "further",
-        gain=1 - util,
+        gain=left,
         knob="ceiling",
         comes_first=True,
     )
@@ -70,10 +71,14 @@ def small_gap(seen: Observed) -> RuleCase | None:
         # The gap is above the traffic that the kernel has, and blocks decide how much that is.
         return None
     floor = max(report.compute_only_seconds, memory)
+    suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
+    # The gap is above the kernel's own traffic, the bound of the gain above the least traffic that there can be.
+    if percent(seen.room) != percent(gap):
+        suggestion += f"; above the least possible traffic {percent(seen.room)} is left"
     return RuleCase(
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",
-        suggestion="stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule",
+        suggestion=suggestion,
         gain=seen.room,
         knob="ceiling",
         comes_first=True,

@@ -1,7 +1,6 @@
 """A whole capture in the JSON trace-event format, for ui.perfetto.dev: every plane a process, every line a thread."""
 
 import gzip
-import json
 import math
 import re
 from array import array
@@ -17,6 +16,7 @@ from harness.units import quantity
 from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.reading import spaces
 from harness.workbench.tables import table
+from harness.workbench.traces import perfetto
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
 _CUT_AT = 1_000_000
@@ -27,7 +27,7 @@ _DEVICE = re.compile(r"/device:")
 
 @dataclass(slots=True)
 class _ExportCount:
-    """What has been written so far."""
+    """Counts of what has been written so far."""
 
     events: int = 0
     threads: int = 0
@@ -36,9 +36,9 @@ class _ExportCount:
 
 
 def export(capture: Capture, path: Path) -> tuple[Table, ...]:
-    """Writes the trace of `capture` to `path` (gzip), whole, and says what is in it.
+    """Writes the trace of `capture` to `path` (gzip), and returns a table of its contents.
 
-    Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then as it was.
+    Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then unchanged.
     """
     count = _ExportCount()
     with written_atomically(path) as stream:
@@ -56,19 +56,9 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
 
 
 def _write(stream: BinaryIO, capture: Capture, count: _ExportCount) -> None:
-    """The document, piece by piece: a capture of millions of events does not have to fit as text."""
     about = {"source": origin(capture), "run": capture.name, "hosts": len(capture.paths)}
     with gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed:
-        packed.write(b'{"displayTimeUnit":"ns","otherData":' + _bytes(about) + b',"traceEvents":[\n')
-        between = b""
-        for event in _events(capture, count):
-            packed.write(between + _bytes(event))
-            between = b",\n"
-        packed.write(b"\n]}\n")
-
-
-def _bytes(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        packed.writelines(perfetto.document(about, _events(capture, count)))
 
 
 def _events(capture: Capture, count: _ExportCount) -> Iterator[dict[str, object]]:
@@ -83,26 +73,26 @@ def _plane(plane: Plane, host: str, zero: int, count: _ExportCount) -> Iterator[
     count.processes += 1
     # Process 0 is the idle process of an operating system to a viewer.
     process = {"pid": count.processes}
-    yield _named("process_name", process | {"tid": 0}, f"{plane.name} ({host})")
-    yield {"ph": "M", "name": "process_sort_index", **process, "tid": 0, "args": {"sort_index": count.processes}}
+    yield perfetto.label("process_name", process | {"tid": 0}, f"{plane.name} ({host})")
+    yield perfetto.order("process_sort_index", process | {"tid": 0}, count.processes)
     for line in plane.lines:
-        found = lanes(line.events)
-        count.timeless += len(line.events) - sum(map(len, found))
-        for number, lane in enumerate(found, 1):
+        parts = lanes(line.events)
+        count.timeless += len(line.events) - sum(map(len, parts))
+        for number, lane in enumerate(parts, 1):
             count.threads += 1
             where = process | {"tid": count.threads}
-            yield _named("thread_name", where, line.name if number == 1 else f"{line.name} ({number})")
-            yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": count.threads}}
+            yield perfetto.label("thread_name", where, line.name if number == 1 else f"{line.name} ({number})")
+            yield perfetto.order("thread_sort_index", where, count.threads)
             for at in lane:
                 count.events += 1
                 yield _slice(line.events[at], where, zero)
 
 
 def lanes(events: Sequence[Event]) -> list[list[int]]:
-    """The numbers of the events that have a place in time, in as few lists as it takes for none to cross another.
+    """The numbers of the events that have a place in time, in as few lists as possible so that none cross in a list.
 
-    One may lie within another of its list. A viewer draws a thread's slices one in the other and gets lost where they
-    cross, as asynchronous ones do.
+    An event may lie within another of its list. A viewer draws a thread's slices one in the other and gets lost if
+    they cross, as asynchronous ones do.
     """
     numbers, starts, ends = array("q"), array("q"), array("q")
     zero = _nanoseconds(events[0].start_ps) if events else 0
@@ -112,10 +102,10 @@ def lanes(events: Sequence[Event]) -> list[list[int]]:
             starts.append(_nanoseconds(event.start_ps) - zero)
             ends.append(_end(event) - zero)
     longest_first = sorted(range(len(numbers)), key=ends.__getitem__, reverse=True)
-    found: list[list[int]] = []
+    placed: list[list[int]] = []
     open_ends: list[list[int]] = []
     for at in sorted(longest_first, key=starts.__getitem__):
-        for lane, around in zip(found, open_ends, strict=True):
+        for lane, around in zip(placed, open_ends, strict=True):
             while around and around[-1] <= starts[at]:
                 around.pop()
             if not around or ends[at] <= around[-1]:
@@ -123,34 +113,23 @@ def lanes(events: Sequence[Event]) -> list[list[int]]:
                 around.append(ends[at])
                 break
         else:
-            found.append([numbers[at]])
+            placed.append([numbers[at]])
             open_ends.append([ends[at]])
-    return found
+    return placed
 
 
 def _slice(event: Event, where: Mapping[str, int], zero: int) -> dict[str, object]:
-    """A complete event. Its ends are rounded to nanoseconds, not its length: neighbours stay neighbours."""
-    start = _nanoseconds(event.start_ps) - _nanoseconds(zero)
+    moment = _nanoseconds(zero)
     arguments = {"duration_ps": event.duration_ps, **dict(_plain(event.of.stats)), **dict(_plain(event.stats))}
     name = event.of.display_name or event.of.name
     if name != event.of.name:
         arguments["long_name"] = event.of.name
-    return {
-        "ph": "X",
-        "name": name or "(no name)",
-        **where,
-        "ts": start / 1000,
-        "dur": (_end(event) - _nanoseconds(event.start_ps)) / 1000,
-        "args": arguments,
-    }
-
-
-def _named(kind: str, where: Mapping[str, int], name: str) -> dict[str, object]:
-    return {"ph": "M", "name": kind, **where, "args": {"name": name}}
+    start, end = _nanoseconds(event.start_ps) - moment, _end(event) - moment
+    return perfetto.slice_of(name or "(no name)", where, start, end, arguments)
 
 
 def _plain(stats: Mapping[str, Value]) -> Iterator[tuple[str, str | int | float]]:
-    """Without what is bytes; numbers that JSON has no word for as words."""
+    """The statistics except bytes; numbers that JSON cannot express as words."""
     for name, value in stats.items():
         if not isinstance(value, bytes):
             # NaN, infinity, and integers that a viewer in a browser would round.

@@ -1,37 +1,70 @@
-"""A timeline in the JSON trace-event format, which ui.perfetto.dev opens."""
+"""The JSON trace-event format, which ui.perfetto.dev opens: its events, and the timeline of a simulated run in it.
+
+Format: "Trace Event Format" of the Chromium project, complete (X) and metadata (M) events.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from harness.records import Span, Timeline
 from harness.workbench.traces.rows import rows
 
+Where = Mapping[str, int]
 # In the viewer, where spans of a kind share a row with others.
 _WORDS = {"wait": "wait for ", "stall": "stall on "}
 
 
-def trace_json(timeline: Timeline, title: str) -> bytes:
-    """The trace of `timeline`, gzip not applied; every core is a process named `title`, every row one of its threads.
+def document(about: Mapping[str, object], events: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
+    """The document with these events, in pieces: a capture of millions of events need not fit into memory as text."""
+    yield b'{"displayTimeUnit":"ns","otherData":' + _json(about) + b',"traceEvents":[\n'
+    separator = b""
+    for event in events:
+        yield separator + _json(event)
+        separator = b",\n"
+    yield b"\n]}\n"
 
-    Times are microseconds of the simulated run, in whole nanoseconds, because Perfetto counts in
-    those; a cycle is shorter, so some bundles shrink to a mark, and the exact `start_cycle` and
-    `cycles` are arguments of every slice.
-    Format: "Trace Event Format" of the Chromium project, complete (X) and metadata (M) events.
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def label(kind: str, where: Where, name: str) -> dict[str, object]:
+    """The event that names a process (`process_name`) or thread (`thread_name`)."""
+    return {"ph": "M", "name": kind, **where, "args": {"name": name}}
+
+
+def order(kind: str, where: Where, index: int) -> dict[str, object]:
+    """The event that places a process (`process_sort_index`) or thread (`thread_sort_index`) among others."""
+    return {"ph": "M", "name": kind, **where, "args": {"sort_index": index}}
+
+
+def slice_of(
+    name: str, where: Where, start: int, end: int, arguments: Mapping[str, object], category: str = ""
+) -> dict[str, object]:
+    """A complete event from `start` to `end`, in whole nanoseconds, because Perfetto counts in those.
+
+    The ends are rounded by the caller, not the length: neighbours stay neighbours and none overlaps the next.
     """
-    document = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "source": "simulated, no device ran this",
-            "chip": timeline.chip,
-            "title": title,
-            "clock_hz": timeline.clock_hz,
-            "cycles": timeline.cycles,
-            "window_cycles": timeline.window,
-            "left_out_spans": dict(timeline.left_out),
-        },
-        "traceEvents": list(_events(timeline, title)),
+    times = {"ts": start / 1000, "dur": (end - start) / 1000}
+    return {"ph": "X", "name": name, **({"cat": category} if category else {}), **where, **times, "args": arguments}
+
+
+def trace_json(timeline: Timeline, title: str) -> bytes:
+    """The trace of `timeline`, not compressed; every core is a process named `title`, every row one of its threads.
+
+    Times are microseconds of the simulated run. A cycle is shorter than a nanosecond, so some bundles shrink to a
+    mark; the exact `start_cycle` and `cycles` are arguments of every slice.
+    """
+    about = {
+        "source": "simulated, no device ran this",
+        "chip": timeline.chip,
+        "title": title,
+        "clock_hz": timeline.clock_hz,
+        "cycles": timeline.cycles,
+        "window_cycles": timeline.window,
+        "left_out_spans": dict(timeline.left_out),
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return b"".join(document(about, _events(timeline, title)))
 
 
 def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
@@ -42,29 +75,20 @@ def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
         where = {"pid": row.core + 1, "tid": number}
         if row.core not in cores:
             cores.add(row.core)
-            yield {"ph": "M", "name": "process_name", **where, "args": {"name": f"{title}, core {row.core}"}}
-        yield {"ph": "M", "name": "thread_name", **where, "args": {"name": row.name}}
-        yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": number}}
+            yield label("process_name", where, f"{title}, core {row.core}")
+        yield label("thread_name", where, row.name)
+        yield order("thread_sort_index", where, number)
         for span in row.spans:
-            # The ends are rounded, not the length: neighbours stay neighbours and none overlaps the next.
-            start, end = round(span.start * nanoseconds), round(span.end * nanoseconds)
-            yield {
-                "ph": "X",
-                "name": shown_name(span),
-                "cat": span.kind,
-                **where,
-                "ts": start / 1000,
-                "dur": (end - start) / 1000,
-                "args": figures(span),
-            }
+            ends = round(span.start * nanoseconds), round(span.end * nanoseconds)
+            yield slice_of(shown_name(span), where, *ends, figures(span), span.kind)
 
 
 def shown_name(span: Span) -> str:
-    """What a slice is called."""
+    """The name of a slice."""
     return f"{_WORDS.get(span.kind, '')}{span.name}" or span.kind
 
 
 def figures(span: Span) -> dict[str, int]:
-    """The numbers of a span that say something, by name."""
+    """The figures of a span that are not 0, by name."""
     always = {"start_cycle": span.start, "cycles": span.end - span.start}
     return always | {name: n for name in ("hbm_bytes", "flops", "line") if (n := getattr(span, name))}

@@ -31,8 +31,8 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a report says in a harness that has the rule and the counter of the page."""
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report of a harness that has the rule and the counter of the page."""
     folder = tmp_path_factory.mktemp("rule")
     shutil.copytree(Path(PROJECT) / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
     (name,) = re.findall(r"^`(harness/advice/rules/\w+\.py)`:$", PAGE, re.M)
@@ -43,7 +43,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert rows.count(first) == 1
     (folder / COUNTERS).write_text(rows.replace(first, row + first))
     path = os.pathsep.join((str(folder), str(Path(PROJECT) / "tests" / "support")))
-    said = subprocess.run(
+    process = subprocess.run(
         (sys.executable, "-c", ASKED),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
@@ -51,22 +51,22 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(process.stdout)
+    return answer
 
 
-def test_the_rule_is_found_and_advises(told: dict[str, Any]) -> None:
-    said = {rule: others for rule, *others in told["hints"]}
-    assert said["many loads"] == [
+def test_the_rule_is_found_and_advises(reported: dict[str, Any]) -> None:
+    by_rule = {rule: others for rule, *others in reported["hints"]}
+    assert by_rule["many loads"] == [
         "body",
         "a value that is loaded once stays in registers",
         "9 loads in the kernel beside 7 stores (Mosaic)",
     ]
 
 
-def test_the_counter_stands_at_its_place_and_at_a_glance(told: dict[str, Any]) -> None:
-    names = [name for name, *_ in told["counters"]]
+def test_the_counter_stands_at_its_place_and_at_a_glance(reported: dict[str, Any]) -> None:
+    names = [name for name, *_ in reported["counters"]]
     assert names.index("loads to spare") == names.index("bundles") - 1
-    assert ["loads to spare", 2, "0", "values are loaded again"] in told["counters"]
-    assert "loads to spare 2" in told["glance"]
-    assert "loads to spare: values are loaded again" in told["glance"]
+    assert ["loads to spare", 2, "0", "values are loaded again"] in reported["counters"]
+    assert "loads to spare 2" in reported["glance"]
+    assert "loads to spare: values are loaded again" in reported["glance"]

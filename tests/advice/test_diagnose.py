@@ -20,23 +20,23 @@ from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, R
 ROOT = Path(__file__).parents[2]
 
 
-def found(given: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
-    return advise(given, report(given, V5E), previous)
+def hints_of(kernel: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
+    return advise(kernel, report(kernel, V5E), previous)
 
 
-def text(given: Evidence, previous: tuple[Row, ...] = ()) -> str:
-    return "\n".join(f"{hint.observation} -> {hint.suggestion}" for hint in found(given, previous))
+def text(kernel: Evidence, previous: tuple[Row, ...] = ()) -> str:
+    return "\n".join(f"{hint.observation} -> {hint.suggestion}" for hint in hints_of(kernel, previous))
 
 
-def traced(given: Evidence, **changes: Any) -> Evidence:
-    assert given.trace is not None
-    trace: Trace = replace(given.trace, **changes)
-    return replace(given, trace=trace)
+def traced(kernel: Evidence, **changes: Any) -> Evidence:
+    assert kernel.trace is not None
+    trace: Trace = replace(kernel.trace, **changes)
+    return replace(kernel, trace=trace)
 
 
-def with_call(given: Evidence, **changes: Any) -> Evidence:
-    assert given.trace is not None
-    return traced(given, pallas_calls=(replace(given.trace.pallas_calls[0], **changes),))
+def with_call(kernel: Evidence, **changes: Any) -> Evidence:
+    assert kernel.trace is not None
+    return traced(kernel, pallas_calls=(replace(kernel.trace.pallas_calls[0], **changes),))
 
 
 def earlier(number: int, outcome: Outcome = "accept", **changes: Any) -> Row:
@@ -63,13 +63,13 @@ GOOD = evidence(0.76e-3, bq=2048, bkv=512)
 
 
 def test_a_good_kernel_gets_no_remedies() -> None:
-    assert found(GOOD)[:1] == found(GOOD)
+    assert hints_of(GOOD)[:1] == hints_of(GOOD)
     assert "stop tuning blocks" in text(evidence(0.74e-3, bq=2048, bkv=512))
     assert text(evidence(0.80e-3, bq=2048, bkv=512)) == ""
 
 
 def test_rereads_name_the_block_and_the_factor() -> None:
-    first = found(evidence(2.16e-3, bq=128))[0]
+    first = hints_of(evidence(2.16e-3, bq=128))[0]
     assert "k and v are read 128x, 1.07 GB of 1.08 GB HBM traffic (block index maps)" in first.observation
     assert first.suggestion == "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads"
 
@@ -89,18 +89,18 @@ def test_rereads_do_not_suggest_what_cannot_fit() -> None:
 def test_spills_are_told_with_their_rate() -> None:
     cycles = 0.8e-3 * 1.5e9
     spilling = simulation(0.80e-3, executed_spills=round(0.1 * cycles), executed_fills=round(0.1 * cycles))
-    said = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=spilling))
-    assert "120,000 register spills and 120,000 fills executed, 0.20 per cycle" in said
-    assert "halve the key/value block (rows of k's block, now 512) to 256" in said
+    words = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=spilling))
+    assert "120,000 register spills and 120,000 fills executed, 0.20 per cycle" in words
+    assert "halve the key/value block (rows of k's block, now 512) to 256" in words
     few = simulation(0.80e-3, executed_spills=round(0.01 * cycles))
     assert "spills" not in text(evidence(0.80e-3, bq=2048, bkv=512, simulation=few))
 
 
 def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
     spilling = evidence(2.5e-3, bq=4096, bkv=512, simulation=simulation(2.5e-3, executed_spills=2_000_000))
-    said = text(spilling, (earlier(3), earlier(4, "reject")))
-    assert "spill cliff: 0 spills executed in attempt 3, 2,000,000 now" in said
-    assert "go back to the block sizes of attempt 3" in said
+    words = text(spilling, (earlier(3), earlier(4, "reject")))
+    assert "spill cliff: 0 spills executed in attempt 3, 2,000,000 now" in words
+    assert "go back to the block sizes of attempt 3" in words
     assert "cliff" not in text(spilling, (earlier(3, chip="v6e"),))
     assert "cliff" not in text(spilling, (earlier(3, seconds=3e-3),))
     assert "cliff" not in text(spilling, (earlier(3, spills=1_000_000),))
@@ -108,9 +108,9 @@ def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
 
 
 def test_short_steps() -> None:
-    said = text(evidence(3.0e-3, bq=128, bkv=256))
-    assert "8,192 grid steps of 366.21 ns each" in said
-    assert "raise the key/value block (rows of k's block, now 256) to 1024: fewer and longer steps" in said
+    words = text(evidence(3.0e-3, bq=128, bkv=256))
+    assert "8,192 grid steps of 366.21 ns each" in words
+    assert "raise the key/value block (rows of k's block, now 256) to 1024: fewer and longer steps" in words
     assert "grid steps" not in text(evidence(3.0e-3, bq=2048, bkv=512))
 
 
@@ -118,9 +118,9 @@ def test_waits_for_busy_units() -> None:
     cycles = 2.0e-3 * 1.5e9
     run = simulation(2.0e-3, unit_stall_cycles=0.45 * cycles)
     idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
-    said = text(evidence(2.0e-3, bq=1024, simulation=replace(run, units=idle)))
-    assert "waits for busy units 45.0% of the time (simulated) while the MXU is busy only 13.0% of it" in said
-    assert "raise the key/value block (rows of k's block, now 256) to 1024" in said
+    words = text(evidence(2.0e-3, bq=1024, simulation=replace(run, units=idle)))
+    assert "waits for busy units 45.0% of the time (simulated) while the MXU is busy only 13.0% of it" in words
+    assert "raise the key/value block (rows of k's block, now 256) to 1024" in words
     # Where the MXU itself is what is waited for, nothing is wrong; large blocks are not made larger.
     assert "busy units" not in text(evidence(2.0e-3, bq=1024, simulation=run))
     assert "busy units" not in text(evidence(2.0e-3, bq=1024, bkv=2048, simulation=replace(run, units=idle)))
@@ -130,23 +130,23 @@ def test_the_same_change_is_suggested_once() -> None:
     cycles = 3.0e-3 * 1.5e9
     run = simulation(3.0e-3, unit_stall_cycles=0.45 * cycles)
     idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
-    said = text(evidence(3.0e-3, simulation=replace(run, units=idle)))
-    assert said.count("raise the key/value block") == 1
+    words = text(evidence(3.0e-3, simulation=replace(run, units=idle)))
+    assert words.count("raise the key/value block") == 1
     # The stalls bound the gain more closely than the gap does, so they speak.
-    assert "waits for busy units" in said
+    assert "waits for busy units" in words
 
 
 def test_work_around_the_kernel() -> None:
     assert "copies" not in text(GOOD)
-    given = evidence(0.80e-3, bq=2048, bkv=512)
-    assert given.hlo is not None
-    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
-    copy = replace(kernel, name="copy.9", seconds=0.1e-3)
-    run = simulation(0.80e-3, ops=(kernel, copy))
-    said = text(replace(given, hlo=replace(given.hlo, copy=1), simulation=run))
-    assert "1 copy or transpose around the kernel; 1 operation outside the kernel, `copy.9`, takes 100.000 us" in said
+    kernel = evidence(0.80e-3, bq=2048, bkv=512)
+    assert kernel.hlo is not None
+    op = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
+    copy = replace(op, name="copy.9", seconds=0.1e-3)
+    run = simulation(0.80e-3, ops=(op, copy))
+    words = text(replace(kernel, hlo=replace(kernel.hlo, copy=1), simulation=run))
+    assert "1 copy or transpose around the kernel; 1 operation outside the kernel, `copy.9`, takes 100.000 us" in words
     # A copy that is no operation of the schedule brings an operand into VMEM, beside the kernel.
-    brought = replace(given, hlo=replace(given.hlo, copy=1), simulation=simulation(0.80e-3, ops=(kernel,)))
+    brought = replace(kernel, hlo=replace(kernel.hlo, copy=1), simulation=simulation(0.80e-3, ops=(op,)))
     assert "around" not in text(brought)
     remarks = [line.remark for line in counter_lines(brought) if line.name == "copy"]
     assert remarks == [
@@ -155,16 +155,16 @@ def test_work_around_the_kernel() -> None:
     remarks = [line.remark for line in counter_lines(replace(brought, simulation=run)) if line.name == "copy"]
     assert remarks[0].startswith("whole buffers copied in HBM")
     # Where no op bears the kernel's name, none can be told from it.
-    assert "around" not in text(replace(given, simulation=simulation(0.80e-3, ops=(copy,))))
+    assert "around" not in text(replace(kernel, simulation=simulation(0.80e-3, ops=(copy,))))
 
 
 def test_waits_for_transfers() -> None:
     waiting = simulation(1.2e-3, dma_wait_cycles=0.3 * 1.2e-3 * 1.5e9)
-    given = evidence(1.2e-3, bq=2048, bkv=512, simulation=waiting)
-    assert "waits for DMA 30.0% of the time" in text(given)
-    assert "(rows of k's block, now 512) to 1024" in text(given)
+    kernel = evidence(1.2e-3, bq=2048, bkv=512, simulation=waiting)
+    assert "waits for DMA 30.0% of the time" in text(kernel)
+    assert "(rows of k's block, now 512) to 1024" in text(kernel)
     windows = pallas_call(2048, 512).windows
-    single = with_call(given, windows=(windows[0], replace(windows[1], buffers=1), *windows[2:]))
+    single = with_call(kernel, windows=(windows[0], replace(windows[1], buffers=1), *windows[2:]))
     assert "give k two buffers (now one)" in text(single)
     assert "DMA" not in text(
         evidence(1.2e-3, bq=2048, bkv=512, simulation=simulation(1.2e-3, dma_wait_cycles=0.01 * 1.2e-3 * 1.5e9))
@@ -175,9 +175,9 @@ def test_waits_for_transfers() -> None:
 def test_units_that_bind(unit: str, words: str) -> None:
     run = simulation(0.80e-3)
     units = tuple(replace(u, executed_slots=round(0.85 * u.offered_slots)) if u.name == unit else u for u in run.units)
-    said = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
-    assert f"({unit}) uses 85.0% of its issue slots" in said
-    assert words in said
+    words = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
+    assert f"({unit}) uses 85.0% of its issue slots" in words
+    assert words in words
 
 
 def test_matmul_and_softmax_in_turns() -> None:
@@ -206,13 +206,13 @@ def test_vmem_nearly_full() -> None:
 
 
 def test_plateau() -> None:
-    lost = tuple(earlier(number, "reject") for number in range(2, 7))
-    assert "the last 5 attempts brought nothing" in text(GOOD, (earlier(1), *lost))
-    assert "brought nothing" not in text(GOOD, (*lost, earlier(7)))
+    fruitless = tuple(earlier(number, "reject") for number in range(2, 7))
+    assert "the last 5 attempts brought nothing" in text(GOOD, (earlier(1), *fruitless))
+    assert "brought nothing" not in text(GOOD, (*fruitless, earlier(7)))
 
 
 def test_a_failure_gets_its_next_step_only() -> None:
-    (hint,) = found(failed("compile", "vmem-exceeded"))
+    (hint,) = hints_of(failed("compile", "vmem-exceeded"))
     assert hint.observation == "compile failed: vmem-exceeded"
     assert "make blocks smaller" in hint.suggestion
 
@@ -243,10 +243,10 @@ def test_products_in_one_pass_are_named_where_float32_is_asked_for() -> None:
     wrong = failed("correctness", "wrong-result")
     wrong = traced(replace(wrong, trace=GOOD.trace), one_pass_lines=("kernel.py line 10",))
     outputs = tuple(replace(output, dtype="float32") for output in wrong.problem.outputs)
-    (hint,) = found(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
+    (hint,) = hints_of(replace(wrong, problem=replace(wrong.problem, outputs=outputs)))
     assert "precision='highest' to the product in kernel.py line 10" in hint.suggestion
     # Where the outputs are bfloat16, one pass is as exact as they are.
-    assert "precision" not in found(wrong)[0].suggestion
+    assert "precision" not in hints_of(wrong)[0].suggestion
 
 
 def test_every_stage_has_a_next_step() -> None:
@@ -272,9 +272,9 @@ def test_every_stage_has_a_next_step() -> None:
     ],
 )
 def test_a_broken_contract_is_told_what_mends_it(kind: str, words: str) -> None:
-    said = next_step(Failure(stage="contract", kind=kind, message=""), "rmsnorm")
-    assert words in said
-    assert "export" not in said
+    words = next_step(Failure(stage="contract", kind=kind, message=""), "rmsnorm")
+    assert words in words
+    assert "export" not in words
 
 
 @pytest.mark.parametrize("kind", ["flop-claim", "vmem-exceeded", "non-finite"])
@@ -286,20 +286,20 @@ def test_only_attention_is_told_its_own_words_after_a_failure(kind: str) -> None
 
 
 def test_a_refused_option_is_not_put_down_to_memory() -> None:
-    (hint,) = found(failed("compile", "unsupported"))
+    (hint,) = hints_of(failed("compile", "unsupported"))
     assert "undo or rewrite what the compiler's sentence names" in hint.suggestion
     for kind in ("unsupported", "compile-error", "never heard of"):
         assert "smaller blocks" not in next_step(Failure(stage="compile", kind=kind, message=""), "attention")
 
 
 def test_impossible_and_unknown_latencies_get_no_hints() -> None:
-    assert found(evidence(0.1e-3)) == ()
-    assert found(evidence(None)) == ()
+    assert hints_of(evidence(0.1e-3)) == ()
+    assert hints_of(evidence(None)) == ()
 
 
 def test_every_rule_is_silent_about_bare_evidence() -> None:
     bare = evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None)
-    assert found(bare) == ()
+    assert hints_of(bare) == ()
 
 
 def test_odd_shapes_of_a_candidate_do_not_break_the_rules() -> None:
@@ -320,16 +320,16 @@ def test_times_read() -> None:
 def test_no_two_hints_turn_the_same_knob() -> None:
     """Spills ask for a smaller key block, many stalls for a larger one: only the stronger one speaks."""
     spilling = simulation(6e-3, executed_spills=2_000_000, executed_fills=2_000_000, unit_stall_cycles=4e6)
-    suggestions = [hint.suggestion for hint in found(replace(evidence(6e-3, bq=1024), simulation=spilling))]
+    suggestions = [hint.suggestion for hint in hints_of(replace(evidence(6e-3, bq=1024), simulation=spilling))]
     assert sum("key/value block" in suggestion for suggestion in suggestions) == 1
 
 
 def test_a_what_if_bounds_the_gain() -> None:
-    given = with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3))
-    found = report(given, V5E)
+    kernel = with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3))
+    figures = report(kernel, V5E)
     ceiling = Ceiling(resource="memory", time_ratio=0.9, words="transfers that take no time")
-    (plain,) = [hint for hint in diagnose.hints(given, found) if hint.rule == "DMA waits"]
-    (bounded,) = [hint for hint in diagnose.hints(given, found, (), (ceiling,)) if hint.rule == "DMA waits"]
+    (plain,) = [hint for hint in diagnose.hints(kernel, figures) if hint.rule == "DMA waits"]
+    (bounded,) = [hint for hint in diagnose.hints(kernel, figures, (), (ceiling,)) if hint.rule == "DMA waits"]
     assert plain.gain == pytest.approx(0.3)
     assert plain.gain_source == "simulated schedule"
     assert bounded.gain == pytest.approx(0.1)
@@ -337,6 +337,6 @@ def test_a_what_if_bounds_the_gain() -> None:
 
 
 def test_hints_are_ranked_by_gain() -> None:
-    gains = [hint.gain or 0.0 for hint in found(saved("naive-2048x1024-v5e"))]
+    gains = [hint.gain or 0.0 for hint in hints_of(saved("naive-2048x1024-v5e"))]
     assert gains == sorted(gains, reverse=True)
     assert len(gains) >= 3

@@ -31,10 +31,10 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = committed_contest(tmp_path_factory.mktemp("diagnose") / "contest")
     (folder / "experiments").mkdir()
     accept = Verdict(outcome="accept", reasons=("faster",))
-    found = (saved("naive-128x256-v5e"), saved("naive-2048x1024-v5e"), failed())
-    for number, one in enumerate(found, 1):
-        made = attempt(replace(one, dump_directory=f"profile_data/{number}/dumps"), accept, number=number)
-        row = reporting.row(made, reporting.report(one, V5E), key_digest(KEY))
+    kernels = (saved("naive-128x256-v5e"), saved("naive-2048x1024-v5e"), failed())
+    for number, kernel in enumerate(kernels, 1):
+        made = attempt(replace(kernel, dump_directory=f"profile_data/{number}/dumps"), accept, number=number)
+        row = reporting.row(made, reporting.report(kernel, V5E), key_digest(KEY))
         (folder / "experiments" / f"{number:04d}-x.json").write_bytes(encode_attempt(made, row))
     return folder
 
@@ -115,6 +115,6 @@ def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("jnp.exp(", "jnp.exp2(").replace("BKV = 256", "BKV = 128"))
     done = ratchet(folder, "experiment: make it nicer", expect=None)
-    said = " ".join(f"{done.stdout} {done.stderr}".split())
+    printed = " ".join(f"{done.stdout} {done.stderr}".split())
     for words in ("the hypothesis names no observation", "several kinds of change (constants and body)"):
-        assert said.count(words) == 1
+        assert printed.count(words) == 1

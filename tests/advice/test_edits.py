@@ -29,10 +29,10 @@ def tried(edit: Edit, ratio: float | None, constant: str = "B") -> SimulatedEdit
 
 def test_the_query_block_is_offered_though_another_bound_leads() -> None:
     """64 times the least traffic, at a quarter of the bandwidth: latency-bound."""
-    found = report(TEMPLATE, V5E)
-    assert found.regime == "latency-bound"
-    assert (found.hbm_bytes or 0) / found.minimum_hbm_bytes == pytest.approx(64.5)
-    assert set(diagnose.edits(TEMPLATE, found)) == {QUERIES, KEYS}
+    figures = report(TEMPLATE, V5E)
+    assert figures.regime == "latency-bound"
+    assert (figures.hbm_bytes or 0) / figures.minimum_hbm_bytes == pytest.approx(64.5)
+    assert set(diagnose.edits(TEMPLATE, figures)) == {QUERIES, KEYS}
     (hint,) = [hint for hint in advised(TEMPLATE) if hint.rule == "re-reads"]
     assert "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads" in hint.suggestion
     assert hint.gain is None
@@ -45,9 +45,9 @@ def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> Non
 
 
 def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:
-    found = report(TEMPLATE, V5E)
+    figures = report(TEMPLATE, V5E)
     asked = (tried(QUERIES, 0.513, "BQ"), tried(KEYS, 0.6, "BKV"))
-    first, second, *_ = diagnose.hints(TEMPLATE, found, simulated=asked)
+    first, second, *_ = diagnose.hints(TEMPLATE, figures, simulated=asked)
     assert first.rule == "re-reads"
     assert first.gain == pytest.approx(0.487)
     assert gain_text(first) == "48.7% less time (simulated edit: BQ 128 -> 512)"
@@ -56,10 +56,10 @@ def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> No
 
 
 def test_an_edit_that_brings_nothing_is_not_offered() -> None:
-    found = report(TEMPLATE, V5E)
-    told = diagnose.hints(TEMPLATE, found, simulated=(tried(QUERIES, 1.02), tried(KEYS, None)))
-    assert not any(hint.rule == "re-reads" for hint in told)
-    assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in told)
+    figures = report(TEMPLATE, V5E)
+    hints = diagnose.hints(TEMPLATE, figures, simulated=(tried(QUERIES, 1.02), tried(KEYS, None)))
+    assert not any(hint.rule == "re-reads" for hint in hints)
+    assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in hints)
 
 
 def test_an_edit_is_made_where_the_program_has_that_block() -> None:
@@ -76,8 +76,8 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
     base = Bench(contest=contest, checked=False).judge(kernel, "judge")
     asked = (QUERIES, replace(KEYS, size=128, new=512))
-    found = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, taken: None)
-    made = {one.constant: (one.edits, one.time_ratio or 0.0) for one in found}
+    simulated = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, seconds: None)
+    made = {edit.constant: (edit.edits, edit.time_ratio or 0.0) for edit in simulated}
     assert made["BQ"][0] == (asked[0],)
     assert made["BKV"][0] == (asked[1],)
     assert made["OTHER"][0] == ()

@@ -1,4 +1,4 @@
-"""What each edit of a real kernel is called, and which edits are several changes at once."""
+"""The kind of each edit of a real kernel, and the edits that are several changes at once."""
 
 import pytest
 
@@ -137,7 +137,8 @@ def test_a_hypothesis_without_an_observation(vague: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["raise BQ to 2048", "fewer spills", "K and V re-reads bind", "the MXU waits", "halve the HBM traffic"]
+    "hypothesis",
+    ["raise BQ to 2048", "fewer spills", "K and V re-reads bind", "the MXU waits", "halve the HBM traffic"],
 )
-def test_a_hypothesis_with_an_observation(given: str) -> None:
-    assert on_hypothesis(given) == ""
+def test_a_hypothesis_with_an_observation(hypothesis: str) -> None:
+    assert on_hypothesis(hypothesis) == ""

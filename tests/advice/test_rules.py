@@ -483,9 +483,9 @@ SILENT = {
 
 def looked(name: str, case: Case) -> RuleCase | None:
     given = case.given()
-    found = report(given, chip(given.chip))
-    assert found.seconds is not None
-    return BY_NAME[name].look(diagnose.observe(given, found, found.seconds, case.previous))
+    figures = report(given, chip(given.chip))
+    assert figures.seconds is not None
+    return BY_NAME[name].look(diagnose.observe(given, figures, figures.seconds, case.previous))
 
 
 def cases(table: dict[str, list[Case]]) -> list[Any]:
@@ -496,9 +496,9 @@ def cases(table: dict[str, list[Case]]) -> list[Any]:
 def test_a_rule_speaks_where_its_case_is_shown(name: str, case: Case) -> None:
     finding = looked(name, case)
     assert finding is not None
-    said = f"{finding.observation} -> {finding.suggestion}"
+    words = f"{finding.observation} -> {finding.suggestion}"
     for words in case.words:
-        assert words in said
+        assert words in words
     assert finding.gain is None or 0 <= finding.gain <= 1
     assert any(sign.isdigit() for sign in finding.observation)
 
@@ -510,15 +510,17 @@ def test_a_rule_is_silent_where_its_case_is_not(name: str, case: Case) -> None:
 
 def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
     given = reshaped(good())
-    (said,) = [hint for hint in advised(given) if hint.rule == "copies"]
-    assert "copies" not in said.observation
-    assert "scratch" not in said.suggestion
+    (words,) = [hint for hint in advised(given) if hint.rule == "copies"]
+    assert "copies" not in words.observation
+    assert "scratch" not in words.suggestion
     assert given.simulation is not None
     kernel, op = given.simulation.ops
     other = [replace(op, name=f"fusion.{n}", seconds=0.03e-3) for n in range(4)]
-    (said,) = [hint for hint in advised(with_run(given, ops=(kernel, *other))) if hint.rule == "copies"]
-    assert "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in said.observation
-    assert said.suggestion == "do inside the kernel what is done there, or do without it"
+    (words,) = [hint for hint in advised(with_run(given, ops=(kernel, *other))) if hint.rule == "copies"]
+    assert (
+        "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in words.observation
+    )
+    assert words.suggestion == "do inside the kernel what is done there, or do without it"
 
 
 def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
@@ -583,9 +585,9 @@ def test_most_is_said_of_more_than_half() -> None:
         ("unit stall", "sync flag", 0.05),
         ("operand wait", "k", 0.06),
     ]
-    said = bubbles_of(*waits, ("empty bundles", "", 0.24))
-    assert "the largest parts wait for MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in said
-    assert "most of it" not in said
+    words = bubbles_of(*waits, ("empty bundles", "", 0.24))
+    assert "the largest parts wait for MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in words
+    assert "most of it" not in words
     assert "most of it waits for MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
     thirds = [(line, 0.05, EXPONENTIALS[2]) for line in (55, 56, 57)]
     finding = looked("exp over 10%", Case(lambda: with_lines(good(), *thirds)))
@@ -600,9 +602,9 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
     kernel, op = given.simulation.ops
     counted = replace(given, hlo=replace(given.hlo, transpose=1))
     quick = with_run(counted, ops=(kernel, replace(op, name="transpose.0", seconds=1e-7)))
-    (said,) = advised(quick)
-    assert said.suggestion.endswith("it saves next to nothing, and no rule finds anything else")
-    assert said.rule == "copies"
+    (words,) = advised(quick)
+    assert words.suggestion.endswith("it saves next to nothing, and no rule finds anything else")
+    assert words.rule == "copies"
     spilled = advised(with_run(quick, executed_spills=90_000, executed_fills=90_000))
     assert [hint.rule for hint in spilled] == ["spills"]
 
@@ -628,8 +630,8 @@ def test_a_copy_of_what_a_call_writes_over_is_told_to_be_one() -> None:
     given = copied(good())
     assert given.trace is not None
     kept = replace(given, trace=replace(given.trace, written_over=("q in kernel.py line 12",)))
-    (said,) = [hint for hint in advised(kept) if hint.rule == "copies"]
-    assert "leave input_output_aliases out: the caller keeps q in kernel.py line 12" in said.suggestion
+    (words,) = [hint for hint in advised(kept) if hint.rule == "copies"]
+    assert "leave input_output_aliases out: the caller keeps q in kernel.py line 12" in words.suggestion
 
 
 def test_a_broadcast_is_no_copy() -> None:
@@ -639,21 +641,21 @@ def test_a_broadcast_is_no_copy() -> None:
     kernel, op = given.simulation.ops
     run = with_run(given, ops=(kernel, replace(op, name="broadcast.2", seconds=0.1e-3)))
     counted = replace(run, hlo=replace(given.hlo, copy=1))
-    (said,) = [hint for hint in advised(counted) if hint.rule == "copies"]
-    assert said.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
-    assert said.suggestion == "do inside the kernel what is done there, or do without it"
+    (words,) = [hint for hint in advised(counted) if hint.rule == "copies"]
+    assert words.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
+    assert words.suggestion == "do inside the kernel what is done there, or do without it"
 
 
 def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
     """At 82 % of the bandwidth, no more than 18 % is left for a change that moves as many bytes as before."""
     given = with_slots(with_lines(rowwise(0.2e-3), EXPONENTIALS, *DIVIDING), VALU=0.9)
     given = with_run(given, executed_spills=90_000, executed_fills=90_000)
-    found = report(given, chip("v5e"))
-    said = [hint for hint in advised(given) if BY_NAME[hint.rule].keeps_traffic]
-    assert found.bandwidth_util is not None
-    assert found.bandwidth_util == pytest.approx(0.82, abs=0.01)
-    assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in said}
-    assert all(hint.gain is None or hint.gain <= 1 - found.bandwidth_util for hint in said)
+    figures = report(given, chip("v5e"))
+    words = [hint for hint in advised(given) if BY_NAME[hint.rule].keeps_traffic]
+    assert figures.bandwidth_util is not None
+    assert figures.bandwidth_util == pytest.approx(0.82, abs=0.01)
+    assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in words}
+    assert all(hint.gain is None or hint.gain <= 1 - figures.bandwidth_util for hint in words)
 
 
 def test_a_small_gap_says_above_which_traffic_each_of_its_bounds_is() -> None:
@@ -706,8 +708,8 @@ def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: str) -> None:
     hints = [hint for hint in advised(given) if "Mosaic" in hint.observation]
     assert hints
     for hint in hints:
-        said = f"{hint.observation} {hint.suggestion} {hint.because} {hint.rule_source}"
-        assert not any(word in said for word in ("score", "maximum", "softmax", "attention", "row sum")), said
+        words = f"{hint.observation} {hint.suggestion} {hint.because} {hint.rule_source}"
+        assert not any(word in words for word in ("score", "maximum", "softmax", "attention", "row sum")), words
 
 
 @pytest.mark.parametrize("block", [64, 128, 256, 1024])
@@ -738,6 +740,6 @@ def test_the_champion_is_told_what_really_made_it_faster() -> None:
 
 def test_no_gain_is_larger_than_what_the_roofline_leaves() -> None:
     for name in (CHAMPION, NAIVE, SCALED, WIDE, V6E, PIECES):
-        found = report(saved(name), chip(saved(name).chip))
+        figures = report(saved(name), chip(saved(name).chip))
         for hint in advised(saved(name)):
-            assert hint.gain is None or (hint.gain_source and hint.gain <= (found.gap_fraction or 0) + 1e-9), name
+            assert hint.gain is None or (hint.gain_source and hint.gain <= (figures.gap_fraction or 0) + 1e-9), name

@@ -17,8 +17,8 @@ from harness.render.sections import screen
 SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
 
 
-def regime(found: Report) -> str:
-    return screen(result(found), 100).splitlines()[1]
+def regime(figures: Report) -> str:
+    return screen(result(figures), 100).splitlines()[1]
 
 
 def remark(number: int, **changes: int) -> str:
@@ -45,22 +45,24 @@ def test_no_schedule_names_a_register_beyond_the_last() -> None:
     """The size of the register file, from what libtpu allocates on v5e, v5p, v6e and v7x."""
     numbers: dict[str, int] = {}
     for path in SCHEDULES.glob("*/*-1024*/1-*final_bundles.txt.gz"):
-        found = [int(one) for one in re.findall(r"%v\d+_v(\d+)", gzip.decompress(path.read_bytes()).decode())]
-        numbers[path.parent.name] = max(found, default=0)
+        registers = [
+            int(register) for register in re.findall(r"%v\d+_v(\d+)", gzip.decompress(path.read_bytes()).decode())
+        ]
+        numbers[path.parent.name] = max(registers, default=0)
     assert max(numbers.values()) + 1 == score_block.REGISTERS_BYTES // 4096
 
 
 def test_the_report_has_it_beside_the_spills_of_a_real_run() -> None:
-    found = report(saved("naive-2048x1024-v5e"), V5E)
-    lines = screen(cycle_breakdown.cycles(saved("naive-2048x1024-v5e"), found, {}, full=False), 200).splitlines()
+    figures = report(saved("naive-2048x1024-v5e"), V5E)
+    lines = screen(cycle_breakdown.cycles(saved("naive-2048x1024-v5e"), figures, {}, full=False), 200).splitlines()
     spilling = " ".join(lines).partition("Simulated spilling:")[2]
     assert "the scores of a step are 2,048 x 1,024 x 4 B = 8.00 MiB; the vector registers hold 256.0 KiB" in spilling
 
 
 def test_the_spills_that_are_advised_about_come_with_it() -> None:
     run = simulation(0.8e-3, executed_spills=200_000, executed_fills=200_000)
-    found = advised(evidence(0.8e-3, bq=2048, bkv=512, simulation=run))
-    spills = next(hint for hint in found if hint.rule == "spills")
+    hints = advised(evidence(0.8e-3, bq=2048, bkv=512, simulation=run))
+    spills = next(hint for hint in hints if hint.rule == "spills")
     assert "the scores of a step are 2,048 x 512 x 4 B = 4.00 MiB; the vector registers" in spills.observation
 
 

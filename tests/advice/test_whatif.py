@@ -86,7 +86,7 @@ def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.C
     assert main(["whatif", folder, "--chip", "v5e", "--clock", "x1", "--mxu", "1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["source"] == "simulated"
-    assert [found["time_ratio"] for found in answer["answers"]] == [1.0, 1.0, 1.0]
+    assert [scaled["time_ratio"] for scaled in answer["answers"]] == [1.0, 1.0, 1.0]
     assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2", "--json"]) == 0
     bandwidth, mxu, both = json.loads(capsys.readouterr().out)["answers"]
     assert both["time_ratio"] <= mxu["time_ratio"] < bandwidth["time_ratio"]

@@ -77,8 +77,11 @@ def test_the_table_of_allocations_is_read() -> None:
         "  #allocation29 [shape = 's32[16]{0:T(128)}', space=hbm, size = 0x200, tag = 'deduplicated constant']\n"
         "  %s0 = smov [#allocation2]\n"
     )
-    found = parse_allocations(text)
-    assert [(one.name, one.space, one.size, one.address, one.is_constant) for one in found] == [
+    listed = parse_allocations(text)
+    assert [
+        (allocation.name, allocation.space, allocation.size, allocation.address, allocation.is_constant)
+        for allocation in listed
+    ] == [
         ("#allocation2", "sflag", 4, None, False),
         ("#allocation6", "sflag", 4, 0x20, False),
         ("#allocation3", "sflag", 0x40, 0x774, False),

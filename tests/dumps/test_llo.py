@@ -9,7 +9,7 @@ from harness.dumps.llo import Op, called_operands, parse_schedule, parse_utilisa
 from harness.errors import RatchetError
 
 
-def one(line: str) -> Op:
+def only_op(line: str) -> Op:
     """The only operation of a one-bundle schedule."""
     (bundle,) = parse_schedule("test", f"   0x1   : > {{ {line} }} /* End region 3 */\n").bundles
     (op,) = bundle.ops
@@ -42,18 +42,20 @@ def test_matmuls_carry_the_line_they_come_from(tmp_path: Path) -> None:
 
 
 def test_forms_of_one_operation() -> None:
-    added = one("%s12_s3 = sadd.s32 4294967295, %s7_s22 /* stage = 1 */")
+    added = only_op("%s12_s3 = sadd.s32 4294967295, %s7_s22 /* stage = 1 */")
     assert (added.destination, added.opcode, added.predicate) == ("s3", "sadd.s32", "")
     assert (added.arguments, added.source, added.note) == ("4294967295, s22", "", "")
-    assert one('%9 = sbr.rel (!%p7_p5) /* loc("/a/b/kernel.py":13:5 to :35) */ target = $region48').predicate == "!p5"
-    assert one('%v8_v0 = vexp2.f32 %v7_v1 /* loc("/a/b/kernel.py":13:5) */').source == "kernel.py:13"
-    moved = one("%s9_s24 = smov (%p1_p0, %s8_s7), 0")
+    assert (
+        only_op('%9 = sbr.rel (!%p7_p5) /* loc("/a/b/kernel.py":13:5 to :35) */ target = $region48').predicate == "!p5"
+    )
+    assert only_op('%v8_v0 = vexp2.f32 %v7_v1 /* loc("/a/b/kernel.py":13:5) */').source == "kernel.py:13"
+    moved = only_op("%s9_s24 = smov (%p1_p0, %s8_s7), 0")
     assert (moved.destination, moved.predicate, moved.arguments) == ("s24", "", "(p0, s7), 0")
-    loaded = one("%s5_s7 = sld [smem:[#allocation10]] (!%p1_p0) /* id */")
+    loaded = only_op("%s5_s7 = sld [smem:[#allocation10]] (!%p1_p0) /* id */")
     assert (loaded.predicate, loaded.arguments) == ("!p0", "[smem:[#allocation10]]")
-    operand = one("%s3_s0 = inlined_call_operand.hbm [shape: bf16[16,128], index: 0, shape index: {}] /* {u8} */")
+    operand = only_op("%s3_s0 = inlined_call_operand.hbm [shape: bf16[16,128], index: 0, shape index: {}] /* {u8} */")
     assert operand.operands == ("[shape: bf16[16,128], index: 0, shape index: {}]",)
-    assert one("%v1_v2 = vpop.f32.mrb[4].mxu0").opcode == "vpop.f32.mrb[4].mxu0"
+    assert only_op("%v1_v2 = vpop.f32.mrb[4].mxu0").opcode == "vpop.f32.mrb[4].mxu0"
 
 
 PLAIN = (
@@ -69,8 +71,10 @@ PLAIN = (
 @pytest.mark.parametrize("line", PLAIN)
 @pytest.mark.parametrize("location", ["", ' /* loc("/a/b/kernel.py":13:5 to :35) */'])
 def test_the_common_form_and_any_other_are_read_alike(line: str, location: str) -> None:
-    assert one(line + location) == one(f"{line}{location} /* a remark */")._replace(text=one(line + location).text)
-    assert one(line + location).arguments == one(f"{line}{location} /* a remark */").arguments
+    assert only_op(line + location) == only_op(f"{line}{location} /* a remark */")._replace(
+        text=only_op(line + location).text
+    )
+    assert only_op(line + location).arguments == only_op(f"{line}{location} /* a remark */").arguments
 
 
 def test_a_comment_cannot_hide_or_forge_an_operation() -> None:

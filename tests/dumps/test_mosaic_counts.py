@@ -18,9 +18,9 @@ def body(path: Path) -> bytes:
 
 
 def bodies(program: str) -> list[bytes]:
-    found = [body(path) for path in modules(program) if readable(path)]
-    assert found
-    return found
+    read_bodies = [body(path) for path in modules(program) if readable(path)]
+    assert read_bodies
+    return read_bodies
 
 
 def test_the_naive_kernel_has_two_matmuls_exponentials_and_reductions() -> None:

@@ -199,19 +199,23 @@ def assert_same_instruction(ours: Instruction, proto: Any, names: dict[int, str]
 
 
 def assert_same(ours: Module, data: bytes) -> int:
-    """How many instructions were compared."""
+    """The number of instructions that were compared."""
     module = MODULE_PROTO()
     module.ParseFromString(data)
     assert ours.not_understood == ()
     assert ours.entry is not None
     assert ours.entry.name == module.entry_computation_name
     computations = {computation.id: computation.name for computation in module.computations}
-    names = {one.id: one.name for computation in module.computations for one in computation.instructions}
+    names = {
+        instruction.id: instruction.name
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
     by_name: dict[str, Computation] = ours.by_name
     assert by_name.keys() == set(computations.values())
     for computation in module.computations:
-        there = {one.name: one for one in by_name[computation.name].instructions}
-        assert there.keys() == {one.name for one in computation.instructions}
+        there = {instruction.name: instruction for instruction in by_name[computation.name].instructions}
+        assert there.keys() == {instruction.name for instruction in computation.instructions}
         for proto in computation.instructions:
             assert_same_instruction(there[proto.name], proto, names, computations)
         root = by_name[computation.name].root

@@ -42,16 +42,17 @@ def written_arrays(draw: st.DrawFn) -> Array:
 
 def shapes() -> st.SearchStrategy[Shape]:
     return st.recursive(
-        written_arrays(), lambda inner: st.lists(inner, max_size=3).map(lambda found: Tuple(members=tuple(found)))
+        written_arrays(),
+        lambda inner: st.lists(inner, max_size=3).map(lambda read_shape: Tuple(members=tuple(read_shape))),
     )
 
 
 @pytest.mark.long
 @given(shapes())
 @settings(max_examples=150, deadline=None)
-def test_what_is_printed_reads_as_the_same_here_and_in_xla(found: Shape) -> None:
-    text = str(found)
-    assert shape(text) == found
+def test_what_is_printed_reads_as_the_same_here_and_in_xla(read_shape: Shape) -> None:
+    text = str(read_shape)
+    assert shape(text) == read_shape
     assert str(_hlo.Shape(text)) == text
 
 
@@ -86,15 +87,15 @@ def test_padding_is_what_the_elements_need(
     case: tuple[tuple[int, ...], list[int], tuple[tuple[int, ...], ...]],
 ) -> None:
     sizes, order, tiles = case
-    found = Array(dtype="f32", dimensions=sizes, layout=Layout(minor_to_major=tuple(order), tiles=tiles))
+    read_shape = Array(dtype="f32", dimensions=sizes, layout=Layout(minor_to_major=tuple(order), tiles=tiles))
     major = tuple(sizes[place] for place in reversed(order))
     places = [offset(major, index, tiles) for index in itertools.product(*map(range, major))]
-    assert len(set(places)) == found.elements
-    assert found.padded_elements is not None
-    assert max(places) < found.padded_elements
+    assert len(set(places)) == read_shape.elements
+    assert read_shape.padded_elements is not None
+    assert max(places) < read_shape.padded_elements
     # Not a tile more: the last tile has an element in it.
-    assert found.padded_elements - max(places) <= math.prod(tiles[0] if tiles else (1,))
-    assert found.padded_bytes == 4 * found.padded_elements
+    assert read_shape.padded_elements - max(places) <= math.prod(tiles[0] if tiles else (1,))
+    assert read_shape.padded_bytes == 4 * read_shape.padded_elements
 
 
 @pytest.mark.parametrize(
@@ -112,38 +113,38 @@ def test_padding_is_what_the_elements_need(
     ],
 )
 def test_worked_paddings(text: str, padded: int, overhead: float, dimensions: tuple[int, ...]) -> None:
-    found = array(text)
-    assert found.padded_bytes == padded
-    assert found.overhead == pytest.approx(overhead)
-    assert found.physical_dimensions == dimensions
+    read_shape = array(text)
+    assert read_shape.padded_bytes == padded
+    assert read_shape.overhead == pytest.approx(overhead)
+    assert read_shape.physical_dimensions == dimensions
 
 
 def test_joined_dimensions_are_tiled_as_one() -> None:
-    found = array("f32[2,3,4]{2,1,0:T(*,128)}")
-    assert found.layout is not None
-    assert found.layout.tiles == ((JOINED, 128),)
+    read_shape = array("f32[2,3,4]{2,1,0:T(*,128)}")
+    assert read_shape.layout is not None
+    assert read_shape.layout.tiles == ((JOINED, 128),)
     # 3 x 4 elements in one tile of 128, twice.
-    assert found.padded_elements == 256
-    assert str(found) == str(_hlo.Shape(str(found)))
+    assert read_shape.padded_elements == 256
+    assert str(read_shape) == str(_hlo.Shape(str(read_shape)))
 
 
 def test_what_has_no_bound_has_no_size() -> None:
-    found = array("f32[?,4]{1,0}")
-    assert (found.elements, found.padded_bytes, found.overhead) == (None, None, None)
+    read_shape = array("f32[?,4]{1,0}")
+    assert (read_shape.elements, read_shape.padded_bytes, read_shape.overhead) == (None, None, None)
     bounded = array("f32[<=10,4]{1,0}")
     assert bounded.dynamic == (True, False)
     assert bounded.logical_bytes == 160
-    assert padded_bytes(Tuple(members=(bounded, found))) is None
+    assert padded_bytes(Tuple(members=(bounded, read_shape))) is None
     assert padded_bytes(Tuple(members=(bounded, array("token[]")))) == 160
 
 
 def test_nested_tuples_list_their_arrays() -> None:
-    found = shape("(f32[2]{0}, (s32[]{:T(128)}, token[]), /*index=2*/u32[]{:S(2)})")
-    assert [str(one) for one in arrays(found)] == ["f32[2]{0}", "s32[]{:T(128)}", "token[]", "u32[]{:S(2)}"]
+    read_shape = shape("(f32[2]{0}, (s32[]{:T(128)}, token[]), /*index=2*/u32[]{:S(2)})")
+    assert [str(member) for member in arrays(read_shape)] == ["f32[2]{0}", "s32[]{:T(128)}", "token[]", "u32[]{:S(2)}"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "expected a name, got the end"),
         ("float[3]", "expected a type such as bf16 or f32, got `float`"),
@@ -159,8 +160,8 @@ def test_nested_tuples_list_their_arrays() -> None:
         ("(f32[3], f32[4]", "expected `,`"),
     ],
 )
-def test_what_is_no_shape_is_told(text: str, said: str) -> None:
+def test_what_is_no_shape_is_told(text: str, sentence: str) -> None:
     with pytest.raises(RatchetError) as caught:
         shape(text)
     assert caught.value.kind == "bad-hlo"
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)

@@ -1,4 +1,4 @@
-"""Who takes part: replica groups and shardings in every form that HLO writes, against numpy and XLA's own reading."""
+"""Participants: replica groups and shardings in every form that HLO writes, against numpy and XLA's own reading."""
 
 import math
 
@@ -29,10 +29,10 @@ def iotas(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
 @settings(max_examples=100, deadline=None)
 def test_iota_groups_are_numpys(case: tuple[str, list[list[int]]]) -> None:
     text, devices = case
-    found = groups(text)
-    assert [list(group) for group in found.groups] == devices
-    assert found.size == len(devices[0])
-    assert found.text == text
+    parsed = groups(text)
+    assert [list(group) for group in parsed.groups] == devices
+    assert parsed.size == len(devices[0])
+    assert parsed.text == text
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=4), st.data())
@@ -41,24 +41,24 @@ def test_mesh_groups_are_the_devices_along_the_named_axes(sizes: list[int], data
     named = data.draw(st.lists(st.sampled_from(range(len(sizes))), min_size=1, unique=True))
     axes = ",".join(f"'a{place}'={size}" for place, size in enumerate(sizes))
     names = ",".join(f"'a{place}'" for place in named)
-    found = groups(f"mesh[{axes}] {{{names}}}")
+    parsed = groups(f"mesh[{axes}] {{{names}}}")
     rest = [place for place in range(len(sizes)) if place not in named]
     length = math.prod(sizes[place] for place in named)
     devices = np.arange(math.prod(sizes)).reshape(sizes).transpose(*rest, *named).reshape(-1, length)
-    assert [list(group) for group in found.groups] == devices.tolist()
+    assert [list(group) for group in parsed.groups] == devices.tolist()
 
 
 def test_a_part_of_an_axis() -> None:
     # (2)2 of an axis of 8: two parts before it, two in it, two behind it.
-    found = groups("mesh['x'=8] {'x':(2)2}")
-    assert [list(group) for group in found.groups] == np.arange(8).reshape(2, 2, 2).transpose(0, 2, 1).reshape(
+    parsed = groups("mesh['x'=8] {'x':(2)2}")
+    assert [list(group) for group in parsed.groups] == np.arange(8).reshape(2, 2, 2).transpose(0, 2, 1).reshape(
         -1, 2
     ).tolist()
 
 
 def test_lists_and_what_they_leave_out() -> None:
-    found = groups("{{0,2},{1,3}}")
-    assert (found.groups, found.size, found.stride, found.is_whole) == (((0, 2), (1, 3)), 2, 2, True)
+    parsed = groups("{{0,2},{1,3}}")
+    assert (parsed.groups, parsed.size, parsed.stride, parsed.is_whole) == (((0, 2), (1, 3)), 2, 2, True)
     everyone = groups("{}")
     assert everyone.is_everyone
     assert everyone.size is None
@@ -124,16 +124,16 @@ def test_shardings_in_text_and_proto(text: str, kind: str, parts: tuple[int, ...
     again = proto.module(_hlo.hlo_module_from_text(source).as_serialized_hlo_module_proto())
     for module in (parse.module(source), again):
         assert module.entry is not None
-        found = module.entry.instructions[0].sharding
-        assert isinstance(found, Sharding)
-        assert (found.kind, found.parts) == (kind, parts)
+        parsed = module.entry.instructions[0].sharding
+        assert isinstance(parsed, Sharding)
+        assert (parsed.kind, parsed.parts) == (kind, parts)
 
 
 def test_a_sharding_by_the_mesh() -> None:
     source = MODULE.format(groups="{}", sharding="{mesh['x'=2,'y'=4], [{'x','y'}, {}]}")
-    found = parse.module(source).computations[1].instructions[0].sharding
-    assert found is not None
-    assert found.parts == (8, 1)
+    parsed = parse.module(source).computations[1].instructions[0].sharding
+    assert parsed is not None
+    assert parsed.parts == (8, 1)
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,15 @@ CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
 def tried(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
-    return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda one: None, package))
+    return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda planted_one: None, package))
 
 
 def test_every_row_of_the_list_is_planted() -> None:
-    bad = [one for one in EVERYTHING if not one.is_good]
-    assert {str(row) for row in range(1, 23)} <= {one.row for one in bad}
-    assert len(planted.kernels()) - len([one for one in EVERYTHING if one.is_good]) >= 30
-    assert len([one for one in EVERYTHING if one.is_good]) >= 6
-    assert max(Counter(one.name for one in EVERYTHING).values()) == 1
+    bad = [planted_one for planted_one in EVERYTHING if not planted_one.is_good]
+    assert {str(row) for row in range(1, 23)} <= {planted_one.row for planted_one in bad}
+    assert len(planted.kernels()) - len([planted_one for planted_one in EVERYTHING if planted_one.is_good]) >= 30
+    assert len([planted_one for planted_one in EVERYTHING if planted_one.is_good]) >= 6
+    assert max(Counter(planted_one.name for planted_one in EVERYTHING).values()) == 1
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_a_planted_file_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_every_planted_kernel_is_a_program_and_every_base_is_planted_as_it_is() -> None:
-    sources = {one.name: planted.source(one) for one in planted.kernels()}
+    sources = {planted_one.name: planted.source(planted_one) for planted_one in planted.kernels()}
     for name, text in sources.items():
         assert ast.get_docstring(ast.parse(text)), name
     patches = {path: path.read_text() for path in planted.CANDIDATES.glob("*/*.patch")}
@@ -96,29 +96,29 @@ def test_names_are_checked() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.planted.name)
 def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
-    found = judgement(caller.ask())
-    assert found.refusal in caller.planted.expected, found
+    judged = judgement(caller.ask())
+    assert judged.refusal in caller.planted.expected, judged
 
 
 @pytest.mark.long
 def test_a_handful_of_planted_kernels() -> None:
-    found = tried(*HANDFUL)
-    assert {one.planted.name: str(one.caught_by) for one in found} == {
+    results = tried(*HANDFUL)
+    assert {result.planted.name: str(result.caught_by) for result in results} == {
         "flops_overstated": "static/flop-claim",
         "forged_result_line": "contract/crash",
         "patches_block_until_ready": "static/judge-patched",
         "no_rescale": "correctness/wrong-result",
         "base_two": "None",
     }
-    assert all(one.is_right for one in found)
-    text = selftest_text(found, 12.0)
+    assert all(result.is_right for result in results)
+    text = selftest_text(results, 12.0)
     assert text.endswith("kill rate 4 of 4, passes 1 of 1")
     assert "!" not in text
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_what_is_taken_away_is_there(guard: Guard) -> None:
-    assert {one.name for one in EVERYTHING} >= {guard.candidate}
+    assert {planted_one.name for planted_one in EVERYTHING} >= {guard.candidate}
     assert {other.name for other in GUARDS} >= set(guard.behind)
     for module, source in guard.without:
         names = {name for name in redefined(source) if not name.startswith("_strict")}
@@ -127,23 +127,27 @@ def test_what_is_taken_away_is_there(guard: Guard) -> None:
 
 
 def survivor(guard: Guard, folder: Path) -> Tried:
-    (one,) = tried(guard.candidate, package=judge_without(guard, folder))
-    return one
+    (planted_one,) = tried(guard.candidate, package=judge_without(guard, folder))
+    return planted_one
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guard", [one for one in GUARDS if one.name in CHEAP], ids=lambda guard: guard.name)
+@pytest.mark.parametrize(
+    "guard", [planted_one for planted_one in GUARDS if planted_one.name in CHEAP], ids=lambda guard: guard.name
+)
 def test_without_a_guard_its_candidate_survives(guard: Guard, tmp_path: Path) -> None:
-    one = survivor(guard, tmp_path)
-    assert one.judgement.outcome == "accept", one.judgement
-    assert not one.is_right
-    text = selftest_text((one,), 1.0)
+    planted_one = survivor(guard, tmp_path)
+    assert planted_one.judgement.outcome == "accept", planted_one.judgement
+    assert not planted_one.is_right
+    text = selftest_text((planted_one,), 1.0)
     assert "kill rate 0 of 1" in text
     assert f"! {guard.candidate}: " in text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guard", [one for one in GUARDS if one.name not in CHEAP], ids=lambda guard: guard.name)
+@pytest.mark.parametrize(
+    "guard", [planted_one for planted_one in GUARDS if planted_one.name not in CHEAP], ids=lambda guard: guard.name
+)
 def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) -> None:
     assert survivor(guard, tmp_path).judgement.outcome == "accept"
 
@@ -152,10 +156,10 @@ def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) 
 def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
     package = judge_without(GUARDS[0], tmp_path)
     (package / "judge" / "verdict" / "decision.py").write_text("raise SystemExit('broken')\n")
-    (one,) = tried("hair_faster", package=package)
-    assert one.judgement.outcome == "bug"
-    assert "broken" in one.judgement.message
-    assert not one.is_right
+    (planted_one,) = tried("hair_faster", package=package)
+    assert planted_one.judgement.outcome == "bug"
+    assert "broken" in planted_one.judgement.message
+    assert not planted_one.is_right
 
 
 @pytest.mark.long
@@ -165,21 +169,23 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert record["planted"]["name"] == "hair_faster"
     assert record["judgement"]["outcome"] == "reject"
     assert main(["selftest", "--only", "hair_fast"]) == 2
-    said = capsys.readouterr().err
-    assert "such as hair_faster" in said
-    assert len(said) < 400, "not the names of all of them"
+    printed = capsys.readouterr().err
+    assert "such as hair_faster" in printed
+    assert len(printed) < 400, "not the names of all of them"
 
 
 @pytest.mark.slow
 def test_everything_planted() -> None:
-    wrong = [one for one in runner.sweep(EVERYTHING, lambda one: None) if not one.is_right]
+    wrong = [
+        planted_one for planted_one in runner.sweep(EVERYTHING, lambda planted_one: None) if not planted_one.is_right
+    ]
     assert not wrong, selftest_text(wrong, 0.0)
 
 
 def test_one_of_each_class() -> None:
     chosen = planted.one_of_each(EVERYTHING)
-    kinds = [one.kind for one in chosen]
+    kinds = [planted_one.kind for planted_one in chosen]
     assert len(set(kinds)) == len(kinds)
-    assert {one.kind for one in EVERYTHING if not one.is_good} <= {*kinds}
+    assert {planted_one.kind for planted_one in EVERYTHING if not planted_one.is_good} <= {*kinds}
     assert {"accepted: plain", "accepted: paged", "accepted: rmsnorm"} <= {*kinds}
     assert len(chosen) < 70

@@ -56,10 +56,10 @@ def test_a_capture_of_short_events_takes_a_dozen_times_its_size(
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_self_time_does_not_depend_on_the_order_of_events_in_the_file(order: tuple[int, ...], tmp_path: Path) -> None:
     ran = (Ran(PALLAS, 0.0, 10.0), Ran(MATMUL, 0.0, 4.0), Ran(MATMUL, 1.0, 2.0))
-    device = plane(1, "/device:TPU:0", {"XLA Ops": [ran[at] for at in order]}, V6E)
-    (found,) = reading.read([run_folder(tmp_path, "order", serialized(space(device)))]).devices
-    assert [round(run.self_seconds * 1e6, 3) for run in found.executions] == [6.0, 2.0, 2.0]
-    assert [round(run.seconds * 1e6, 3) for run in found.executions] == [10.0, 4.0, 2.0]
+    text = plane(1, "/device:TPU:0", {"XLA Ops": [ran[at] for at in order]}, V6E)
+    (device,) = reading.read([run_folder(tmp_path, "order", serialized(space(text)))]).devices
+    assert [round(run.self_seconds * 1e6, 3) for run in device.executions] == [6.0, 2.0, 2.0]
+    assert [round(run.seconds * 1e6, 3) for run in device.executions] == [10.0, 4.0, 2.0]
 
 
 def test_times_that_no_clock_has_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,9 +113,9 @@ def test_every_table_and_column_is_described(runs: dict[str, Path]) -> None:
     database.need(" ".join(ON_DEMAND))
     there = {name for (name,) in database.rows("select table_name from information_schema.tables")}
     assert there == described
-    for one in (*RECORDED, *map(on_demand, ON_DEMAND)):
-        found = database.rows(f"select column_name, column_type from (describe {one.name})")
-        assert found == [(row["column"], row["type"]) for row in rows(columns) if row["table"] == one.name]
+    for table in (*RECORDED, *map(on_demand, ON_DEMAND)):
+        columns_there = database.rows(f"select column_name, column_type from (describe {table.name})")
+        assert columns_there == [(row["column"], row["type"]) for row in rows(columns) if row["table"] == table.name]
     derived = {(row["table"], row["column"]) for row in rows(columns) if row["is_derived"]}
     assert ("executions", "self_seconds") in derived
     assert ("executions", "seconds") not in derived
@@ -137,14 +137,14 @@ def test_operations_are_xprofs_own_on_every_capture_of_a_tpu(run: str, runs: dic
 
 def test_gaps_and_busy_time_make_up_all_of_a_device(runs: dict[str, Path]) -> None:
     for path in runs.values():
-        found = asked(
+        answer = asked(
             path,
             "with b as (select device, sum(end_seconds - start_seconds) as busy, min(start_seconds) as s,"
             " max(end_seconds) as e from busy where of = 'everything' group by 1),"
             " g as (select device, sum(seconds) as idle from gaps where position = 'between' group by 1)"
             " select busy + coalesce(idle, 0) as both, e - s as span from b left join g using (device)",
         )
-        assert all(row["both"] == pytest.approx(row["span"]) for row in found)
+        assert all(row["both"] == pytest.approx(row["span"]) for row in answer)
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -225,19 +225,19 @@ def test_the_command_prints_units_and_json(runs: dict[str, Path], capsys: pytest
     assert main(["xprof", "sql", str(runs["one"])]) == 2
     assert "got no query" in capsys.readouterr().err
     assert main(["xprof", "sql", str(runs["one"]), "select nothing from times"]) == 2
-    said = capsys.readouterr().err
-    assert "[bad-query]" in said
-    assert "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "[bad-query]" in errors
+    assert "Traceback" not in errors
 
 
 # --- planes -------------------------------------------------------------------------------------
 
 
 def test_planes_say_what_is_there_and_what_is_missing(runs: dict[str, Path]) -> None:
-    found, lines, missing = planes(reading.read([runs["offload"]]))
-    assert [(row["plane"], row["lines"]) for row in rows(found)] == [("/device:TPU:0", 3)]
-    own = {row["line"]: row["has_own_time"] for row in rows(lines)}
-    assert own == {"XLA Ops": True, "Async XLA Ops": False, "XLA Modules": False}
+    shown, lines, missing = planes(reading.read([runs["offload"]]))
+    assert [(row["plane"], row["lines"]) for row in rows(shown)] == [("/device:TPU:0", 3)]
+    has_own = {row["line"]: row["has_own_time"] for row in rows(lines)}
+    assert has_own == {"XLA Ops": True, "Async XLA Ops": False, "XLA Modules": False}
     there = {row["what"]: (row["is_there"], row["how"]) for row in rows(missing)}
     assert there["bytes by memory"] == (True, None)
     assert there["HLO modules"][0] is False
@@ -258,30 +258,30 @@ def diagnosed(*paths: Path) -> dict[str, Table]:
 def test_the_real_capture_is_host_transfers_and_nothing_else(runs: dict[str, Path]) -> None:
     if "real" not in runs:
         pytest.skip(f"{REAL.name} is not there")
-    found = diagnosed(runs["real"])
-    assert list(found) == ["checklist", "metrics", "findings", "remedies"]
-    first = rows(found["findings"])[0]
+    diagnosed_rows = diagnosed(runs["real"])
+    assert list(diagnosed_rows) == ["checklist", "metrics", "findings", "remedies"]
+    first = rows(diagnosed_rows["findings"])[0]
     assert first["finding"] == "host transfers, exposed"
     assert round(100 * first["share"], 1) == 96.5
     assert "5.4 GB each at 28" in first["evidence"]
-    assert found["findings"].notes[0] == (
+    assert diagnosed_rows["findings"].notes[0] == (
         "96.5% of the time is host transfers, exposed: nothing else matters until these go."
     )
 
 
 def test_findings_are_ranked_by_what_they_cost(runs: dict[str, Path]) -> None:
-    found = diagnosed(runs["four"])
-    ranked = rows(found["findings"])
+    diagnosed_rows = diagnosed(runs["four"])
+    ranked = rows(diagnosed_rows["findings"])
     assert [row["seconds"] for row in ranked] == sorted((row["seconds"] for row in ranked), reverse=True)
     costs = {row["finding"]: row["seconds"] for row in ranked}
     assert costs["idle between runs"] == pytest.approx(4 * 88 * US)
     assert costs["communication, exposed"] == pytest.approx((3 * 57 + 21) * US)
     # The slowest works 12 us longer in each of three steps, in which three others wait.
     assert costs["load imbalance"] == pytest.approx(3 * 3 * 12 * US)
-    assert not any("nothing else matters" in note for note in found["findings"].notes)
-    both = {row["finding"] for row in rows(found["remedies"])}
+    assert not any("nothing else matters" in note for note in diagnosed_rows["findings"].notes)
+    both = {row["finding"] for row in rows(diagnosed_rows["remedies"])}
     assert both == costs.keys()
-    checks = {row["check"]: row["verdict"] for row in rows(found["checklist"])}
+    checks = {row["check"]: row["verdict"] for row in rows(diagnosed_rows["checklist"])}
     assert list(checks) == [
         "operations near roofline",
         "collectives hidden",
@@ -300,10 +300,10 @@ def test_useless_work_and_far_operations_are_found(runs: dict[str, Path]) -> Non
 
 
 def test_two_captures_are_compared_by_finding(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    found = diagnosed(runs["one"], runs["four"])
-    assert "metrics" not in found
-    assert [row["side"] for row in rows(found["report"])] == ["baseline", "experiment", "delta"]
-    changes = {row["finding"]: row["change_seconds"] for row in rows(found["compared"])}
+    diagnosed_rows = diagnosed(runs["one"], runs["four"])
+    assert "metrics" not in diagnosed_rows
+    assert [row["side"] for row in rows(diagnosed_rows["report"])] == ["baseline", "experiment", "delta"]
+    changes = {row["finding"]: row["change_seconds"] for row in rows(diagnosed_rows["compared"])}
     assert changes["communication, exposed"] == pytest.approx((3 * 57 + 21) / 12 * US)
     assert changes["useless work"] == pytest.approx(-6 * US)
     with pytest.raises(RatchetError, match="never compared"):
@@ -409,11 +409,11 @@ print(*found, opened - began, time.perf_counter() - opened, resource.getrusage(r
 
 
 def _varint(number: int) -> bytes:
-    found = b""
+    encoded = b""
     while number > 127:
-        found += bytes([number & 127 | 128])
+        encoded += bytes([number & 127 | 128])
         number >>= 7
-    return found + bytes([number])
+    return encoded + bytes([number])
 
 
 def _field(number: int, data: bytes) -> bytes:
@@ -425,8 +425,8 @@ def million() -> bytes:
     events = bytearray()
     for at in range(_MILLION):
         start, length = _varint(at * 1_000_000), _varint(500_000)
-        own = _field(4, b"\x08\x01\x20" + start) + _field(4, b"\x08\x02\x20" + length)
-        events += _field(4, b"\x08\x01\x10" + start + b"\x18" + length + own)
+        metadata = _field(4, b"\x08\x01\x20" + start) + _field(4, b"\x08\x02\x20" + length)
+        events += _field(4, b"\x08\x01\x10" + start + b"\x18" + length + metadata)
     names = (b"device_offset_ps", b"device_duration_ps")
     stats = b"".join(_field(5, b"\x08" + bytes([at]) + _field(2, _field(2, name))) for at, name in enumerate(names, 1))
     kind = _field(4, b"\x08\x01" + _field(2, _field(2, b"%add = f32[8]{0} add(%x)")))

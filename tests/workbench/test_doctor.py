@@ -115,8 +115,8 @@ def findings(run: ProgramRun) -> list[dict[str, Any]]:
 
 
 def test_compilations_are_counted_and_the_argument_that_caused_each_is_named(recompiling: ProgramRun) -> None:
-    found = [(c.name, c.arguments, c.cause) for c in recompiling.compilations if c.phase == "first call"]
-    assert found == [
+    first_call = [(c.name, c.arguments, c.cause) for c in recompiling.compilations if c.phase == "first call"]
+    assert first_call == [
         ("jit(product)", (), "first call"),
         ("jit(scaled)", (), "first call"),
         ("jit(product)", ("x",), "x is float32[5,256], was float32[4,256]"),
@@ -135,7 +135,7 @@ def test_only_the_function_that_is_made_anew_compiles_in_the_second_call(recompi
 
 
 def test_findings_name_the_argument_and_how_often(recompiling: ProgramRun) -> None:
-    found = {(f["rule"], f["subject"]): f for f in findings(recompiling) if f["rule"] != "recompiled"}
+    by_subject = {(f["rule"], f["subject"]): f for f in findings(recompiling) if f["rule"] != "recompiled"}
     again = [(f["subject"], f["observation"]) for f in findings(recompiling) if f["rule"] == "recompiled"]
     assert [name for name, _ in again] == ["jit(product)", "jit(scaled)", "jit(product)"]
     assert "compiled 2 more times" in again[0][1]
@@ -146,8 +146,8 @@ def test_findings_name_the_argument_and_how_often(recompiling: ProgramRun) -> No
     assert "pad" in remedies[0]
     assert "static" in remedies[1]
     assert "one type" in remedies[2]
-    assert ("jit-in-loop", "jit(<lambda>)") in found
-    assert found["wide-operands", "jit_product"]["observation"].startswith("4 matrix products of f32 and f32")
+    assert ("jit-in-loop", "jit(<lambda>)") in by_subject
+    assert by_subject["wide-operands", "jit_product"]["observation"].startswith("4 matrix products of f32 and f32")
 
 
 def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None:
@@ -159,8 +159,8 @@ def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None
     assert (first.num_bytes, first.unsized) == (sizes, 0)
     # Compiled functions take a fast path, where jax 0.10 and 0.12 do not say sizes.
     assert (second.num_bytes, second.unsized) == (0, 11)
-    (found,) = [f for f in findings(recompiling) if f["rule"] == "transfers"]
-    assert f"in the first call it was {sizes:,} bytes" in found["observation"]
+    (finding_there,) = [f for f in findings(recompiling) if f["rule"] == "transfers"]
+    assert f"in the first call it was {sizes:,} bytes" in finding_there["observation"]
 
 
 def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: Path) -> None:
@@ -196,7 +196,7 @@ def test_settings_that_spoil_a_program_are_found(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("module", "code", "said"),
+    ("module", "code", "sentence"),
     [
         ("clean.py:other", 4, "expected a function other"),
         ("nowhere.py:step", 2, "expected MODULE.py or MODULE.py:FUNCTION"),
@@ -204,11 +204,11 @@ def test_settings_that_spoil_a_program_are_found(folder: Path, monkeypatch: pyte
     ],
 )
 def test_a_program_that_cannot_run_is_told(
-    folder: Path, module: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, module: str, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "raising.py").write_text('def step():\n    raise ValueError("bad weather")\n')
     assert main(["doctor", str(folder / module), "--quiet"]) == code
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 EXAMPLE = Path(PROJECT, "examples", "checklist", "train.py")
@@ -225,16 +225,16 @@ TRACED = {
 @pytest.mark.slow
 def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
     run = run_program(f"{EXAMPLE}:step", 120.0)
-    counts = {one.name: one.count for one in run.dispatched}
+    counts = {each.name: each.count for each in run.dispatched}
     assert counts["multiply"] == counts["add"] == 3
     assert counts["product"] == 1
     sizes = {(dots.batch, dots.rows, dots.summed, dots.columns) for dots in run.dots if dots.flops > 1e7}
     assert sizes == {(1, 8, 2048, 2048), (8, 512, 64, 512)}
-    found = {finding["rule"]: finding for finding in findings(run)}
-    assert set(found) == {"outside-jit", "small-batch", "layout", "input"}
-    assert "operations over one by one" in found["outside-jit"]["observation"]
-    assert "8 rows for 2048 x 2048 weights: under 241 rows" in found["small-batch"]["observation"]
-    assert "fills 50% of the 128 x 128 matrix units of a v5e: summed 64" in found["layout"]["observation"]
+    by_rule = {finding["rule"]: finding for finding in findings(run)}
+    assert set(by_rule) == {"outside-jit", "small-batch", "layout", "input"}
+    assert "operations over one by one" in by_rule["outside-jit"]["observation"]
+    assert "8 rows for 2048 x 2048 weights: under 241 rows" in by_rule["small-batch"]["observation"]
+    assert "fills 50% of the 128 x 128 matrix units of a v5e: summed 64" in by_rule["layout"]["observation"]
     assert run.own_seconds is not None
     assert 0 < run.own_seconds <= run.seconds["second call"]
     _, measures, _ = checklist(run, "x.py")
@@ -246,9 +246,11 @@ def test_the_faults_of_the_example_are_found_and_gone_when_mended() -> None:
 
 @pytest.mark.slow
 def test_compilation_over_its_share_of_a_run_is_a_finding(folder: Path) -> None:
-    (found,) = [one for one in findings(run_program(str(folder / "clean.py"), 120.0)) if one["rule"] == "compilation"]
-    assert "over 5%" in found["observation"]
-    assert "JAX_COMPILATION_CACHE_DIR" in found["remedy"]
+    (finding_there,) = [
+        each for each in findings(run_program(str(folder / "clean.py"), 120.0)) if each["rule"] == "compilation"
+    ]
+    assert "over 5%" in finding_there["observation"]
+    assert "JAX_COMPILATION_CACHE_DIR" in finding_there["remedy"]
 
 
 def made(**changes: Any) -> ProgramRun:
@@ -289,18 +291,18 @@ def dots(rows: int, summed: int, columns: int, batch: int = 1) -> Dots:
 def test_operations_by_themselves_are_counted_from_the_fifth_on() -> None:
     alone = (compiled("add", "first call", 0.0),)
 
-    def said(add: int) -> list[str]:
+    def rules_of(add: int) -> list[str]:
         handed = (Dispatched(name="add", count=add, seconds=0.01), Dispatched(name="f", count=99, seconds=0.01))
         return [f["rule"] for f in findings(made(compilations=alone, dispatched=handed))]
 
-    assert said(4) == []
-    assert said(5) == ["outside-jit"]
+    assert rules_of(4) == []
+    assert rules_of(5) == ["outside-jit"]
 
 
 def test_compilation_is_held_against_five_percent() -> None:
     again = compiled("f", "second call", 0.006, "the same arguments as before")
-    (found,) = findings(made(compilations=(again,)))
-    assert (found["rule"], found["subject"]) == ("compilation", "6% of the second call")
+    (finding_there,) = findings(made(compilations=(again,)))
+    assert (finding_there["rule"], finding_there["subject"]) == ("compilation", "6% of the second call")
     assert findings(made(compilations=(replace(again, seconds=0.004),))) == []
     main_run = made(seconds={"run": 10.0}, compilations=(compiled("f", "run", 0.5, "first call"),))
     assert [f["subject"] for f in findings(main_run)] == ["5% of the run"]
@@ -317,7 +319,7 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("call", "own", "platform", "reading"),
+    ("call", "own_seconds", "platform", "reading"),
     [
         (0.1, 0.009, "tpu", "under the target"),
         (0.1, 0.011, "tpu", "over the target"),
@@ -329,9 +331,9 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
     ],
 )
 def test_the_reading_of_the_input_says_what_the_finding_says(
-    call: float, own: float, platform: str, reading: str
+    call: float, own_seconds: float, platform: str, reading: str
 ) -> None:
-    run = made(seconds={"first call": 1.0, "second call": call}, own_seconds=own, platform=platform)
+    run = made(seconds={"first call": 1.0, "second call": call}, own_seconds=own_seconds, platform=platform)
     _, measures, _ = checklist(run, "x.py")
     assert [row[-1] for row in measures.rows if row[0] == "input"] == [reading]
     assert [f["rule"] for f in findings(run)] == (["input"] if reading == "over the target" else [])
@@ -365,21 +367,21 @@ def test_what_cannot_be_traced_is_told_in_plain_words(name: str, tmp_path: Path)
     with pytest.raises(Exception, match=r"JAX|racer|onc") as raised:
         jax.eval_shape(function, jax.ShapeDtypeStruct((4,), "float32"))
     detail = "".join(traceback.format_exception(raised.value))
-    said = jax_errors.translate(f"{type(raised.value).__name__}: {raised.value}", detail, "traced.py")
-    assert said.startswith(f"traced.py:7, in f: `{body}`: ")
-    assert remedy in said
-    assert said.endswith(f"[{error}]")
-    assert "\n" not in said
+    sentence = jax_errors.translate(f"{type(raised.value).__name__}: {raised.value}", detail, "traced.py")
+    assert sentence.startswith(f"traced.py:7, in f: `{body}`: ")
+    assert remedy in sentence
+    assert sentence.endswith(f"[{error}]")
+    assert "\n" not in sentence
 
 
 @pytest.mark.slow
 def test_the_command_prints_the_sentence_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", f"{EXAMPLE}:traced", "--quiet"]) == 4
-    said = capsys.readouterr().err
-    assert "in chosen: `return x if x.sum() > 0 else -x`: Python asks whether a traced value is true" in said
-    assert "[TracerBoolConversionError] [jax-error]" in said
-    assert "Traceback" not in said
-    assert len(said.splitlines()) < 4
+    sentence = capsys.readouterr().err
+    assert "in chosen: `return x if x.sum() > 0 else -x`: Python asks whether a traced value is true" in sentence
+    assert "[TracerBoolConversionError] [jax-error]" in sentence
+    assert "Traceback" not in sentence
+    assert len(sentence.splitlines()) < 4
 
 
 def test_errors_that_are_none_of_jax_are_left_as_they_are() -> None:
@@ -446,14 +448,14 @@ def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
     version = Environment(python="3.12.1", jax="1", jaxlib="1", libtpu="1", machine="m", platform="p")
     named = tmp_path / "requirements.lock"
 
-    def said(text: str) -> Line:
+    def software(text: str) -> Line:
         named.write_text(text)
         return by_name(machine_check.software(version, named))["requirements.lock"]
 
-    assert said(f"msgspec=={msgspec.__version__} \\\n    --hash=sha256:0\n").state == "ok"
-    assert f"msgspec is {msgspec.__version__}, not 0.0.1" in said("msgspec==0.0.1\n").value
-    assert "nowhere-at-all 1.0 is missing" in said("nowhere-at-all==1.0\n").value
-    assert said("nowhere-at-all==1.0 ; sys_platform == 'win32'\n").state == "ok"
+    assert software(f"msgspec=={msgspec.__version__} \\\n    --hash=sha256:0\n").state == "ok"
+    assert f"msgspec is {msgspec.__version__}, not 0.0.1" in software("msgspec==0.0.1\n").value
+    assert "nowhere-at-all 1.0 is missing" in software("nowhere-at-all==1.0\n").value
+    assert software("nowhere-at-all==1.0 ; sys_platform == 'win32'\n").state == "ok"
 
 
 def test_the_chip_is_recognised() -> None:
@@ -507,15 +509,15 @@ def step():
 def test_a_training_step_is_read_by_its_passes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     run = run_program(f"{tmp_path / 'train.py'}:step", 120.0)
-    said = {one["rule"]: one for one in findings(run)}
-    wide = [one["observation"] for one in findings(run) if one["rule"] == "wide-operands"]
+    by_rule = {each["rule"]: each for each in findings(run)}
+    wide = [each["observation"] for each in findings(run) if each["rule"] == "wide-operands"]
     assert any(text.endswith("in the forward pass: activations f32, weights f32") for text in wide)
     assert any("in the backward pass (gradients)" in text for text in wide)
-    assert "of bf16" in said["narrow-loss"]["observation"]
-    assert "[b,f,0,1]" in said["channels-first"]["observation"]
-    assert "NHWC" in said["channels-first"]["remedy"]
-    assert said["small-products"]["observation"].startswith("20 products of one size")
-    assert "vmap" in said["small-products"]["remedy"]
+    assert "of bf16" in by_rule["narrow-loss"]["observation"]
+    assert "[b,f,0,1]" in by_rule["channels-first"]["observation"]
+    assert "NHWC" in by_rule["channels-first"]["remedy"]
+    assert by_rule["small-products"]["observation"].startswith("20 products of one size")
+    assert "vmap" in by_rule["small-products"]["remedy"]
 
 
 # Weights stored in bfloat16 and widened, a loop that hands them on to a function, and a batch that is no weight.
@@ -551,12 +553,12 @@ def test_weights_are_told_from_activations_by_where_they_come_from() -> None:
     assert (first.part, first.weights, first.weights_stored) == ("forward", "right", "bf16")
     # A gradient is multiplied with something computed too: only what is a weight in the forward pass is one here.
     assert (second.part, second.weights) == ("backward", "")
-    texts = [one["observation"] for one in findings(made(dots=(first, second)))]
+    texts = [each["observation"] for each in findings(made(dots=(first, second)))]
     assert (
         "1 matrix products of f32 and f32 in the forward pass: activations f32, weights f32 (stored as bf16)" in texts
     )
     forward = PRODUCTS.replace("transpose(jvp())", "jvp()")
-    assert [one.weights_stored for one in products.dots("jit_f", forward)] == ["bf16", "f32"]
+    assert [each.weights_stored for each in products.dots("jit_f", forward)] == ["bf16", "f32"]
 
 
 def test_few_or_large_products_are_no_many_small_ones() -> None:
@@ -566,9 +568,9 @@ def test_few_or_large_products_are_no_many_small_ones() -> None:
 
 def test_a_transfer_has_its_time_at_the_links_rate() -> None:
     over = Transfers(direction="host-to-device", phase="second call", count=1, num_bytes=277_000_000, unsized=0)
-    (found,) = findings(made(transfers=(over,)))
+    (finding_there,) = findings(made(transfers=(over,)))
     # v6e: 27.7 GB/s.
-    assert found["observation"].endswith("; 0.01 s at 27.7 GB/s (predicted)")
+    assert finding_there["observation"].endswith("; 0.01 s at 27.7 GB/s (predicted)")
     _, measures, _ = checklist(made(transfers=(over,)), "x.py")
     (row,) = [row for row in measures.rows if str(row[0]).startswith("host-to-device")]
     assert row[2] == pytest.approx(0.01)

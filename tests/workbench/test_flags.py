@@ -36,20 +36,20 @@ def read(text: str) -> Settings:
     return settings.of_script(text, "run.sh")
 
 
-def rules(text: str, **given: Any) -> list[str]:
+def rules(text: str, **options: Any) -> list[str]:
     """The rules that find something, in a script that says where it runs."""
     # Python says so in its own words, and where a platform is set there is nothing more to say.
     head = "import os\nos.environ['JAX_PLATFORMS'] = 'tpu'\n" if "import jax" in text else "export JAX_PLATFORMS=tpu\n"
-    subject = RuleSubject(read(f"{head}{text}"), given.pop("known", ALL_KNOWN), **given)
+    subject = RuleSubject(read(f"{head}{text}"), options.pop("known", ALL_KNOWN), **options)
     return [finding.rule for rule in RULES for finding in rule(subject)]
 
 
-def words(found: Settings, variable: str) -> list[str]:
-    return [s.word for s in found.settings if s.variable == variable and s.is_final]
+def words(settings_read: Settings, variable: str) -> list[str]:
+    return [s.word for s in settings_read.settings if s.variable == variable and s.is_final]
 
 
-def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, dict[str, Any]]:
-    code = main(["audit", *given, "--json"])
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["audit", *arguments, "--json"])
     document = json.loads(capsys.readouterr().out)
     return code, {table["name"]: table for table in document["tables"]}
 
@@ -58,15 +58,15 @@ def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, dict[str,
 
 
 def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> None:
-    found = read(CLEAN)
-    assert words(found, "LIBTPU_INIT_ARGS") == [
+    read_settings = read(CLEAN)
+    assert words(read_settings, "LIBTPU_INIT_ARGS") == [
         f"--{FUSION}=true",
         f"--{FUSION}_fuse_all_gather=true",
         "--xla_tpu_overlap_compute_collective_tc=true",
     ]
-    assert words(found, "XLA_FLAGS") == ["--xla_gpu_autotune_level=1"]
-    assert [(s.word, s.place) for s in found.settings if not s.name] == [("JAX_PLATFORMS=tpu", "line 3")]
-    assert found.not_understood == ()
+    assert words(read_settings, "XLA_FLAGS") == ["--xla_gpu_autotune_level=1"]
+    assert [(s.word, s.place) for s in read_settings.settings if not s.name] == [("JAX_PLATFORMS=tpu", "line 3")]
+    assert read_settings.not_understood == ()
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,20 @@ def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> N
     ],
 )
 def test_every_way_of_setting_flags_gives_the_same_two(text: str) -> None:
-    found = read(text)
-    assert words(found, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
-    assert not found.not_understood
+    read_settings = read(text)
+    assert words(read_settings, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
+    assert not read_settings.not_understood
 
 
 def test_options_of_jax_in_a_program_are_its_variables() -> None:
-    found = read('import jax\njax.config.update("jax_debug_nans", True)\njax.config.update("jax_platforms", "tpu")')
-    assert [s.word for s in found.settings] == ["JAX_DEBUG_NANS=True", "JAX_PLATFORMS=tpu"]
+    read_settings = read(
+        'import jax\njax.config.update("jax_debug_nans", True)\njax.config.update("jax_platforms", "tpu")'
+    )
+    assert [s.word for s in read_settings.settings] == ["JAX_DEBUG_NANS=True", "JAX_PLATFORMS=tpu"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words_said"),
     [
         ("export XLA_FLAGS=$(cat flags.txt)", "line 1: the output of a command in XLA_FLAGS"),
         ('export XLA_FLAGS="$ELSEWHERE --xla_a=1"', "line 1: $ELSEWHERE, which is not set here, in XLA_FLAGS"),
@@ -106,12 +108,12 @@ def test_options_of_jax_in_a_program_are_its_variables() -> None:
         ('import os\nos.environ["XLA_FLAGS"] = flags()', "line 2: XLA_FLAGS is computed: flags()"),
     ],
 )
-def test_what_is_not_understood_is_counted_and_listed(text: str, said: str) -> None:
-    found = read(text)
-    assert len(found.not_understood) == 1
-    assert found.not_understood[0].startswith(said)
-    (table, _), _ = audited(RuleSubject(found, ALL_KNOWN))
-    assert any(note.startswith("not understood: 1 place:") and said in note for note in table.notes)
+def test_what_is_not_understood_is_counted_and_listed(text: str, words_said: str) -> None:
+    read_settings = read(text)
+    assert len(read_settings.not_understood) == 1
+    assert read_settings.not_understood[0].startswith(words_said)
+    (table, _), _ = audited(RuleSubject(read_settings, ALL_KNOWN))
+    assert any(note.startswith("not understood: 1 place:") and words_said in note for note in table.notes)
 
 
 MANIFEST = f"""apiVersion: jobset.x-k8s.io/v1alpha2
@@ -144,20 +146,20 @@ spec:
     ],
 )
 def test_flags_of_launchers_and_manifests_are_read(text: str) -> None:
-    found = read(text)
-    assert words(found, "LIBTPU_INIT_ARGS") == [f"--{FUSION}=true", f"--{FUSION}_fuse_all_gather=true"]
-    assert found.not_understood == ()
+    read_settings = read(text)
+    assert words(read_settings, "LIBTPU_INIT_ARGS") == [f"--{FUSION}=true", f"--{FUSION}_fuse_all_gather=true"]
+    assert read_settings.not_understood == ()
 
 
 def test_a_variable_that_a_manifest_takes_from_elsewhere_is_said_to_be() -> None:
-    found = read("kind: Pod\nenv:\n- name: XLA_FLAGS\n  valueFrom:\n    configMapKeyRef:\n      name: flags\n")
-    assert found.settings == ()
-    assert "line 3: XLA_FLAGS comes from elsewhere" in found.not_understood[0]
+    read_settings = read("kind: Pod\nenv:\n- name: XLA_FLAGS\n  valueFrom:\n    configMapKeyRef:\n      name: flags\n")
+    assert read_settings.settings == ()
+    assert "line 3: XLA_FLAGS comes from elsewhere" in read_settings.not_understood[0]
 
 
 def test_the_environment_is_read_and_other_variables_are_not() -> None:
-    found = settings.of_environment({"XLA_FLAGS": "--xla_a=1 --xla_b", "HOME": "/h", "JAX_PLATFORMS": "cpu"})
-    assert [(s.variable, s.name, s.value) for s in found.settings] == [
+    read_settings = settings.of_environment({"XLA_FLAGS": "--xla_a=1 --xla_b", "HOME": "/h", "JAX_PLATFORMS": "cpu"})
+    assert [(s.variable, s.name, s.value) for s in read_settings.settings] == [
         ("JAX_PLATFORMS", "", "cpu"),
         ("XLA_FLAGS", "xla_a", "1"),
         ("XLA_FLAGS", "xla_b", None),
@@ -166,9 +168,9 @@ def test_the_environment_is_read_and_other_variables_are_not() -> None:
 
 def test_a_word_without_dashes_is_told_what_it_is() -> None:
     libtpu = Answers(library="libtpu", unknown={"xla_no": ""}, refused={}, similar={})
-    known = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
+    libraries = Known(jaxlib=NOTHING_WRONG, libtpu=libtpu, jax_variables=frozenset())
     text = 'export LIBTPU_INIT_ARGS="TPU_MEGACORE=DENSE xla_no=1 xla_yes=1 words"'
-    (listed, *_), fails = audited(RuleSubject(read(text), known, None, (), is_capture=False))
+    (listed, *_), fails = audited(RuleSubject(read(text), libraries, None, (), is_capture=False))
     remedies = json.dumps([list(map(str, row)) for row in listed.rows]) + " ".join(listed.notes)
     assert "export TPU_MEGACORE=DENSE" in remedies
     assert "--TPU_MEGACORE" not in remedies
@@ -278,12 +280,12 @@ def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
 
 
 def test_a_platform_that_is_not_named_is_found() -> None:
-    def found(variables: Mapping[str, str]) -> list[str]:
+    def rules_of(variables: Mapping[str, str]) -> list[str]:
         subject = RuleSubject(settings.of_environment(variables), ALL_KNOWN)
         return [finding.rule for rule in RULES for finding in rule(subject)]
 
-    assert found({}) == ["no-platform"]
-    assert found({"JAX_PLATFORMS": "tpu"}) == []
+    assert rules_of({}) == ["no-platform"]
+    assert rules_of({"JAX_PLATFORMS": "tpu"}) == []
 
 
 # --- the installed libraries --------------------------------------------------------------------
@@ -292,16 +294,16 @@ def test_a_platform_that_is_not_named_is_found() -> None:
 @pytest.fixture(scope="module")
 def planted() -> tuple[Settings, Known]:
     """One script with one flag of each kind, put to the real libraries once."""
-    found = read(
+    script_settings = read(
         tpu(f"{FUSION}=true", f"{FUSION}_fuse_all_gathr=true", "xla_dump_to=/d", "xla_tpu_scoped_vmem_limit_kib=many")
         + '\nexport XLA_FLAGS="--xla_gpu_autotune_level=1 --xla_tpu_overlap_compute_collective_tc=true '
         '--xla_cpu_enable_fast_math=perhaps --xla_gpu_autotune_lvel=1"\nexport JAX_PLATFROMS=tpu JAX_ENABLE_X64=0'
     )
-    return found, known_flags.ask_libraries(found)
+    return script_settings, known_flags.ask_libraries(script_settings)
 
 
 @pytest.mark.parametrize(
-    ("rule", "subject", "said"),
+    ("rule", "subject", "words_said"),
     [
         ("unknown-flag", f"--{FUSION}_fuse_all_gathr=true", f"Did you mean {FUSION}_fuse_all_gather?"),
         ("unknown-flag", "--xla_gpu_autotune_lvel=1", "Did you mean xla_gpu_autotune_level?"),
@@ -313,11 +315,11 @@ def planted() -> tuple[Settings, Known]:
     ],
 )
 def test_the_libraries_themselves_say_what_they_do_not_know(
-    planted: tuple[Settings, Known], rule: str, subject: str, said: str
+    planted: tuple[Settings, Known], rule: str, subject: str, words_said: str
 ) -> None:
-    found = [f for r in RULES for f in r(RuleSubject(*planted)) if f.rule == rule and f.subject == subject]
-    assert len(found) == 1
-    assert found[0].remedy.startswith(said)
+    findings_of_rule = [f for r in RULES for f in r(RuleSubject(*planted)) if f.rule == rule and f.subject == subject]
+    assert len(findings_of_rule) == 1
+    assert findings_of_rule[0].remedy.startswith(words_said)
 
 
 def test_what_the_libraries_know_is_not_found(planted: tuple[Settings, Known]) -> None:
@@ -398,9 +400,9 @@ def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
         errors=(),
         warnings=(),
     )
-    found = settings.of_capture(space, "a capture")
-    assert words(found, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
-    subject = RuleSubject(found, ALL_KNOWN, is_capture=True)
+    read_settings = settings.of_capture(space, "a capture")
+    assert words(read_settings, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
+    subject = RuleSubject(read_settings, ALL_KNOWN, is_capture=True)
     assert [f.subject for rule in RULES for f in rule(subject)] == ["PYTHON_TRACER=1"]
 
 

@@ -41,16 +41,16 @@ _GROUPS = {
 def of_2025() -> bytes:
     """The module with the groups in field 87 alone."""
     module = _hlo.hlo_module_from_text(TEXT).as_serialized_hlo_module_proto()
-    found = message_class("groups_of_2025", _GROUPS, "HloModuleProto").FromString(module)
+    parsed = message_class("groups_of_2025", _GROUPS, "HloModuleProto").FromString(module)
     moved = 0
-    for computation in found.computations:
+    for computation in parsed.computations:
         for instruction in computation.instructions:
             if instruction.counted:
                 instruction.collective_device_list.counted = instruction.counted
                 instruction.counted = b""
                 moved += 1
     assert moved == 1, "XLA writes the groups elsewhere now"
-    return bytes(found.SerializeToString())
+    return bytes(parsed.SerializeToString())
 
 
 def test_groups_of_2025_keep_their_transposition() -> None:
@@ -68,8 +68,8 @@ def test_groups_of_2025_keep_their_transposition() -> None:
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A capture of a v6e that holds the module."""
-    held = b"\x0a" + _varint(len(of_2025())) + of_2025()
-    metadata = plane(2, "/host:metadata", {"": [Ran(("jit_f(1)", {"Hlo Proto": held}), 0.0, 0.0)]}, {})
+    entry = b"\x0a" + _varint(len(of_2025())) + of_2025()
+    metadata = plane(2, "/host:metadata", {"": [Ran(("jit_f(1)", {"Hlo Proto": entry}), 0.0, 0.0)]}, {})
     text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran(ADD, 0.0, 1.0)]}, V6E), metadata)
     return run_folder(tmp_path_factory.mktemp("host"), "held", serialized(text))
 
@@ -87,14 +87,14 @@ def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 def test_a_copy_from_the_host_is_priced_at_its_link_on_the_captures_chip(
     captured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = hlo(capsys, str(captured))
-    assert found["operations"]["title"] == "hottest operations of jit_f, predicted on v6e"
-    copied = next(row for row in found["operations"]["rows"] if row["name"] == "copy-start")
+    answer = hlo(capsys, str(captured))
+    assert answer["operations"]["title"] == "hottest operations of jit_f, predicted on v6e"
+    copied = next(row for row in answer["operations"]["rows"] if row["name"] == "copy-start")
     assert copied["bound"] == "host link"
     assert copied["seconds"] == pytest.approx(BYTES / 27.7e9)
-    assert "the link to the host carries 27.7 GB/s" in found["operations"]["notes"][0]
-    assert [row["kind"] for row in found["copies"]["rows"]] == ["host"]
-    remedies = [row["reading"] for row in found["copy_causes"]["rows"] if row["fact"] == "remedy"]
+    assert "the link to the host carries 27.7 GB/s" in answer["operations"]["notes"][0]
+    assert [row["kind"] for row in answer["copies"]["rows"]] == ["host"]
+    remedies = [row["reading"] for row in answer["copy_causes"]["rows"] if row["fact"] == "remedy"]
     assert remedies == ["start it earlier, beside more work (prefetch), or offload less"]
     # Another chip that is named wins.
     slower = hlo(capsys, str(captured), "--chip", "v5e")["operations"]["rows"][0]

@@ -49,24 +49,24 @@ def test_a_function_of_mine_at_each_level(
 ) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     function, *more = words
-    found = hlo(capsys, f"{program}:{function}", *more, "--chip", "v5e", "--top", "100")
-    assert "dot_general" in text(found["jaxpr"])
-    assert "stablehlo.tanh" in text(found["stablehlo"])
-    assert text(found["hlo"]).startswith(f"HloModule jit_{function}, is_scheduled=true")
-    assert "FileNames" not in text(found["hlo"])
-    assert found["hlo"]["title"] == "HLO for TPU v5 lite"
+    answer = hlo(capsys, f"{program}:{function}", *more, "--chip", "v5e", "--top", "100")
+    assert "dot_general" in text(answer["jaxpr"])
+    assert "stablehlo.tanh" in text(answer["stablehlo"])
+    assert text(answer["hlo"]).startswith(f"HloModule jit_{function}, is_scheduled=true")
+    assert "FileNames" not in text(answer["hlo"])
+    assert answer["hlo"]["title"] == "HLO for TPU v5 lite"
     if function == "step":
-        assert max(row["flops"] or 0 for row in found["operations"]["rows"]) >= 2 * 256 * 512 * 128
+        assert max(row["flops"] or 0 for row in answer["operations"]["rows"]) >= 2 * 256 * 512 * 128
 
 
 def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, said in (
+    for words, sentence in (
         ((f"{program}:nothing",), "callable: alone, step [no-function]"),
         ((f"{program}:step", "--arg", "zz[1]"), "expected --arg such as f32[8,128], got 'zz[1]' [bad-argument]"),
         (("f32[3,5]", "--arg", "f32[1]"), "--arg is for a function"),
     ):
         assert main(["hlo", *words]) in (2, 4)
-        assert said in capsys.readouterr().err
+        assert sentence in capsys.readouterr().err
 
 
 def test_the_text_of_a_level_is_cut_with_a_word() -> None:
@@ -115,13 +115,13 @@ COPY = "%copy.63 = f32[1024,128]{1,0:T(8,128)} copy(f32[1024,128]{1,0:T(8,128)} 
 
 
 def test_a_copy_of_a_running_value_is_known_by_its_size(capsys: pytest.CaptureFixture[str]) -> None:
-    found = hlo(capsys, COPY, "--steps", "512")
-    (copy,) = found["copies"]["rows"]
+    answer = hlo(capsys, COPY, "--steps", "512")
+    (copy,) = answer["copies"]["rows"]
     # 512 KiB read and written in each of 512 steps.
     assert (copy["runs"], copy["bytes_per_step"], copy["bytes_per_run"]) == (512, 2 << 19, 512 * (2 << 19))
-    said = {row["fact"]: row["reading"] for row in found["copy_causes"]["rows"]}
-    assert "running value" in said["cause"]
-    assert "scratch" in said["remedy"]
+    causes = {row["fact"]: row["reading"] for row in answer["copy_causes"]["rows"]}
+    assert "running value" in causes["cause"]
+    assert "scratch" in causes["remedy"]
     assert hlo(capsys, COPY)["copies"]["rows"][0]["runs"] == 1
     other = hlo(capsys, COPY.replace("f32", "bf16").replace("(8,128)", "(8,128)(2,1)"))
     assert "not known" in other["copy_causes"]["rows"][0]["reading"]

@@ -24,7 +24,7 @@ def meshes(draw: st.DrawFn) -> Mesh:
 
 
 def xla_sharding(mesh: Mesh, spec: tuple[tuple[str, ...], ...]) -> str:
-    """What JAX hands to XLA."""
+    """The sharding that JAX hands to XLA."""
     sizes, names = [size for _, size in mesh.axes], tuple(name for name, _ in mesh.axes)
     named = NamedSharding(AbstractMesh(tuple(sizes), names), PartitionSpec(*(axes or None for axes in spec)))
     return str(named._to_xla_hlo_sharding(len(spec)))
@@ -41,10 +41,10 @@ def test_the_axes_of_a_sharding_are_those_of_jaxs_partition_spec(mesh: Mesh, dat
     if not any(spec):
         assert sharding.kind == "replicated"
         return
-    found = axes_of_sharding(sharding, mesh)
+    axes_read = axes_of_sharding(sharding, mesh)
     # JAX leaves it open in which order axes split where that makes no difference: the text is what has to be the same.
-    assert xla_sharding(mesh, found) == text
-    assert [set(axes) for axes in found] == [set(axes) for axes in spec]
+    assert xla_sharding(mesh, axes_read) == text
+    assert [set(axes) for axes in axes_read] == [set(axes) for axes in spec]
 
 
 @given(meshes(), st.data())
@@ -53,9 +53,9 @@ def test_the_axes_of_groups_are_those_they_were_made_of(mesh: Mesh, data: st.Dat
     names = [name for name, _ in mesh.axes]
     along = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     axes = ",".join(f"'{name}'={size}" for name, size in mesh.axes)
-    found = groups(f"mesh[{axes}] {{{','.join(repr(name) for name in along)}}}")
-    assert axes_of_groups(found, mesh) == tuple(name for name in names if name in along)
-    listed = Groups(text="lists", groups=found.groups)
+    parsed = groups(f"mesh[{axes}] {{{','.join(repr(name) for name in along)}}}")
+    assert axes_of_groups(parsed, mesh) == tuple(name for name in names if name in along)
+    listed = Groups(text="lists", groups=parsed.groups)
     assert axes_of_groups(listed, mesh) == tuple(name for name in names if name in along)
 
 
@@ -79,8 +79,8 @@ def test_groups_that_are_not_those_of_whole_axes_have_none() -> None:
     ],
 )
 def test_the_mesh_is_read_off_the_text(shardings: list[str], collectives: list[str], expected: str) -> None:
-    found = infer_mesh([read_sharding(Tokens(text)) for text in shardings], [groups(text) for text in collectives], 8)
-    assert str(found) == expected
+    guessed = infer_mesh([read_sharding(Tokens(text)) for text in shardings], [groups(text) for text in collectives], 8)
+    assert str(guessed) == expected
 
 
 def test_a_specification_reads_as_jax_writes_it() -> None:
@@ -120,9 +120,9 @@ def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[st
 def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "f.txt"
     path.write_text(MODULE)
-    found = tables(capsys, str(path), "--mesh", "data=4,model=2")
-    assert [row["axes"] for row in found["collectives"]["rows"]] == ["model"]
-    shapes = {row["name"]: (row["local"], row["whole"], row["sharding"]) for row in found["true_shapes"]["rows"]}
+    answer = tables(capsys, str(path), "--mesh", "data=4,model=2")
+    assert [row["axes"] for row in answer["collectives"]["rows"]] == ["model"]
+    shapes = {row["name"]: (row["local"], row["whole"], row["sharding"]) for row in answer["true_shapes"]["rows"]}
     assert shapes["x"] == ("f32[128,512]", "f32[512,1024]", "P(data, model)")
     assert shapes["w"] == ("f32[512,256]", "f32[1024,256]", "P(model, None)")
     # The rows of the product stay split as those of x.

@@ -60,7 +60,7 @@ def graph_of(folder: Path, name: str) -> Graph:
     return Graph(module=text_of(folder, name))
 
 
-def found(module: Module, name: str) -> Instruction:
+def instruction_called(module: Module, name: str) -> Instruction:
     return next(i for computation in module.computations for i in computation.instructions if i.name == name)
 
 
@@ -72,7 +72,7 @@ def assert_same(ours: Module, theirs: Module) -> None:
     assert (ours.name, ours.not_understood, theirs.not_understood) == (theirs.name, (), ())
     assert len(ours.computations) == len(theirs.computations)
     for computation in ours.computations:
-        other = next((one for one in theirs.computations if one.name == computation.name), None)
+        other = next((candidate for candidate in theirs.computations if candidate.name == computation.name), None)
         assert other is not None
         assert other.is_entry == computation.is_entry
         by_name = {instruction.name: instruction for instruction in other.instructions}
@@ -138,7 +138,7 @@ def test_bytes_of_a_slice_in_a_loop_are_those_of_the_slice(compiled: Path) -> No
 def test_the_matmul_of_a_fusion_binds_it(compiled: Path) -> None:
     graph = graph_of(compiled, "fused")
     done = [work(graph, c, i) for c, i, _ in graph.executed() if i.opcode == "fusion"]
-    matmul = max(done, key=lambda one: one.matmul_flops or 0)
+    matmul = max(done, key=lambda amount: amount.matmul_flops or 0)
     assert matmul.matmul_flops == 2 * 1024 * 512 * 2048
     took = operation_time(matmul, "bf16", V5E)
     assert took.bound == "FLOPs"
@@ -146,9 +146,9 @@ def test_the_matmul_of_a_fusion_binds_it(compiled: Path) -> None:
 
 
 def test_collectives_with_their_groups(compiled: Path) -> None:
-    by_kind = {one.kind: one for one in collectives(graph_of(compiled, "sent"), V5E)}
+    by_kind = {sent.kind: sent for sent in collectives(graph_of(compiled, "sent"), V5E)}
     local = 1024 * 1024 * 2
-    assert {kind: (one.size, one.array_bytes) for kind, one in by_kind.items()} == {
+    assert {kind: (sent.size, sent.array_bytes) for kind, sent in by_kind.items()} == {
         "all-gather": (8, 8 * local),
         "all-to-all": (4, 4 * local),
         "reduce-scatter": (2, local),
@@ -160,25 +160,25 @@ def test_collectives_with_their_groups(compiled: Path) -> None:
 
 
 def test_a_collective_that_is_overlapped_is_listed_once(compiled: Path) -> None:
-    found = collectives(graph_of(compiled, "looped"), V5E)
-    assert sorted(one.kind for one in found) == ["all-gather", "all-gather", "all-reduce"]
-    assert {one.runs for one in found} == {LAYERS}
-    assert {one.size for one in found if one.kind == "all-gather"} == {2}
-    assert {one.size for one in found if one.kind == "all-reduce"} == {4}
+    listed = collectives(graph_of(compiled, "looped"), V5E)
+    assert sorted(sent.kind for sent in listed) == ["all-gather", "all-gather", "all-reduce"]
+    assert {sent.runs for sent in listed} == {LAYERS}
+    assert {sent.size for sent in listed if sent.kind == "all-gather"} == {2}
+    assert {sent.size for sent in listed if sent.kind == "all-reduce"} == {4}
 
 
 def test_true_shapes_of_arguments_and_of_what_comes_of_them(compiled: Path) -> None:
     # jax 0.10 writes the shardings at the arguments; of jax 0.12 the collectives alone tell them.
-    found = true_shapes(graph_of(compiled, "looped"))
-    whole = {one.local: one.whole for one in found if one.name.startswith("param")}
+    listed = true_shapes(graph_of(compiled, "looped"))
+    whole = {value.local: value.whole for value in listed if value.name.startswith("param")}
     assert whole["bf16[6,512,1024]"] == "bf16[6,1024,4096]"
     assert whole["bf16[6,1024,512]"] == "bf16[6,4096,1024]"
     # The hidden layer: its columns are split like the weights', seen through loop, slices and fusions.
-    assert any(one.local == "bf16[512,1024]" and one.parts[1] == 4 for one in found)
+    assert any(value.local == "bf16[512,1024]" and value.parts[1] == 4 for value in listed)
 
 
 def test_the_copy_of_a_transposed_result(compiled: Path) -> None:
-    copy = next(one for one in copies(graph_of(compiled, "fused")) if one.kind == "relayout")
+    copy = next(listed for listed in copies(graph_of(compiled, "fused")) if listed.kind == "relayout")
     assert copy.shape == "bf16[2048,1024]"
     assert copy.consumers == ("the result",)
     assert copy.bytes_moved == 2 * 2048 * 1024 * 2
@@ -219,13 +219,13 @@ def test_what_is_not_understood_is_kept_and_the_rest_is_read() -> None:
     assert "expected a" in module.not_understood[0]
     assert "line 8" in module.not_understood[0]
     assert {computation.name for computation in module.computations} == {"body", "condition", "main"}
-    assert found(module, "next").opcode == "add"
+    assert instruction_called(module, "next").opcode == "add"
 
 
 def test_a_computation_that_breaks_off_is_said_to() -> None:
     module = parse.module(LOOPED[: LOOPED.index("  ROOT made = ")])
     assert any("main breaks off" in sentence for sentence in module.not_understood)
-    assert found(module, "loop").opcode == "while"
+    assert instruction_called(module, "loop").opcode == "while"
 
 
 @pytest.mark.parametrize("text", ["", "hello", "HloModule m\n", "def f(x):\n    return x\n", "{{{{", '"', "%a = "])

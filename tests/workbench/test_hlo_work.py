@@ -1,4 +1,4 @@
-"""What is read off a module's text: copies and their causes, loops, FLOPs of convolutions, true shapes."""
+"""Facts read off a module's text: copies and their causes, loops, FLOPs of convolutions, whole shapes."""
 
 import pytest
 
@@ -31,7 +31,7 @@ ENTRY main {
 
 def test_the_worked_example_of_true_shapes_follows_from_the_all_reduce() -> None:
     graph = Graph(module=parse.module(TWO_MATMULS))
-    whole = {one.name: one.whole for one in true_shapes(graph)}
+    whole = {shape.name: shape.whole for shape in true_shapes(graph)}
     assert whole["w1"] == "bf16[32768,8192]"
     assert whole["w2"] == "bf16[8192,32768]"
     # x and the result are whole on every device.

@@ -1,4 +1,4 @@
-"""Whether a training step recomputes its activations, and what remedies save: a v5e's buffer assignments of both."""
+"""Recomputed activations of a training step, and the saving of remedies: a v5e's buffer assignments of both."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,8 +21,8 @@ MODEL = Transformer(batch=1, sequence=TOKENS, layers=LAYERS, width=WIDTH, hidden
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Tables]:
-    """What is diagnosed of each file, by table."""
+def diagnosed() -> dict[str, Tables]:
+    """The diagnosis of each file, by table."""
     paths = {name: next(FOLDER.glob(f"layers-{name}-v5e-*.hlo_proto.pb.gz")) for name in ("kept", "recomputed")}
     return {name: tables(path) for name, path in {**paths, "step": STEP}.items()}
 
@@ -35,8 +35,8 @@ def rows(table: Table) -> list[dict[str, Any]]:
     return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
 
 
-def test_kept_activations_only_fall_in_the_backward_half(found: dict[str, Tables]) -> None:
-    table = found["kept"]["activations"]
+def test_kept_activations_only_fall_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
+    table = diagnosed["kept"]["activations"]
     forward, backward = rows(table)
     # Of each layer the product before GELU, and the input of all but the first, which is an argument.
     kept = LAYERS * PRODUCT + (LAYERS - 1) * INPUT
@@ -45,38 +45,38 @@ def test_kept_activations_only_fall_in_the_backward_half(found: dict[str, Tables
     assert "They only fall in the backward half: all 1.3 GB are kept" in table.notes[0]
 
 
-def test_recomputed_activations_fall_and_rise_in_the_backward_half(found: dict[str, Tables]) -> None:
-    table = found["recomputed"]["activations"]
+def test_recomputed_activations_fall_and_rise_in_the_backward_half(diagnosed: dict[str, Tables]) -> None:
+    table = diagnosed["recomputed"]["activations"]
     forward, backward = rows(table)
     assert forward["last_bytes"] == backward["first_bytes"] == LAYERS * INPUT
     assert (backward["made_bytes"], backward["rises"]) == (LAYERS * PRODUCT, LAYERS)
     assert "They fall and rise in the backward half: 1.1 GB are recomputed (jax.checkpoint)" in table.notes[0]
 
 
-def test_what_rematerialisation_really_saves_is_below_its_bound(found: dict[str, Tables]) -> None:
-    bound = {row["remedy"]: row["saved_bytes"] for row in rows(found["kept"]["remedies"])}
-    peaks = [rows(found[name]["estimate"])[0]["static_peak_bytes"] for name in ("kept", "recomputed")]
+def test_what_rematerialisation_really_saves_is_below_its_bound(diagnosed: dict[str, Tables]) -> None:
+    bound = {row["remedy"]: row["saved_bytes"] for row in rows(diagnosed["kept"]["remedies"])}
+    peaks = [rows(diagnosed[name]["estimate"])[0]["static_peak_bytes"] for name in ("kept", "recomputed")]
     saved = peaks[0] - peaks[1]
     # Of one layer the product is alive in both, computed again in one of them.
     assert saved == (LAYERS - 1) * PRODUCT
     assert saved <= bound["rematerialisation"] <= 1.5 * saved
-    assert "rematerialisation" not in {row["remedy"] for row in rows(found["recomputed"]["remedies"])}
+    assert "rematerialisation" not in {row["remedy"] for row in rows(diagnosed["recomputed"]["remedies"])}
 
 
-def test_the_estimate_of_activations_is_an_upper_one(found: dict[str, Tables]) -> None:
+def test_the_estimate_of_activations_is_an_upper_one(diagnosed: dict[str, Tables]) -> None:
     mlp = next(part.bytes for part in MODEL.parts() if part.name.startswith("MLP"))
-    kept = rows(found["kept"]["activations"])[0]["last_bytes"]
+    kept = rows(diagnosed["kept"]["activations"])[0]["last_bytes"]
     # XLA keeps one of the two arrays of width F that the formula counts.
     assert 0.5 < kept / (LAYERS * mlp) < 1
     # Of a recomputed layer the input is all that is kept, as the formula has it.
-    inputs = rows(found["recomputed"]["activations"])[0]["last_bytes"]
+    inputs = rows(diagnosed["recomputed"]["activations"])[0]["last_bytes"]
     assert inputs == LAYERS * MODEL.input_bytes
 
 
-def test_each_remedy_says_the_bytes_it_saves(found: dict[str, Tables]) -> None:
-    saved = {row["remedy"]: row["saved_bytes"] for row in rows(found["step"]["remedies"])}
+def test_each_remedy_says_the_bytes_it_saves(diagnosed: dict[str, Tables]) -> None:
+    saved = {row["remedy"]: row["saved_bytes"] for row in rows(diagnosed["step"]["remedies"])}
     vocabulary = 200 * 100_352
     assert saved["chunked cross entropy"] == 1024 * 100_352 * 2 * 7 / 8
     assert saved["bfloat16 optimizer state"] == pytest.approx(vocabulary * 4 / 2, rel=0.01)
     assert saved["sharding over twice the devices"] == pytest.approx(vocabulary * (4 + 2) / 2, rel=0.01)
-    assert "keeps no temporary from a forward for a backward pass" in found["step"]["activations"].why_empty
+    assert "keeps no temporary from a forward for a backward pass" in diagnosed["step"]["activations"].why_empty

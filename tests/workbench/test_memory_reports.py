@@ -90,8 +90,8 @@ def test_a_snapshot_says_who_asked_for_what(tmp_path: Path) -> None:
     path.write_bytes(jax.profiler.device_memory_profile())
     tables = memory_reports.read(path)
     assert tables is not None
-    (held,) = tables
-    assert any(row[0] == kept.nbytes and "test_memory_reports.py" in str(row[4]) for row in held.rows)
+    (table,) = tables
+    assert any(row[0] == kept.nbytes and "test_memory_reports.py" in str(row[4]) for row in table.rows)
     # Compressed, but something else; and cut off.
     for data in (gzip.compress(b"something else" * 20), path.read_bytes()[:-40]):
         path.write_bytes(data)

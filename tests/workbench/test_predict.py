@@ -23,13 +23,13 @@ from harness.workbench.hlo.interconnect import (
 from harness.workbench.hlo.prediction import figures_of, roofline
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["predict", *words]) == 0
     return capsys.readouterr().out
 
 
 def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[dict[str, Any]]]:
-    document = json.loads(said(capsys, *words, "--json"))
+    document = json.loads(printed(capsys, *words, "--json"))
     assert document["command"] == f"predict {words[0]}"
     assert all(table["origin"] in ("predicted", "static") for table in document["tables"])
     return {table["name"]: table["rows"] for table in document["tables"]}
@@ -43,7 +43,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_the_worked_matmul_takes_95_6_ms(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     words = ("matmul", "X[32,1024,8192]", "W[8192,32768]", "--dtype", "bf16", "--chip", "v2", "--chips", "8")
-    text = said(capsys, *words)
+    text = printed(capsys, *words)
     assert text.startswith("matmul on 8 v2 cores: max(FLOPs/peak, bytes/bandwidth) [predicted]")
     assert "95.610 ms" in text
     assert "23.0 TFLOP/s" in text
@@ -62,13 +62,13 @@ def test_a_sharded_matmul_reads_each_devices_parts(capsys: pytest.CaptureFixture
 
 
 def test_a_split_sum_must_be_added_up(capsys: pytest.CaptureFixture[str]) -> None:
-    found = tables(capsys, "matmul", "X[64,8192@m]", "W[8192@m,4096]", "--mesh", "m=8", "--chip", "v5e")
+    answer = tables(capsys, "matmul", "X[64,8192@m]", "W[8192@m,4096]", "--mesh", "m=8", "--chip", "v5e")
     array = 64 * 4096 * 2
-    assert [(row["kind"], row["devices"], row["array_bytes"]) for row in found["sum"]] == [
+    assert [(row["kind"], row["devices"], row["array_bytes"]) for row in answer["sum"]] == [
         ("reduce-scatter", 8, array),
         ("all-reduce", 8, array),
     ]
-    assert found["sum"][0]["seconds"] == pytest.approx(array / 1e11)
+    assert answer["sum"][0]["seconds"] == pytest.approx(array / 1e11)
     assert "sum" not in tables(capsys, "matmul", "X[64,8192]", "W[8192,4096@m]", "--mesh", "m=8")
 
 
@@ -87,20 +87,20 @@ def test_int8_is_twice_as_fast_on_v5e_and_unknown_on_v2(capsys: pytest.CaptureFi
     arrays = ("matmul", "s8[4096,4096]", "s8[4096,4096]")
     (row,) = tables(capsys, *arrays)["matmul"]
     assert row["compute_seconds"] == pytest.approx(2 * 4096**3 / 394e12)
-    assert "no peak of s8 is published for v2" in said(capsys, *arrays, "--chip", "v2")
+    assert "no peak of s8 is published for v2" in printed(capsys, *arrays, "--chip", "v2")
 
 
 def test_the_worked_reduce_scatter_takes_1_1_ms(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("collective", "reduce-scatter", "--bytes", "128MiB", "--chip", "v2", "--axis", "4")
-    assert "1.118 ms" in said(capsys, *words)
+    assert "1.118 ms" in printed(capsys, *words)
     (row,) = tables(capsys, *words)["collective"]
     assert row["bandwidth_bytes_per_second"] == 1.2e11
     assert row["seconds"] == pytest.approx(134217728 / 1.2e11)
     # The same from the array and the mesh, and with the bandwidth given by hand.
     shape = ("--shape", "bf16[32@data,1024,8192]", "--mesh", "data=4", "--chip", "v2")
     assert tables(capsys, "collective", "reduce-scatter", *shape)["collective"][0]["seconds"] == row["seconds"]
-    given = ("--bytes", "134217728", "--bandwidth", "1.2e11 B/s")
-    assert tables(capsys, "collective", "reduce-scatter", *given)["collective"][0]["seconds"] == row["seconds"]
+    arguments = ("--bytes", "134217728", "--bandwidth", "1.2e11 B/s")
+    assert tables(capsys, "collective", "reduce-scatter", *arguments)["collective"][0]["seconds"] == row["seconds"]
 
 
 def test_what_the_rule_leaves_out_stands_below_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +159,7 @@ def test_the_worked_true_shapes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("shapes", "bf16[8,8192]", "bf16[4096@model,8192]", "--groups", "{{0,16,32,...,112},...}")
     rows = tables(capsys, *words)["true_shapes"]
     assert [(row["whole"], row["parts"]) for row in rows] == [("bf16[8,8192]", 1), ("bf16[32768,8192]", 8)]
-    text = said(capsys, *words)
+    text = printed(capsys, *words)
     assert "The groups have 8 devices each, 16 apart: model is 8-way." in text
     assert "`...` is read as going on in the same steps." in text
     by_mesh = tables(capsys, "shapes", "W[4096@a+b,8192@c]", "--mesh", "a=2,b=4,c=3")["true_shapes"]
@@ -170,7 +170,7 @@ def test_the_worked_memory_of_7_billion_parameters(capsys: pytest.CaptureFixture
     rows = tables(capsys, "memory", "--parameters", "7e9")["memory"]
     assert rows[-1] == {"what": "together", "bytes_per_parameter": 16, "bytes": 112_000_000_000, "formula": "16 P"}
     assert sum(row["bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
-    text = said(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
+    text = printed(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
     assert "112.0 GB" in text
     assert "it takes at least 7" in text
 
@@ -181,15 +181,15 @@ TOKENS, WIDTH, LAYERS = 8 * 4096, 4096, 32
 
 def rows_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
     """The rows of all tables by what they are called."""
-    found = tables(capsys, *MODEL, *more)
-    return {str(row.get("what") or row.get("remedy")): row for rows in reversed(found.values()) for row in rows}
+    answer = tables(capsys, *MODEL, *more)
+    return {str(row.get("what") or row.get("remedy")): row for rows in reversed(answer.values()) for row in rows}
 
 
 def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(said(capsys, *MODEL, "--chip", "v5p", "--devices", "8").split())
-    found = re.search(r"The largest batch that fits beside the state: (\d+) sequences", text)
-    assert found
-    largest = int(found[1])
+    text = " ".join(printed(capsys, *MODEL, "--chip", "v5p", "--devices", "8").split())
+    match = re.search(r"The largest batch that fits beside the state: (\d+) sequences", text)
+    assert match
+    largest = int(match[1])
 
     def together(batch: int) -> int:
         words = ("memory", "--batch", str(batch), *MODEL[3:])
@@ -198,11 +198,11 @@ def test_the_largest_batch_that_fits_is_the_inverse(capsys: pytest.CaptureFixtur
     # 95.7 GB on each v5p.
     assert together(largest) <= 8 * chip("v5p").hbm_bytes < together(largest + 1)
     assert "gradient accumulation" not in text
-    more = " ".join(said(capsys, "memory", "--batch", "64", *MODEL[3:], "--chip", "v5p", "--devices", "8").split())
+    more = " ".join(printed(capsys, "memory", "--batch", "64", *MODEL[3:], "--chip", "v5p", "--devices", "8").split())
     steps = -(-64 // largest)
     assert f"gradient accumulation over {steps} steps of {-(-64 // steps)} makes a batch of 64" in more
     assert "8 FLOPs a parameter and token instead of 6" in more
-    assert "split over more" in " ".join(said(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
+    assert "split over more" in " ".join(printed(capsys, *MODEL, "--chip", "v5e", "--devices", "1").split())
 
 
 def test_activations_follow_the_published_formula(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,13 +224,13 @@ def test_activations_follow_the_published_formula(capsys: pytest.CaptureFixture[
     assert words["weights"]["bytes"] == 2 * parameters
     assert words["bfloat16 optimizer state"]["saved_bytes"] == 4 * parameters
     assert words["sharding the state"]["saved_bytes"] == 16 * parameters // 2
-    given = rows_of(capsys, "--parameters", "7e9", "--chip", "v5p", "--devices", "64")
-    assert given["sharding the state"]["saved_bytes"] == pytest.approx(112e9 * 63 / 64)
+    rows_of_model = rows_of(capsys, "--parameters", "7e9", "--chip", "v5p", "--devices", "64")
+    assert rows_of_model["sharding the state"]["saved_bytes"] == pytest.approx(112e9 * 63 / 64)
 
 
 def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("matmul", "X[1024,1024]", "W[1024,1024]", "--peak", "1T", "--bandwidth", "100GB/s")
-    assert "1.0 TFLOP/s, 100.0 GB/s of HBM (as given)" in said(capsys, *words)
+    assert "1.0 TFLOP/s, 100.0 GB/s of HBM (as given)" in printed(capsys, *words)
     (row,) = tables(capsys, *words)["matmul"]
     assert row["compute_seconds"] == pytest.approx(2 * 1024**3 / 1e12)
     assert row["memory_seconds"] == pytest.approx(3 * 2 * 1024**2 / 1e11)
@@ -288,9 +288,9 @@ def test_every_chip_with_links_can_be_predicted_for() -> None:
     with_links = chips.having(lambda row: row.links is not None)
     assert with_links == ("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x")
     for name in with_links:
-        known = links(figures_of(name))
-        assert known is not None
-        assert link_bytes_per_second(figures_of(name)) == 2 * known.one_way_bytes_per_second
+        chip_links = links(figures_of(name))
+        assert chip_links is not None
+        assert link_bytes_per_second(figures_of(name)) == 2 * chip_links.one_way_bytes_per_second
     assert link_bytes_per_second(figures_of("h100")) is None
     with pytest.raises(UsageError, match="did you mean v5p"):
         figures_of("v5pp")
@@ -298,7 +298,7 @@ def test_every_chip_with_links_can_be_predicted_for() -> None:
 
 @pytest.mark.parametrize("name", ["v2", "v3"])
 def test_what_predictions_alone_are_made_for_is_no_chip_of_a_contest(name: str) -> None:
-    assert name not in {one.name for one in CHIPS}
+    assert name not in {judged.name for judged in CHIPS}
     with pytest.raises(UsageError, match=f"unknown chip '{name}': expected one of v4, v5e, v5p, v6e, v7x, h100, h200"):
         chip(name)
 
@@ -319,8 +319,8 @@ def test_an_array_by_hand_prints_as_it_was_given() -> None:
 
 def test_the_only_possible_contraction_is_found() -> None:
     x = prediction.spec("X[8,1024,8192]", "int8")
-    found = prediction.matmul(x, prediction.spec("int8[8192,64,128]", "bf16"), None, {}, 1)
-    assert found.flops == 2 * 8 * 1024 * 8192 * 64 * 128
+    product = prediction.matmul(x, prediction.spec("int8[8192,64,128]", "bf16"), None, {}, 1)
+    assert product.flops == 2 * 8 * 1024 * 8192 * 64 * 128
     assert (x.dtype, prediction.spec("int8[8]", "bf16").dtype) == ("s8", "s8")
     # 8 may be a batch in both.
     with pytest.raises(UsageError, match="shares not only its first dimension"):

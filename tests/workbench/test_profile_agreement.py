@@ -72,20 +72,20 @@ def by_name(capture: Capture) -> dict[str, SimpleNamespace]:
 def test_every_total_of_a_real_capture_is_that_of_xprofs_events(looped: Mapping[str, Path], tmp_path: Path) -> None:
     path, events = looped["before"], tmp_path / "events.parquet"
     xspace_to_parquet(input_path=str(path), output_path=str(events))
-    found = duckdb.execute(
+    totals = duckdb.execute(
         "select kernel_name, count(*), sum(end_ns - start_ns), sum(self_time_ns) "
         f"from '{events}' where trace_args like '%hlo_op=%' group by 1"
     )
-    theirs = {name: (count, total, own) for name, count, total, own in found.fetchall()}
+    theirs = {name: (count, total, self_total) for name, count, total, self_total in totals.fetchall()}
     ours = by_name(read([path]))
     assert theirs.keys() == ours.keys()
     assert len(ours) > 8
-    for name, (count, total, own) in theirs.items():
+    for name, (count, total, self_total) in theirs.items():
         assert ours[name].count == count
         # XProf's events are whole nanoseconds.
         assert ours[name].seconds == pytest.approx(total * NS, abs=count * NS)
         if ours[name].self_seconds == ours[name].seconds:
-            assert ours[name].self_seconds == pytest.approx(own * NS, abs=count * NS)
+            assert ours[name].self_seconds == pytest.approx(self_total * NS, abs=count * NS)
 
 
 @pytest.mark.slow
@@ -113,10 +113,10 @@ def test_every_self_time_of_a_real_capture_is_that_of_xprofs_hlo_stats(
     }
     ours = by_name(capture)
     assert theirs.keys() == ours.keys()
-    for name, one in ours.items():
-        assert one.self_seconds == pytest.approx(float(str(theirs[name]["total_self_time"])) * US, abs=NS)
-        assert one.seconds == pytest.approx(float(str(theirs[name]["total_time"])) * US, abs=NS)
-    differ = {name for name, one in ours.items() if one.self_seconds < 0.9 * one.seconds}
+    for name, row_of_ours in ours.items():
+        assert row_of_ours.self_seconds == pytest.approx(float(str(theirs[name]["total_self_time"])) * US, abs=NS)
+        assert row_of_ours.seconds == pytest.approx(float(str(theirs[name]["total_time"])) * US, abs=NS)
+    differ = {name for name, row_of_ours in ours.items() if row_of_ours.self_seconds < 0.9 * row_of_ours.seconds}
     assert any(name.startswith("while") for name in differ)
     assert len(differ) >= 2
 
@@ -134,10 +134,10 @@ def test_two_captures_in_one_folder_are_told_apart_by_name(
     assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = both/before, B = both/after"
     # They are no two hosts of one capture.
     assert main(["xprof", "ops", str(both)]) == 4
-    said = capsys.readouterr().err
-    assert "are two captures of" in said
-    assert "before.xplane.pb and " in said
-    assert "[several-captures]" in said
+    errors = capsys.readouterr().err
+    assert "are two captures of" in errors
+    assert "before.xplane.pb and " in errors
+    assert "[several-captures]" in errors
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def one(paths: dict[str, Path]) -> Capture:
+def one_device(paths: dict[str, Path]) -> Capture:
     return reading.read([paths["one"]])
 
 
@@ -85,8 +85,8 @@ def test_ops_agree_with_xprofs_own_table(which: str, paths: dict[str, Path]) -> 
     assert sum(map(number, table.column("self_seconds"))) == pytest.approx(total, rel=1e-3)
 
 
-def test_ops_give_rates_and_leave_uncounted_kernels_unknown(one: Capture) -> None:
-    (table,) = ops(one)
+def test_ops_give_rates_and_leave_uncounted_kernels_unknown(one_device: Capture) -> None:
+    (table,) = ops(one_device)
     assert table.column("operation")[:3] == ("splash_mha_fwd.1", "fusion.3", "fusion.9")
     took, rate, moved = (
         by(table, "operation", name) for name in ("mean_seconds", "flops_per_second", "bytes_per_second")
@@ -97,7 +97,7 @@ def test_ops_give_rates_and_leave_uncounted_kernels_unknown(one: Capture) -> Non
     assert moved["copy.2"] == pytest.approx(4_194_304 / 6e-6)
     assert by(table, "operation", "share")["splash_mha_fwd.1"] == pytest.approx(120 / 282)
     assert any("42.6% of the time is in custom calls" in note for note in table.notes)
-    (short,) = ops(one, top=2)
+    (short,) = ops(one_device, top=2)
     assert len(short.rows) == 2
     assert "2 of 6 operations are shown" in short.notes[0]
     assert by(short, "operation", "share")["fusion.3"] == pytest.approx(60 / 282)
@@ -117,8 +117,8 @@ def test_framework_operations_by_category(four: Capture) -> None:
         framework_ops(four, ["mlp"])
 
 
-def test_breakdown_by_class_and_direction(one: Capture, four: Capture) -> None:
-    classes, directions, experts = breakdown(one)
+def test_breakdown_by_class_and_direction(one_device: Capture, four: Capture) -> None:
+    classes, directions, experts = breakdown(one_device)
     assert by(classes, "class", "self_seconds") == pytest.approx(
         {
             "attention": 120 * US,
@@ -139,8 +139,8 @@ def test_breakdown_by_class_and_direction(one: Capture, four: Capture) -> None:
     assert not any("Data formatting" in note for note in classes.notes)
 
 
-def test_scopes_are_a_tree_with_the_longest_first(one: Capture) -> None:
-    (table,) = scopes(one, depth=2)
+def test_scopes_are_a_tree_with_the_longest_first(one_device: Capture) -> None:
+    (table,) = scopes(one_device, depth=2)
     assert table.column("scope") == (
         "jit(train_step)",
         "  jvp(attention)",
@@ -151,13 +151,13 @@ def test_scopes_are_a_tree_with_the_longest_first(one: Capture) -> None:
     )
     assert table.column("seconds") == pytest.approx(tuple(us * US for us in (264, 120, 75, 60, 9, 18)))
     assert table.column("depth") == (1, 2, 2, 2, 2, 1)
-    (large,) = scopes(one, depth=1, at_least=0.5)
+    (large,) = scopes(one_device, depth=1, at_least=0.5)
     assert large.column("scope") == ("jit(train_step)",)
     assert any("1 scopes below 50.0%" in note for note in large.notes)
 
 
-def test_source_lines(one: Capture) -> None:
-    (table,) = lines(one)
+def test_source_lines(one_device: Capture) -> None:
+    (table,) = lines(one_device)
     assert by(table, "source", "self_seconds") == pytest.approx(
         {
             "/src/attention.py:12": 120 * US,
@@ -173,8 +173,8 @@ def test_source_lines(one: Capture) -> None:
 # --- what the device could do ------------------------------------------------------------------
 
 
-def test_mfu_from_the_model_and_from_the_trace(one: Capture, four: Capture) -> None:
-    (table,) = mfu(one, gbs=27, sequence=1000, flops_per_token=1.02e6)
+def test_mfu_from_the_model_and_from_the_trace(one_device: Capture, four: Capture) -> None:
+    (table,) = mfu(one_device, gbs=27, sequence=1000, flops_per_token=1.02e6)
     # 27.54 GFLOP in 100 us at 918 TFLOP/s.
     assert by(table, "from", "mfu") == pytest.approx({"the model": 0.3, "the trace": STEP_FLOPS / (PEAK * 100e-6)})
     assert any("not at all" in note for note in table.notes)
@@ -182,18 +182,18 @@ def test_mfu_from_the_model_and_from_the_trace(one: Capture, four: Capture) -> N
     assert by(table, "from", "mfu")["the model"] == pytest.approx(0.3 * 100 / 150 / 8)
     # Every device does the same, so their number cancels out.
     assert by(table, "from", "mfu")["the trace"] == pytest.approx(STEP_FLOPS / (PEAK * 150e-6))
-    (absurd,) = mfu(one, gbs=270, sequence=1000, flops_per_token=1.02e6)
+    (absurd,) = mfu(one_device, gbs=270, sequence=1000, flops_per_token=1.02e6)
     assert "More than the devices can do" in absurd.notes[0]
-    for given, name in (((0, 1, 1), "--gbs"), ((1, -1, 1), "--seq"), ((1, 1, 0), "--flops-per-token")):
+    for arguments, name in (((0, 1, 1), "--gbs"), ((1, -1, 1), "--seq"), ((1, 1, 0), "--flops-per-token")):
         with pytest.raises(UsageError, match=f"expected {name} above 0"):
-            mfu(one, *given)
+            mfu(one_device, *arguments)
 
 
-def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one: Capture) -> None:
+def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one_device: Capture) -> None:
     """Words of every table but those that name both kinds, or the simulator's own tables."""
-    made = replace(one, is_simulated=True)
-    for capture, other in ((one, "simulated"), (made, "measured")):
-        found = [
+    made = replace(one_device, is_simulated=True)
+    for capture, other in ((one_device, "simulated"), (made, "measured")):
+        titles = [
             *ops(capture),
             *framework_ops(capture),
             *breakdown(capture),
@@ -213,27 +213,27 @@ def test_no_table_calls_simulated_times_measured_or_the_other_way_round(one: Cap
             *memory.diagnose(capture),
             *diagnosis.diagnose(capture),
         ]
-        for table in found:
+        for table in titles:
             named = [f"{column.title} {column.name}" for column in table.columns]
             assert other not in " ".join((table.title, *named, *table.notes)), table.name
-    assert roofline(one)[0].columns[3].title == "measured"
+    assert roofline(one_device)[0].columns[3].title == "measured"
     assert (roofline(made)[0].columns[3].title, roofline(made)[0].columns[3].name) == ("simulated", "mean_seconds")
 
 
-def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_beside(one: Capture) -> None:
-    (alone,) = ops(one)
+def test_flop_rates_are_said_to_be_of_executed_flops_and_the_useful_ones_stand_beside(one_device: Capture) -> None:
+    (alone,) = ops(one_device)
     assert any("of executed FLOPs" in note for note in alone.notes)
     assert not any("Useful" in note for note in alone.notes)
-    (known,) = tables(one, (hotspots.OPS,), top=None, useful_flops=1e9)
-    whole = sum(number(cell) for cell in known.column("self_seconds"))
+    (useful,) = tables(one_device, (hotspots.OPS,), top=None, useful_flops=1e9)
+    whole = sum(number(cell) for cell in useful.column("self_seconds"))
     rate = decimal(1e9 * 3 / whole, "FLOP/s")
     note = f"Useful ones, as the contest of the attempt counts them: 1.0 GFLOP a run, {rate}."
-    assert note in known.notes
-    assert note in overview(one, 1e9)[1].notes
+    assert note in useful.notes
+    assert note in overview(one_device, 1e9)[1].notes
 
 
-def test_roofline_ratios_and_verdicts(one: Capture) -> None:
-    (table,) = roofline(one)
+def test_roofline_ratios_and_verdicts(one_device: Capture) -> None:
+    (table,) = roofline(one_device)
     matmul, tanh = MATMUL_FLOPS / PEAK, 4_194_304 / BANDWIDTH
     assert by(table, "operation", "predicted_seconds") == pytest.approx(
         {
@@ -257,14 +257,14 @@ def test_roofline_ratios_and_verdicts(one: Capture) -> None:
     assert any("cover 54.3% of the time: 45.7% of the time has no prediction" in note for note in table.notes)
 
 
-def test_a_roofline_of_little_of_the_time_is_no_verdict_on_the_program(one: Capture) -> None:
+def test_a_roofline_of_little_of_the_time_is_no_verdict_on_the_program(one_device: Capture) -> None:
     operations = (
         operation
         if operation.name == "fusion.5"
         else replace(operation, flops=None, bytes_accessed=None, hbm_bytes=None)
-        for operation in one.devices[0].operations
+        for operation in one_device.devices[0].operations
     )
-    (table,) = roofline(replace(one, devices=(replace(one.devices[0], operations=tuple(operations)),)))
+    (table,) = roofline(replace(one_device, devices=(replace(one_device.devices[0], operations=tuple(operations)),)))
     share = by(table, "operation", "share")["all with a prediction"]
     assert by(table, "operation", "verdict") == {
         "all with a prediction": f"unknown: covers {percent(number(share))} of the time",
@@ -273,8 +273,8 @@ def test_a_roofline_of_little_of_the_time_is_no_verdict_on_the_program(one: Capt
     assert f"The verdicts cover {percent(number(share))} of the time" in table.notes[0]
 
 
-def test_utilization_says_what_uncounted_kernels_leave_open(one: Capture, four: Capture) -> None:
-    (table,) = utilization(one)
+def test_utilization_says_what_uncounted_kernels_leave_open(one_device: Capture, four: Capture) -> None:
+    (table,) = utilization(one_device)
     (row,) = table.rows
     step_bytes = 2 * 29_360_128 + 6_291_456 + 2 * 4_194_304
     expected = (STEP_FLOPS / (PEAK * 96e-6), step_bytes / (BANDWIDTH * 96e-6), 40 / 96)
@@ -292,8 +292,8 @@ def test_utilization_says_what_uncounted_kernels_leave_open(one: Capture, four: 
 # --- time without work -------------------------------------------------------------------------
 
 
-def test_gaps_inside_and_between_runs(one: Capture) -> None:
-    idle, largest, patterns = gaps(one, top=3)
+def test_gaps_inside_and_between_runs(one_device: Capture) -> None:
+    idle, largest, patterns = gaps(one_device, top=3)
     assert by(idle, "part", "idle_fraction") == pytest.approx({"all runs": 15 / 288, "between runs": 8 / 296})
     assert by(idle, "part", "verdict") == {"all runs": "fair", "between runs": "fine"}
     assert by(idle, "part", "gaps") == {"all runs": 9, "between runs": 2}
@@ -308,10 +308,10 @@ def test_gaps_inside_and_between_runs(one: Capture) -> None:
     assert by(patterns, "pattern", "value")["many very short blocks"] == pytest.approx(1 / 20)
 
 
-def test_rows_that_are_missing_inside_kernels_are_asked_for(one: Capture) -> None:
+def test_rows_that_are_missing_inside_kernels_are_asked_for(one_device: Capture) -> None:
     # Kernels take 41.7 % of the runs, and nothing was recorded in them.
-    assert "in the mode TRACE_COMPUTE" in gaps_and_inside(one)[0].notes[-1]
-    assert not any(table.name == "host_transfers" for table in gaps_and_inside(one))
+    assert "in the mode TRACE_COMPUTE" in gaps_and_inside(one_device)[0].notes[-1]
+    assert not any(table.name == "host_transfers" for table in gaps_and_inside(one_device))
 
 
 def test_gaps_say_what_the_host_did_meanwhile(four: Capture) -> None:
@@ -324,7 +324,7 @@ def test_gaps_say_what_the_host_did_meanwhile(four: Capture) -> None:
     assert [name for name, is_seen in seen.items() if is_seen] == ["large collectives", "idle while the host works"]
 
 
-def test_steps_show_imbalance_that_waiting_hides(four: Capture, one: Capture) -> None:
+def test_steps_show_imbalance_that_waiting_hides(four: Capture, one_device: Capture) -> None:
     table, variation, host = steps_table(four)
     assert by(table, "device", "own_seconds") == pytest.approx(
         {"TPU:0": 85 * US, "TPU:1": 85 * US, "TPU:2": 97 * US, "TPU:3": 85 * US}
@@ -334,7 +334,7 @@ def test_steps_show_imbalance_that_waiting_hides(four: Capture, one: Capture) ->
     assert variation.column("verdict") == ("fine", "fine", "load imbalance", "input pipeline or host")
     assert host.column("period") == ("next_batch",)
     assert host.column("share") == pytest.approx((120 / 132,))
-    table, variation, host = steps_table(one)
+    table, variation, host = steps_table(one_device)
     assert table.column("idle_fraction") == pytest.approx((0.09,))
     assert variation.column("spread")[1:3] == (None, None)
     assert "trace the host as well" in host.why_empty
@@ -343,7 +343,7 @@ def test_steps_show_imbalance_that_waiting_hides(four: Capture, one: Capture) ->
 # --- communication -----------------------------------------------------------------------------
 
 
-def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one: Capture) -> None:
+def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one_device: Capture) -> None:
     exposed, collectives, *_ = overlap(four)
     assert by(exposed, "device", "exposed_seconds") == pytest.approx(
         {"TPU:0": 57 * US, "TPU:1": 57 * US, "TPU:2": 21 * US, "TPU:3": 57 * US}
@@ -359,14 +359,14 @@ def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one: Capture) -> 
     assert collectives.column("bus_bytes_per_second") == pytest.approx(bus)
     assert collectives.column("link_fraction") == pytest.approx((bus[0] / 200e9, bus[1] / 200e9))
     assert any("How to Scale Your Model" in note for note in collectives.notes)
-    assert all("nothing was communicated" in table.why_empty for table in overlap(one))
+    assert all("nothing was communicated" in table.why_empty for table in overlap(one_device))
 
 
 # --- two captures ------------------------------------------------------------------------------
 
 
-def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> None:
-    totals, _, changes = compare(one, four)
+def test_compare_by_step_with_new_and_vanished(one_device: Capture, four: Capture) -> None:
+    totals, _, changes = compare(one_device, four)
     assert by(totals, "what", "a_seconds") == pytest.approx(
         {"step, median": 100 * US, "all operations": 94 * US, "4 new": None, "2 vanished": 9 * US}
     )
@@ -380,11 +380,11 @@ def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> N
     }
     sizes = [abs(number(change)) for change in changes.column("change_seconds")]
     assert sizes == sorted(sizes, reverse=True)
-    same, *_ = compare(one, one)
+    same, *_ = compare(one_device, one_device)
     assert by(same, "what", "change_seconds")["all operations"] == 0
 
 
-def test_measured_and_simulated_are_never_compared(one: Capture) -> None:
+def test_measured_and_simulated_are_never_compared(one_device: Capture) -> None:
     with pytest.raises(RatchetError, match=r"one-device \(measured\) and one-device \(simulated\)") as caught:
-        compare(one, replace(one, is_simulated=True))
+        compare(one_device, replace(one_device, is_simulated=True))
     assert caught.value.kind == "not-comparable"

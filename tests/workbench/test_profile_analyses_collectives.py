@@ -78,10 +78,10 @@ WHOLE = 2 * 1024 * 1024
 def test_what_a_collective_moves(
     text: str, kind: str | None, size: int | None, array_bytes: float | None, bus_bytes: float | None
 ) -> None:
-    found = collective_of(op(text.partition(" ")[0].lstrip("%") or "async-collective-done", text=text))
-    assert (found.kind, found.size) == (kind, size)
-    assert found.array_bytes == pytest.approx(array_bytes)
-    assert found.bus_bytes == pytest.approx(bus_bytes)
+    facts = collective_of(op(text.partition(" ")[0].lstrip("%") or "async-collective-done", text=text))
+    assert (facts.kind, facts.size) == (kind, size)
+    assert facts.array_bytes == pytest.approx(array_bytes)
+    assert facts.bus_bytes == pytest.approx(bus_bytes)
 
 
 START = op(
@@ -94,13 +94,13 @@ DONE = op("all-gather-done.1", "all-gather-done", f"%all-gather-done.1 = {RESULT
 SYNCHRONOUS = op("all-reduce.2", "all-reduce", f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[1,4]<=[4]")
 
 
-def collectives_of(one: Device) -> list[dict[str, Any]]:
-    return Database(capture(one)).named("select * from collectives order by rowid")
+def collectives_of(ran_on: Device) -> list[dict[str, Any]]:
+    return Database(capture(ran_on)).named("select * from collectives order by rowid")
 
 
 def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
     work = op("fusion.1", "loop fusion")
-    found = device(
+    ran_on = device(
         [
             (START, 0, 1),
             (work, 1, 20),
@@ -111,14 +111,14 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
             (SYNCHRONOUS, 50, 30),
         ]
     )
-    synchronous, gathered = collectives_of(found)
+    synchronous, gathered = collectives_of(ran_on)
     assert (gathered["count"], gathered["flights"], gathered["is_asynchronous"]) == (2, 2, True)
     assert gathered["flight_seconds"] == pytest.approx(36 * US)
     assert gathered["waited_seconds"] == pytest.approx(4 * US)
     assert gathered["start_seconds"] == pytest.approx(2 * US)
     assert not synchronous["is_asynchronous"]
     assert synchronous["waited_seconds"] == pytest.approx(30 * US)
-    exposed, collectives, *_ = overlap(capture(found))
+    exposed, collectives, *_ = overlap(capture(ran_on))
     assert exposed.rows[0][2:5] == pytest.approx((4 * US, 30 * US, 34 * US))
     # v5e: 2 x 50 GB/s along an axis.
     assert collectives.column("link_fraction")[0] == pytest.approx(1.5 * WHOLE / 30e-6 / 100e9)
@@ -216,9 +216,9 @@ def test_what_an_axis_is_for(some: list[tuple[str, str]], serves: str) -> None:
     sent = [_sent(at, kind, where, ROWS) for at, (kind, where) in enumerate(some)] + [
         _sent(9, "all-reduce", BACKWARD, COLUMNS)
     ]
-    ran = [(one, 10.0 * at, 5.0) for at, one in enumerate(sent)]
+    ran = [(operation, 10.0 * at, 5.0) for at, operation in enumerate(sent)]
     tables = {table.name: table for table in overlap(capture(device(ran)), {"data": 2, "model": 2})}
-    found = dict(zip(tables["parallelism"].column("axes"), tables["parallelism"].column("serves"), strict=True))
-    assert str(found["model"]).startswith(serves)
-    assert str(found["data"]).startswith("data")
+    served = dict(zip(tables["parallelism"].column("axes"), tables["parallelism"].column("serves"), strict=True))
+    assert str(served["model"]).startswith(serves)
+    assert str(served["data"]).startswith("data")
     assert "parallelism" not in {table.name for table in overlap(capture(device([(op("add", "add"), 0, 5)])))}

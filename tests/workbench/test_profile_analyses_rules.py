@@ -174,8 +174,8 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
     # Idle 50 of 100 us in the first two and last two steps, 4 in the others; the runs follow each other.
     busy = [50, 50, 96, 96, 96, 50, 50]
     ran = [(work, 100.0 * step, float(length)) for step, length in enumerate(busy)]
-    found = device(ran, steps=[(100.0 * step, 100.0) for step in range(7)])
-    idle, _, _ = gaps(capture(found))
+    ran_on = device(ran, steps=[(100.0 * step, 100.0) for step in range(7)])
+    idle, _, _ = gaps(capture(ran_on))
     fractions = dict(zip(idle.column("part"), idle.column("idle_fraction"), strict=True))
     assert fractions == pytest.approx(
         {"all runs": 212 / 700, "fill: 2 steps": 0.5, "steady: 3 steps": 0.04, "drain: 2 steps": 0.5}
@@ -188,25 +188,25 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
         "drain: 2 steps": "not counted",
     }
     # The pattern leaves fill and drain out as well.
-    assert "gaps between blocks" not in _seen(found)
+    assert "gaps between blocks" not in _seen(ran_on)
     five = device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)])
     assert gaps(capture(five))[0].column("part") == ("all runs",)
 
 
 @pytest.mark.parametrize(("idle", "expected"), [(4.9, "excellent"), (7.0, "fair"), (10.1, "red flag")])
 def test_bubble_thresholds(idle: float, expected: str) -> None:
-    found = device([(op("fusion.1", "loop fusion"), 0.0, 100.0 - idle)], steps=[(0, 100)])
-    assert gaps(capture(found))[0].column("verdict") == (expected,)
+    ran_on = device([(op("fusion.1", "loop fusion"), 0.0, 100.0 - idle)], steps=[(0, 100)])
+    assert gaps(capture(ran_on))[0].column("verdict") == (expected,)
 
 
-@pytest.mark.parametrize(("kernel", "said"), [(100.0, "unknown"), (51.0, "unknown"), (49.0, "excellent")])
-def test_no_verdict_where_one_kernel_fills_the_run(kernel: float, said: str) -> None:
+@pytest.mark.parametrize(("kernel", "verdict"), [(100.0, "unknown"), (51.0, "unknown"), (49.0, "excellent")])
+def test_no_verdict_where_one_kernel_fills_the_run(kernel: float, verdict: str) -> None:
     """46.5 % of such a kernel may be bubbles: no operation waits for another all the same."""
     ran = [(op("naive_attention.1", "custom-call"), 0.0, kernel), (op("fusion.1", "loop fusion"), kernel, 100 - kernel)]
     table = gaps(capture(device(ran, steps=[(0, 100)])))[0]
     assert table.column("idle_fraction") == (0.0,)
     assert table.column("custom_fraction") == pytest.approx((kernel / 100,))
-    assert str(table.column("verdict")[0]).startswith(said)
+    assert str(table.column("verdict")[0]).startswith(verdict)
     assert "ratchet.sh show N" in table.notes[-1]
 
 
@@ -222,7 +222,7 @@ def test_patterns_that_must_show() -> None:
 
 def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
     loop, work = op("while.1", "while"), op("fusion.1", "loop fusion")
-    found = Device(
+    ran_on = Device(
         name="TPU:0",
         host="host",
         platform="tpu",
@@ -233,13 +233,13 @@ def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
             Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
         ),
     )
-    database = Database(capture(found))
+    database = Database(capture(ran_on))
     assert database.rows("select start_seconds, end_seconds from busy where of = 'everything'") == [(1, 4), (6, 9)]
     assert database.rows("select position, start_seconds, end_seconds from gaps") == [("between", 4, 6)]
 
 
-def _seen(found: Device) -> list[object]:
-    table = gaps(capture(found))[2]
+def _seen(ran_on: Device) -> list[object]:
+    table = gaps(capture(ran_on))[2]
     return [name for name, seen in zip(table.column("pattern"), table.column("is_seen"), strict=True) if seen]
 
 
@@ -316,18 +316,18 @@ def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
 def test_a_loop_is_not_counted_beside_its_body() -> None:
     body = replace(op("fusion.1", "loop fusion"), flops=2e6)
     loop = replace(op("while.1", "while"), flops=20e6)
-    found = device([(loop, 0, 1), (body, 1, 10)], steps=[(0, 12)])
+    ran_on = device([(loop, 0, 1), (body, 1, 10)], steps=[(0, 12)])
     assert dict(
-        zip(*(ops(capture(found))[0].column(name) for name in ("operation", "flops_per_second")), strict=True)
+        zip(*(ops(capture(ran_on))[0].column(name) for name in ("operation", "flops_per_second")), strict=True)
     ) == {"fusion.1": pytest.approx(2e11), "while.1": None}
-    assert mfu(capture(found), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
+    assert mfu(capture(ran_on), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
 
 
 def test_what_runs_outside_the_steps_is_not_counted_in_them() -> None:
     work = replace(op("fusion.1", "convolution fusion"), flops=197e6)
     # 1 us at the peak in a step of 10 us, and once more before the step.
-    found = device([(work, 0, 1), (work, 20, 1)], steps=[(20, 10)])
-    assert mfu(capture(found), 1, 1, 1)[0].column("mfu")[1] == pytest.approx(0.1)
+    ran_on = device([(work, 0, 1), (work, 20, 1)], steps=[(20, 10)])
+    assert mfu(capture(ran_on), 1, 1, 1)[0].column("mfu")[1] == pytest.approx(0.1)
 
 
 def test_operations_that_took_no_time_have_no_roofline() -> None:
@@ -337,8 +337,8 @@ def test_operations_that_took_no_time_have_no_roofline() -> None:
 
 def test_devices_of_several_hosts_are_told_apart() -> None:
     gathered = op("all-reduce.1", "all-reduce")
-    one = replace(device([(replace(gathered, flops=1.0, bytes_accessed=1.0), 0, 1)], steps=[(0, 2)]), host="a")
-    both = capture(one, replace(one, host="b"))
+    first_host = replace(device([(replace(gathered, flops=1.0, bytes_accessed=1.0), 0, 1)], steps=[(0, 2)]), host="a")
+    both = capture(first_host, replace(first_host, host="b"))
     for table in (gaps(both)[0], steps_table(both)[0], utilization(both)[0], overlap(both)[0]):
         assert table.column("device") == ("a/TPU:0", "b/TPU:0")
 

@@ -61,7 +61,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(contest: Path) -> dict[str, object]:
-    """What `profile --json` prints, after it captured two calls."""
+    """The output of `profile --json`, after it captured two calls."""
     done = ratchet(contest, "profile", "--calls", "2", "--warmup", "1", "--json", expect=0)
     assert "captured on the CPU, whose times say nothing about a TPU" in done.stderr
     (table,) = json.loads(done.stdout)["tables"]
@@ -160,13 +160,13 @@ def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
 
 @pytest.mark.skipif(environment.environment().libtpu is None, reason="there is no libtpu on this platform")
 def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> None:
-    given = environment.measuring("tpu")["LIBTPU_INIT_ARGS"]
-    assert "custom_call" in given
+    flags = environment.measuring("tpu")["LIBTPU_INIT_ARGS"]
+    assert "custom_call" in flags
     # As for a compiler: libtpu reads its flags when it is loaded, device or none, and ends the process at a wrong one.
-    for flags, code in ((given, 0), (f"{given} --xla_no_such_flag=true", 1)):
+    for arguments, code in ((flags, 0), (f"{flags} --xla_no_such_flag=true", 1)):
         done = subprocess.run(
             [sys.executable, "-c", LOADS_LIBTPU],
-            env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": flags},
+            env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": arguments},
             capture_output=True,
             text=True,
             timeout=120,
@@ -206,7 +206,7 @@ def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (["--mode", "NONSENSE"], "TRACE_COMPUTE_AND_SYNC"),
         (["--calls", "0"], "a whole number, 1 or more, got '0'"),
@@ -216,7 +216,7 @@ def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> 
     ],
 )
 def test_wrong_options_are_refused_before_anything_runs(
-    words: list[str], said: str, contest: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, contest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", "-C", str(contest), *words]) in (2, 4)
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err

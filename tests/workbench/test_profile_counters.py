@@ -29,8 +29,8 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     assert busy["MXU1"] == (pytest.approx(20 * 4 / 1500), pytest.approx(20 * 4 / 1000))
     assert "Scalar Unit" not in busy
     assert any("no counter moved are left out" in note for note in units.notes)
-    found = {(row["kernel"], row["counter"]): row["count"] for row in rows(counts)}
-    assert found == {
+    counted = {(row["kernel"], row["counter"]): row["count"] for row in rows(counts)}
+    assert counted == {
         ("fusion.3", "cycles"): 1000,
         ("fusion.9", "cycles"): 500,
         ("fusion.3", "matmul_vreg_bf16_mxu_0"): 50,

@@ -69,7 +69,7 @@ def test_the_heap_over_time_rises_and_falls(tables: dict[str, Table]) -> None:
 
 
 def viewer(captured: Path) -> dict[str, Any]:
-    """What XProf's memory_viewer itself answers."""
+    """The answer of XProf's own memory_viewer."""
     (answer,) = conversion.answers([captured], "memory_viewer", [{"module_name": MODULE}])
     viewed: dict[str, Any] = json.loads(answer)
     return viewed
@@ -177,12 +177,12 @@ def test_seven_billion_parameters_are_112_gigabytes() -> None:
 
 
 def test_reserved_minus_available_is_read_against_capacity(findings: dict[str, Table]) -> None:
-    found = row(findings["reserved"])
-    assert found["actual_bytes"] == 5 * GIGABYTE
-    assert found["used_fraction"] == pytest.approx(5 / 16)
+    finding = row(findings["reserved"])
+    assert finding["actual_bytes"] == 5 * GIGABYTE
+    assert finding["used_fraction"] == pytest.approx(5 / 16)
     # 12 of 16 GB are in use as XProf adds it up: no room is promised.
-    assert found["reading"] == "in order"
-    assert found["grown_bytes"] == 0
+    assert finding["reading"] == "in order"
+    assert finding["grown_bytes"] == 0
 
 
 @pytest.mark.parametrize(("reserved", "reading"), [(13, "nearly full"), (9, "in order"), (4, "room")])
@@ -215,10 +215,10 @@ def test_readings_of_the_memory_over_time(
 @pytest.mark.slow
 def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
     capture = read([cpu_run(tmp_path)])
-    found = {table.name: table for table in memory(capture)}
-    assert "a CPU writes none" in found["memory"].why_empty
-    assert "MemoryAllocation" in found["memory_over_time"].why_empty
-    largest = row(found["modules"])
+    by_name = {table.name: table for table in memory(capture)}
+    assert "a CPU writes none" in by_name["memory"].why_empty
+    assert "MemoryAllocation" in by_name["memory_over_time"].why_empty
+    largest = row(by_name["modules"])
     assert str(largest["module"]).startswith("jit_loss(")
     # Two arguments of f32[256,256].
     assert largest["argument_bytes"] == 2 * 256 * 256 * 4
@@ -276,14 +276,14 @@ def test_the_fixture_is_what_the_compiler_wrote() -> None:
 def test_a_modules_own_file_has_the_memory_of_its_capture(
     is_packed: bool, tables: dict[str, Table], tmp_path: Path
 ) -> None:
-    own = STEP if is_packed else tmp_path / "jit_step.hlo_proto.pb"
+    module_file = STEP if is_packed else tmp_path / "jit_step.hlo_proto.pb"
     if not is_packed:
-        own.write_bytes(gzip.decompress(STEP.read_bytes()))
-    found = {table.name: table for table in memory(read([own]))}
+        module_file.write_bytes(gzip.decompress(STEP.read_bytes()))
+    by_name = {table.name: table for table in memory(read([module_file]))}
     for name in ("composition", "buffers", "heap_over_schedule"):
-        assert found[name].rows == tables[name].rows != ()
-    assert row(found["modules"])["module"] == "jit_step(1)"
-    assert found["memory"].rows == ()
+        assert by_name[name].rows == tables[name].rows != ()
+    assert row(by_name["modules"])["module"] == "jit_step(1)"
+    assert by_name["memory"].rows == ()
 
 
 def test_a_module_without_its_buffers_says_where_it_is_explained(

@@ -1,4 +1,4 @@
-"""Where captures are found, what they are called, which are kept, and how the runs are listed."""
+"""Places of captures, their names, which of them are kept, and the list of runs."""
 
 import json
 import os
@@ -48,9 +48,9 @@ def test_every_way_to_name_a_capture_finds_it(contest: Path) -> None:
     data = contest / PROFILE_DATA
     run = data / "plugins" / "profile" / "0005-profile-aaaaaaaa"
     for what in (str(run), str(run / "host-0.xplane.pb"), run.name, "5", "0005"):
-        found = resolve(what, contest)
-        assert (found.name, found.attempt, found.log_directory) == (run.name, 5, data)
-        assert [path.resolve() for path in found.files] == [run / "host-0.xplane.pb"]
+        place = resolve(what, contest)
+        assert (place.name, place.attempt, place.log_directory) == (run.name, 5, data)
+        assert [path.resolve() for path in place.files] == [run / "host-0.xplane.pb"]
     for folder in (data, contest, data / "plugins", data / "plugins" / "profile", None):
         assert resolve(None if folder is None else str(folder), contest).name == "0003-paired-1f2e3d4c-2"
     assert resolve(str(data), contest / "elsewhere").attempt == 3
@@ -103,8 +103,8 @@ def test_simulated_runs_take_no_room_from_captured_ones(tmp_path: Path) -> None:
 def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None:
     path = tmp_path / "copied.xplane.pb"
     path.write_bytes(DATA)
-    found = resolve(str(path), tmp_path)
-    assert (found.paths, found.attempt) == ((path,), None)
+    place = resolve(str(path), tmp_path)
+    assert (place.paths, place.attempt) == ((path,), None)
     assert resolve(str(tmp_path), tmp_path / "elsewhere").paths == (path,)
 
 
@@ -162,7 +162,7 @@ def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: 
 
 
 def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
-    """What a command left: a file of so many bytes, so old; it lies in the folder `name`, where that names no file."""
+    """A file left by a command, of so many bytes, so old; in the folder `name`, unless that names a file."""
     path = (
         data / name if Path(name).suffix in (".gz", ".json", ".html", ".journal") else data / name / "dumps" / "x.txt"
     )
@@ -174,12 +174,12 @@ def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
 
 def recorded(number: int, *dumps: str) -> Attempt:
     """An attempt with its schedules there; of a suite where there are several."""
-    found = tuple(evidence(dump_directory=path) for path in dumps)
-    if len(found) == 1:
-        return attempt(number, evidence=found[0])
+    recordings = tuple(evidence(dump_directory=path) for path in dumps)
+    if len(recordings) == 1:
+        return attempt(number, evidence=recordings[0])
     names = [Path(path).parts[-2] for path in dumps]
     members = tuple(SuiteMember(name=name, weight=0.5, function=name, statement=statement()) for name in names)
-    whole = evidence(dump_directory=None, members=found, problem=replace(statement(), members=members))
+    whole = evidence(dump_directory=None, members=recordings, problem=replace(statement(), members=members))
     return attempt(number, evidence=whole)
 
 
@@ -244,13 +244,13 @@ def test_the_oldest_goes_first_whichever_command_left_it(tmp_path: Path) -> None
 
 def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
     data = kept_captures.made(tmp_path / PROFILE_DATA)
-    own = [
+    attempts = [
         left(data, name, 100)
         for name in ("tune.journal", "report.html", "attack/1a2b3c4d-7.json", "mine", "sweep.json", "plots", "00ab")
     ]
     left(data, "judge", 50)
     assert kept_captures.prune(data, set(), kept_bytes=0) == ()
-    assert all(path.exists() for path in own)
+    assert all(path.exists() for path in attempts)
 
 
 @pytest.mark.parametrize(
@@ -326,9 +326,9 @@ def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path
     assert list(kept_captures.tidy(tmp_path, set())) == []
     for number in range(kept_captures.KEPT_RUNS):
         written(tmp_path, f"judge-{number:08x}", 500 - number)
-    (said,) = kept_captures.tidy(tmp_path, set())
-    assert said.startswith("removed 20 old captures and dumps: kernel-profile-00000014, kernel-profile-00000013, ")
-    assert said.endswith("kernel-profile-0000000d and 12 more")
+    (sentence,) = kept_captures.tidy(tmp_path, set())
+    assert sentence.startswith("removed 20 old captures and dumps: kernel-profile-00000014, kernel-profile-00000013, ")
+    assert sentence.endswith("kernel-profile-0000000d and 12 more")
 
 
 def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
@@ -370,13 +370,13 @@ def test_the_help_of_xprof_names_every_subcommand_with_an_example(capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["xprof"], "got none"), (["xprof", "list-runz"], "did you mean `list-runs`?")]
+    ("words", "sentence"), [(["xprof"], "got none"), (["xprof", "list-runz"], "did you mean `list-runs`?")]
 )
 def test_an_unknown_subcommand_is_a_usage_error(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_new_contests_keep_captures_out_of_git(tmp_path: Path) -> None:

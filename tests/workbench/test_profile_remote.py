@@ -44,7 +44,7 @@ def address(logdir: Path) -> Iterator[str]:
     thread.join()
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+def printed_tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
     """The tables of `xprof`, by name."""
     capsys.readouterr()
     assert main(["xprof", *words, "--json"]) == 0
@@ -68,9 +68,9 @@ def compare_with_files(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(URL_VARIABLE, raising=False)
-        here = said(capsys, *command[:1], str(logdir / "plugins" / "profile" / run), *command[1:])
+        here = printed_tables(capsys, *command[:1], str(logdir / "plugins" / "profile" / run), *command[1:])
         patch.setenv(URL_VARIABLE, address)
-        there = said(capsys, *command[:1], run, *command[1:])
+        there = printed_tables(capsys, *command[:1], run, *command[1:])
     assert here.keys() == there.keys()
     for name, table in here.items():
         assert len(table["rows"]) == len(there[name]["rows"]), name
@@ -127,12 +127,12 @@ def test_runs_are_listed_and_unknown_ones_named(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, f"{address}/data/plugin/profile/overview_page?run=memory")
-    names = {row["run"]: row["hosts"] for row in said(capsys, "list-runs")["runs"]["rows"]}
+    names = {row["run"]: row["hosts"] for row in printed_tables(capsys, "list-runs")["runs"]["rows"]}
     assert {"one-device": 1, "four-devices": 1, "memory": 1}.items() <= names.items()
     message = refused(capsys, "ops", "absent")
     assert "a run of XProf at" in message
     assert "one-device" in message
-    urls = [row["url"] for row in said(capsys, "url", "memory")["links"]["rows"]]
+    urls = [row["url"] for row in printed_tables(capsys, "url", "memory")["links"]["rows"]]
     assert all(url.startswith(f"{address}/") for url in urls)
 
 
@@ -140,7 +140,7 @@ def test_a_path_here_stays_a_path_here(
     logdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, "http://127.0.0.1:9")
-    assert said(capsys, "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
+    assert printed_tables(capsys, "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
     message = refused(capsys, "ops", "one-device")
     assert "expected an XProf server at http://127.0.0.1:9, as XPROF_URL says" in message
 
@@ -162,12 +162,12 @@ def answering(
     class Same(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            said = bodies.get(self.path.partition("?")[0].rpartition("/")[2], body)
+            body_sent = bodies.get(self.path.partition("?")[0].rpartition("/")[2], body)
             self.send_response(code)
-            for name, value in {**headers, "Content-Length": str(len(said))}.items():
+            for name, value in {**headers, "Content-Length": str(len(body_sent))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(body_sent)
 
         def log_message(self, format: str, *words: object) -> None:
             """Nothing on stderr."""
@@ -193,10 +193,10 @@ def test_what_a_server_breaks_off_or_says_too_much_of_is_refused(
     code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATCHET_MAX_FILE_BYTES", "1000")
-    for body, said in ((gzip.compress(b"[]")[:-4], "begins as gzip and breaks off"), (bytes(1001), "[too-large]")):
+    for body, sentence in ((gzip.compress(b"[]")[:-4], "begins as gzip and breaks off"), (bytes(1001), "[too-large]")):
         with answering(code, body) as (named, _):
             monkeypatch.setenv(URL_VARIABLE, named)
-            assert said in refused(capsys, "ops", "one-device")
+            assert sentence in refused(capsys, "ops", "one-device")
 
 
 @pytest.mark.parametrize(
@@ -209,18 +209,18 @@ def test_another_answer_than_xprofs_is_one_sentence(
     bodies = {"runs": b'["run"]', "hosts": b'[{"hostname": "host"}]'}
     with answering(200, trace, bodies) as (address, _):
         monkeypatch.setenv(URL_VARIABLE, address)
-        said = refused(capsys, "ops", "run")
-    assert "[no-answer]" in said
-    assert "Traceback" not in said
+        sentence = refused(capsys, "ops", "run")
+    assert "[no-answer]" in sentence
+    assert "Traceback" not in sentence
 
 
 def test_a_source_is_written_and_read_back() -> None:
-    for one in (
+    for each in (
         Path("/captures/run one/host.xplane.pb"),
         Remote(server="http://tpu-vm:8791", run="train/first run", host="host&1"),
         Remote(server="https://x", run="a", host="b", folder="gs://bucket/logs/plugins/profile/a"),
     ):
-        assert source(str(one)) == one
+        assert source(str(each)) == each
 
 
 @pytest.fixture

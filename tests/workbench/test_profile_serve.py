@@ -45,14 +45,14 @@ def listening(pid: int) -> set[str]:
             match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
             if match:
                 inodes.add(match[1])
-    found = set()
+    ports = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             # State 0A is LISTEN.
             if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1])
-    return found
+                ports.add(fields[1])
+    return ports
 
 
 def test_it_serves_the_runs_on_loopback_alone_and_stops_when_asked(logdir: Path) -> None:
@@ -83,9 +83,9 @@ def test_ctrl_c_stops_it(logdir: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0
         assert process.stderr is not None
-        said = process.stderr.read()
-        assert "stopped" in said
-        assert "Traceback" not in said
+        printed = process.stderr.read()
+        assert "stopped" in printed
+        assert "Traceback" not in printed
 
 
 class Bucket(http.server.BaseHTTPRequestHandler):
@@ -131,9 +131,9 @@ def test_a_port_in_use_is_said(logdir: Path, capsys: pytest.CaptureFixture[str])
         other.bind(("127.0.0.1", 0))
         other.listen()
         assert main(["serve", str(logdir), "--port", str(other.getsockname()[1])]) == 4
-    said = capsys.readouterr().err
-    assert "[port-in-use]" in said
-    assert "--port N" in said
+    printed = capsys.readouterr().err
+    assert "[port-in-use]" in printed
+    assert "--port N" in printed
 
 
 def test_no_such_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,10 +144,10 @@ def test_no_such_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_other_arguments_go_to_xprof_with_a_warning(logdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # Arguments that xprof itself refuses: nothing listens on all interfaces for a test's sake.
     assert main(["serve", str(logdir), "--no_such_flag"]) == 2
-    said = capfd.readouterr().err
-    assert "WARNING" in said
-    assert "ALL interfaces" in said
-    assert "unrecognized arguments: --no_such_flag" in said
+    printed = capfd.readouterr().err
+    assert "WARNING" in printed
+    assert "ALL interfaces" in printed
+    assert "unrecognized arguments: --no_such_flag" in printed
     assert main(["serve", str(logdir), "--distributed", "--port", "50051", "--grpc_port=50051"]) == 4
     assert "must be different" in capfd.readouterr().err
 

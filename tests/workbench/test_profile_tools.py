@@ -58,14 +58,14 @@ def cells(table: Table, place: int = 0) -> dict[str, object]:
 
 
 def test_overview_of_one_device(runs: dict[str, Path]) -> None:
-    found = named(overview(read([runs["one"]])))
-    device = cells(found["devices"])
+    shown = named(overview(read([runs["one"]])))
+    device = cells(shown["devices"])
     assert (device["device"], device["kind"], device["steps"]) == ("TPU:0", "TPU v6 lite", 3)
     assert device["step_seconds"] == pytest.approx(100e-6)
     # The loop itself does nothing: what it holds takes 6 and 5 us of its 14.
     assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 6 + 5 + 20) * 1e-6)
-    assert found["longest"].column("operation")[0] == "splash_mha_fwd.1"
-    assert found["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
+    assert shown["longest"].column("operation")[0] == "splash_mha_fwd.1"
+    assert shown["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
 
 
 def test_a_capture_ends_with_the_last_operation_that_ends(tmp_path: Path) -> None:
@@ -90,36 +90,36 @@ def test_overview_takes_the_roofline_from_roofline_model(runs: dict[str, Path]) 
 
 def test_when_the_lines_of_a_capture_begin_changes_no_figure(runs: dict[str, Path], tmp_path: Path) -> None:
     text = one_device().replace("timestamp_ns: 1000000", "timestamp_ns: 0")
-    found = named(overview(read([run_folder(tmp_path, "one", serialized(text))])))
+    shown = named(overview(read([run_folder(tmp_path, "one", serialized(text))])))
     late = named(overview(read([runs["one"]])))
-    assert found["program"].rows[0][:-1] == pytest.approx(late["program"].rows[0][:-1], rel=1e-6)
-    assert cells(found["program"])["bound_by"] == cells(late["program"])["bound_by"]
-    idle, late_idle = (table["summary"].column("fraction")[1] for table in (found, late))
+    assert shown["program"].rows[0][:-1] == pytest.approx(late["program"].rows[0][:-1], rel=1e-6)
+    assert cells(shown["program"])["bound_by"] == cells(late["program"])["bound_by"]
+    idle, late_idle = (table["summary"].column("fraction")[1] for table in (shown, late))
     assert idle == pytest.approx(late_idle, abs=3e-3)
     assert "put right" in str(late["program"].notes)
-    assert "put right" not in str(found["program"].notes)
+    assert "put right" not in str(shown["program"].notes)
 
 
 def test_overview_of_four_devices(runs: dict[str, Path]) -> None:
-    found = named(overview(read([runs["four"]])))
-    assert found["devices"].column("device") == ("TPU:0", "TPU:1", "TPU:2", "TPU:3")
-    assert found["devices"].column("longest_step_seconds") == pytest.approx([150e-6] * 4)
-    assert not any("not read" in note for note in found["devices"].notes)
+    shown = named(overview(read([runs["four"]])))
+    assert shown["devices"].column("device") == ("TPU:0", "TPU:1", "TPU:2", "TPU:3")
+    assert shown["devices"].column("longest_step_seconds") == pytest.approx([150e-6] * 4)
+    assert not any("not read" in note for note in shown["devices"].notes)
 
 
 def test_a_figure_without_counters_is_unknown_and_not_zero(runs: dict[str, Path]) -> None:
-    found = named(overview(read([runs["one"]])))["summary"]
-    figures = dict(zip(found.column("figure"), found.column("fraction"), strict=True))
+    shown = named(overview(read([runs["one"]])))["summary"]
+    figures = dict(zip(shown.column("figure"), shown.column("fraction"), strict=True))
     assert figures["matrix unit used"] is None
     assert figures["device duty cycle, while programs run"] == pytest.approx(0.953, abs=1e-3)
 
 
 def test_a_cpu_has_steps_and_no_device_tables(runs: dict[str, Path]) -> None:
-    found = named(overview(read([runs["cpu"]])))
-    assert cells(found["devices"])["steps"] == 3
+    shown = named(overview(read([runs["cpu"]])))
+    assert cells(shown["devices"])["steps"] == 3
     for name in ("program", "summary"):
-        assert "device plane" in found[name].why_empty
-    assert found["longest"].rows
+        assert "device plane" in shown[name].why_empty
+    assert shown["longest"].rows
     # What xprof itself says: nothing, which must not be read as zero.
     assert conversion.ask([runs["cpu"]], "hlo_stats")[0].rows == ()
 
@@ -144,9 +144,9 @@ def test_a_broken_file_is_one_sentence(
         assert code == 0
         return
     assert code == 4
-    said = capsys.readouterr().err
-    assert said.endswith("[bad-profile]\n")
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert printed.endswith("[bad-profile]\n")
+    assert "Traceback" not in printed
     assert not (tmp_path / "out.gz").exists()
 
 
@@ -201,9 +201,13 @@ def test_urls_name_run_page_and_host(runs: dict[str, Path]) -> None:
     place = places.resolve(str(runs["one"]), Path.cwd())
     (table,) = links.links(place, "tpu-vm:8791/data/plugin/profile/overview_page?run=x")
     of = {(str(tool), str(by)): str(url) for tool, by, url in table.rows}
-    found = urlsplit(of["trace viewer", "run"])
-    assert (found.scheme, found.netloc, found.path) == ("http", "tpu-vm:8791", "/data/plugin/profile/trace_viewer@")
-    assert parse_qs(found.query) == {"run": ["one-device"], "tag": ["trace_viewer@"], "host": ["host-0"]}
+    address = urlsplit(of["trace viewer", "run"])
+    assert (address.scheme, address.netloc, address.path) == (
+        "http",
+        "tpu-vm:8791",
+        "/data/plugin/profile/trace_viewer@",
+    )
+    assert parse_qs(address.query) == {"run": ["one-device"], "tag": ["trace_viewer@"], "host": ["host-0"]}
     by_folder = parse_qs(urlsplit(of["trace viewer", "session_path"]).query)
     assert by_folder["session_path"] == [str(runs["one"].parent.resolve())]
     assert parse_qs(urlsplit(of["all runs", "run_path"]).query)["run_path"] == [str(runs["one"].parents[1].resolve())]
@@ -217,10 +221,10 @@ def test_the_server_comes_from_the_option_then_the_environment(
     urls = [row["url"] for row in json.loads(capsys.readouterr().out)["tables"][0]["rows"]]
     assert all(url.startswith("https://xprof.example/") for url in urls)
     assert main(["xprof", "url", str(runs["one"]), "--url", "http://127.0.0.1:9"]) == 0
-    said = capsys.readouterr().out
-    assert "https://xprof.example" not in said
+    printed = capsys.readouterr().out
+    assert "https://xprof.example" not in printed
     # None is cut to the terminal's width.
-    assert f"session_path={runs['one'].parent.resolve()}" in said
+    assert f"session_path={runs['one'].parent.resolve()}" in printed
     assert main(["xprof", "url", str(runs["one"]), "--url", "ftp://x"]) == 2
 
 
@@ -233,31 +237,31 @@ def test_a_run_below_another_folder_is_named_with_it(tmp_path: Path) -> None:
 def trace(path: Path) -> dict[str, list[dict[str, Any]]]:
     document = json.loads(gzip.decompress(path.read_bytes()))
     assert set(document) == {"displayTimeUnit", "otherData", "traceEvents"}
-    found = defaultdict(list)
+    by_thread = defaultdict(list)
     for event in document["traceEvents"]:
-        found[event["ph"]].append(event)
-    return found
+        by_thread[event["ph"]].append(event)
+    return by_thread
 
 
 @pytest.mark.parametrize("name", ["cpu", "one", "four"])
 def test_every_event_is_exported_as_a_slice(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "new" / "trace.json.gz"
     (table,) = exporting.export(read([runs[name]]), path)
-    found = trace(path)
+    shown = trace(path)
     # Counted by another reader: jax's own.
     lines = [line for plane in ProfileData.from_file(str(runs[name])).planes for line in plane.lines]
-    assert len(found["X"]) == sum(1 for line in lines for _ in line.events) == cells(table)["events"]
-    assert all({"name", "pid", "tid", "ts", "dur", "args"} <= event.keys() for event in found["X"])
-    assert min(event["ts"] for event in found["X"]) == 0.0
+    assert len(shown["X"]) == sum(1 for line in lines for _ in line.events) == cells(table)["events"]
+    assert all({"name", "pid", "tid", "ts", "dur", "args"} <= event.keys() for event in shown["X"])
+    assert min(event["ts"] for event in shown["X"]) == 0.0
     assert not list(path.parent.glob(".*"))
 
 
 def test_the_devices_operations_keep_time_and_place(runs: dict[str, Path], tmp_path: Path) -> None:
     exporting.export(read([runs["one"]]), tmp_path / "trace.json.gz")
-    found = trace(tmp_path / "trace.json.gz")
-    processes = {e["pid"]: e["args"]["name"] for e in found["M"] if e["name"] == "process_name"}
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in found["M"] if e["name"] == "thread_name"}
-    kernel = next(event for event in found["X"] if event["name"] == "splash_mha_fwd.1")
+    shown = trace(tmp_path / "trace.json.gz")
+    processes = {e["pid"]: e["args"]["name"] for e in shown["M"] if e["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in shown["M"] if e["name"] == "thread_name"}
+    kernel = next(event for event in shown["X"] if event["name"] == "splash_mha_fwd.1")
     assert processes[kernel["pid"]] == "/device:TPU:0 (host-0)"
     assert threads[kernel["pid"], kernel["tid"]] == "XLA Ops"
     # The host's annotation began 5 us earlier and is the first event.
@@ -270,11 +274,11 @@ def test_slices_of_one_thread_nest_or_follow_each_other(runs: dict[str, Path], t
     crossing = {"Async XLA Ops": [Ran(MATMUL, 0.0, 10.0), Ran(PALLAS, 5.0, 10.0), Ran(MATMUL, 10.0, 2.0)]}
     path = run_folder(tmp_path, "crossing", serialized(space(plane(1, "/device:TPU:0", crossing, V6E))))
     exporting.export(read([path]), tmp_path / "trace.json.gz")
-    found = trace(tmp_path / "trace.json.gz")
-    names = [event["args"]["name"] for event in found["M"] if event["name"] == "thread_name"]
+    shown = trace(tmp_path / "trace.json.gz")
+    names = [event["args"]["name"] for event in shown["M"] if event["name"] == "thread_name"]
     assert names == ["Async XLA Ops", "Async XLA Ops (2)"]
     by_thread = defaultdict(list)
-    for event in found["X"]:
+    for event in shown["X"]:
         by_thread[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for spans in by_thread.values():
         for start, end in spans:

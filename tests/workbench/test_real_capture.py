@@ -55,8 +55,8 @@ def test_every_operation_is_xprofs_to_its_digits_and_in_its_order(real: Capture)
     assert [row["operation"] for row in ours] == [row["hlo_op_name"] for row in theirs]
     for mine, row in zip(ours, theirs, strict=True):
         # XProf adds doubles of microseconds.
-        for own, name in (("self_seconds", "total_self_time"), ("seconds", "total_time")):
-            assert mine[own] == pytest.approx(float(str(row[name])) * US, rel=1e-9)
+        for ours_column, name in (("self_seconds", "total_self_time"), ("seconds", "total_time")):
+            assert mine[ours_column] == pytest.approx(float(str(row[name])) * US, rel=1e-9)
         assert (mine["count"], mine["category"]) == (row["occurrences"], row["category"])
 
 
@@ -67,9 +67,9 @@ def test_steps_are_even(real: Capture) -> None:
 
 
 def test_devices_are_busy_by_their_own_clock(real: Capture) -> None:
-    found = rows(overview(real)[0])
-    assert found[0]["busy_seconds"] == pytest.approx(78.784, abs=5e-4)
-    assert [round(100 * row["idle_fraction"], 1) for row in found] == [14.8, 12.9, 12.9, 12.9]
+    shown = rows(overview(real)[0])
+    assert shown[0]["busy_seconds"] == pytest.approx(78.784, abs=5e-4)
+    assert [round(100 * row["idle_fraction"], 1) for row in shown] == [14.8, 12.9, 12.9, 12.9]
 
 
 def test_there_is_no_idle_time_between_operations(real: Capture) -> None:
@@ -83,9 +83,9 @@ def test_there_is_no_idle_time_between_operations(real: Capture) -> None:
 
 
 def test_operations_wait_for_the_host(real: Capture) -> None:
-    found = rows(ops(real)[0])
-    assert found[0]["operation"] == "copy-done.4"
-    took = {row["operation"]: round(row["self_seconds"], 3) for row in found}
+    shown = rows(ops(real)[0])
+    assert shown[0]["operation"] == "copy-done.4"
+    took = {row["operation"]: round(row["self_seconds"], 3) for row in shown}
     expected = {"copy-done.4": 77.773, "copy-done.5": 72.946, "broadcast_add_fusion": 3.191}
     assert {name: took[name] for name in expected} == expected
     total, _ = waste(real)
@@ -93,9 +93,9 @@ def test_operations_wait_for_the_host(real: Capture) -> None:
 
 
 def test_hbms_bytes_are_not_the_hosts(real: Capture) -> None:
-    found = [row for row in rows(utilization(real)[0]) if row["module"].startswith("jit_f(")]
-    assert len(found) == 4
-    for row in found:
+    shown = [row for row in rows(utilization(real)[0]) if row["module"].startswith("jit_f(")]
+    assert len(shown) == 4
+    for row in shown:
         assert round(100 * row["hbm_fraction"], 3) == pytest.approx(5.016, abs=6e-3)
     moved = sum(
         device.operations[run.operation].hbm_bytes or 0.0
@@ -114,24 +114,24 @@ def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 @needs_the_file
 def test_groups_of_an_older_release_are_read(capsys: pytest.CaptureFixture[str]) -> None:
-    found = hlo(capsys, str(REAL), "--module", "jit__psum", "--op", "all-reduce")
-    facts = {row["fact"]: row["reading"] for row in found["operation"]["rows"]}
+    shown = hlo(capsys, str(REAL), "--module", "jit__psum", "--op", "all-reduce")
+    facts = {row["fact"]: row["reading"] for row in shown["operation"]["rows"]}
     assert facts["groups"].startswith("[4,2]<=[2,4]T(1,0)")
-    assert (found["collective"]["rows"][0]["devices_per_group"], found["collective"]["rows"][0]["groups"]) == (2, 4)
+    assert (shown["collective"]["rows"][0]["devices_per_group"], shown["collective"]["rows"][0]["groups"]) == (2, 4)
 
 
 @needs_the_file
 def test_copies_from_and_to_the_host_are_priced_at_its_link(capsys: pytest.CaptureFixture[str]) -> None:
-    found = hlo(capsys, str(REAL))
-    assert found["operations"]["title"].endswith("predicted on v6e")
-    slowest = found["operations"]["rows"][0]
+    shown = hlo(capsys, str(REAL))
+    assert shown["operations"]["title"].endswith("predicted on v6e")
+    slowest = shown["operations"]["rows"][0]
     assert slowest["bound"] == "host link"
     assert slowest["seconds"] == pytest.approx(194 * MS, abs=MS)
-    assert {row["kind"] for row in found["copies"]["rows"]} == {"host"}
-    said = " ".join(row["reading"] for row in found["copy_causes"]["rows"])
-    assert "the host's link" in said
-    assert "offload less" in said
-    assert "VMEM" not in said
+    assert {row["kind"] for row in shown["copies"]["rows"]} == {"host"}
+    causes = " ".join(row["reading"] for row in shown["copy_causes"]["rows"])
+    assert "the host's link" in causes
+    assert "offload less" in causes
+    assert "VMEM" not in causes
 
 
 # --- one of our own with the same properties ----------------------------------------------------
@@ -150,7 +150,9 @@ def test_all_is_on_the_devices_clock(made: Capture) -> None:
     assert [run.seconds for run in device.asynchronous] == pytest.approx([189.2 * US] * OFFLOAD_RUNS)
     starts = [run.start - device.executions[0].start for run in device.asynchronous]
     assert starts == pytest.approx([384 * US * at for at in range(OFFLOAD_RUNS)])
-    assert any("the profiler's clock jumps against the devices' own, by 100.0" in said for said in made.left_out)
+    assert any(
+        "the profiler's clock jumps against the devices' own, by 100.0" in sentence for sentence in made.left_out
+    )
 
 
 def test_a_clock_that_jumps_makes_no_step_uneven_and_no_gap(made: Capture) -> None:
@@ -177,8 +179,8 @@ def test_ops_of_a_clock_that_jumps_are_xprofs(made: Capture, offload: Path) -> N
 
 
 def test_transfers_stand_in_the_overview_with_the_links_own_time(made: Capture) -> None:
-    found = {table.name: table for table in overview(made)}
-    there, back = rows(found["host_transfers"])
+    shown = {table.name: table for table in overview(made)}
+    there, back = rows(shown["host_transfers"])
     assert (there["direction"], there["count"], there["bytes"]) == ("from the host", OFFLOAD_RUNS, OFFLOADED_BYTES)
     assert there["bytes_per_second"] == pytest.approx(OFFLOADED_BYTES / (189 * US))
     assert back["waited_seconds"] == pytest.approx(183 * US * OFFLOAD_RUNS)
@@ -187,12 +189,12 @@ def test_transfers_stand_in_the_overview_with_the_links_own_time(made: Capture) 
 
 
 def test_gaps_price_the_transfers_that_are_waited_for_at_the_links_rate(made: Capture) -> None:
-    found = {table.name: table for table in gaps_and_inside(made)}
-    there, back = rows(found["host_transfers"])
+    shown = {table.name: table for table in gaps_and_inside(made)}
+    there, back = rows(shown["host_transfers"])
     assert (there["direction"], back["direction"]) == ("from the host", "to the host")
     assert there["waited_seconds"] == pytest.approx(189 * US * OFFLOAD_RUNS)
     assert there["link_seconds"] == pytest.approx(OFFLOADED_BYTES * OFFLOAD_RUNS / 27.7e9)
-    assert "27.7 GB/s" in " ".join(found["host_transfers"].notes)
+    assert "27.7 GB/s" in " ".join(shown["host_transfers"].notes)
 
 
 def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:
@@ -203,7 +205,7 @@ def test_bytes_in_host_memory_are_no_bytes_in_hbm(made: Capture) -> None:
 
 def test_waiting_for_the_host_is_waste(made: Capture) -> None:
     total, _ = waste(made)
-    found = by(total, "kind")
-    assert found["wait for host memory"]["seconds"] == pytest.approx(372 * US * OFFLOAD_RUNS)
-    assert found["wait for host memory"]["share"] == pytest.approx(372 / 382.2)
-    assert found.keys() == {"wait for host memory", "together"}
+    shown = by(total, "kind")
+    assert shown["wait for host memory"]["seconds"] == pytest.approx(372 * US * OFFLOAD_RUNS)
+    assert shown["wait for host memory"]["share"] == pytest.approx(372 / 382.2)
+    assert shown.keys() == {"wait for host memory", "together"}

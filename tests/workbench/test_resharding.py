@@ -121,45 +121,50 @@ W = "%w = f32[512,256]{1,0} parameter(1)"
 PRODUCT = "f32[8192,256]{1,0} dot(%g, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
 
-def found_in(*lines: str) -> dict[str, Any]:
+def collectives_in(*lines: str) -> dict[str, Any]:
     text = HEAD + "ENTRY %main () -> f32[] {\n  " + "\n  ".join(lines) + "\n}\n"
     module = with_mesh(parse.module(text), Mesh(axes=(("data", 4), ("model", 2))))
-    return {one.name: one for one in large_collectives(Graph(module=module), V5E)}
+    return {collective.name: collective for collective in large_collectives(Graph(module=module), V5E)}
 
 
 def test_a_gather_that_is_cut_again_is_spared() -> None:
     cut = "ROOT %s = f32[2048,512]{1,0} dynamic-slice(%g, %i, %i), dynamic_slice_sizes={2048,512}"
-    one = found_in(X, GATHER, "%i = s32[] parameter(2)", cut)["g"]
-    assert (one.axes, one.array_bytes, one.used_by, one.source) == (("data",), 16 * MIB, "s", "m.py:7")
-    assert "takes a part of it again" in one.reading
-    assert "with_sharding_constraint(x, P(data, None))" in one.remedy
+    collective = collectives_in(X, GATHER, "%i = s32[] parameter(2)", cut)["g"]
+    assert (collective.axes, collective.array_bytes, collective.used_by, collective.source) == (
+        ("data",),
+        16 * MIB,
+        "s",
+        "m.py:7",
+    )
+    assert "takes a part of it again" in collective.reading
+    assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
 
 
 def test_a_gather_of_rows_before_a_product_is_spared() -> None:
-    one = found_in(X, W, GATHER, f"ROOT %d = {PRODUCT}")["g"]
-    assert "rows, which do not need each other" in one.reading
-    assert "P(data, None)" in one.remedy
+    collective = collectives_in(X, W, GATHER, f"ROOT %d = {PRODUCT}")["g"]
+    assert "rows, which do not need each other" in collective.reading
+    assert "P(data, None)" in collective.remedy
 
 
 def test_a_gather_of_what_is_summed_over_is_needed() -> None:
     gathered = GATHER.replace("f32[8192,512]", "f32[2048,2048]").replace("dimensions={0}", "dimensions={1}")
     wide = "%w = f32[2048,256]{1,0} parameter(1)"
-    one = found_in(X, wide, gathered, f"ROOT %d = {PRODUCT.replace('8192', '2048')}")["g"]
-    assert one.reading == "needed: a product sums over the gathered dimension"
-    assert one.remedy == ""
+    collective = collectives_in(X, wide, gathered, f"ROOT %d = {PRODUCT.replace('8192', '2048')}")["g"]
+    assert collective.reading == "needed: a product sums over the gathered dimension"
+    assert collective.remedy == ""
 
 
 def test_a_gather_is_needed_where_the_other_operand_is_split_along_the_same_axis() -> None:
     split = "%w = f32[512,64]{1,0} parameter(1), sharding={devices=[1,4,2]<=[8] last_tile_dim_replicate}"
-    one = found_in(X, split, GATHER, f"ROOT %d = {PRODUCT.replace('8192,256', '8192,64')}")["g"]
-    assert one.reading == "needed: the other operand is split along the same axis"
-    assert one.remedy == ""
+    collective = collectives_in(X, split, GATHER, f"ROOT %d = {PRODUCT.replace('8192,256', '8192,64')}")["g"]
+    assert collective.reading == "needed: the other operand is split along the same axis"
+    assert collective.remedy == ""
 
 
 def test_a_use_that_is_not_understood_is_said_to_be_unknown() -> None:
-    one = found_in(X, GATHER, 'ROOT %c = f32[16]{0} custom-call(%g), custom_call_target="f"')["g"]
-    assert one.reading.startswith("unknown")
-    assert one.remedy == ""
+    collective = collectives_in(X, GATHER, 'ROOT %c = f32[16]{0} custom-call(%g), custom_call_target="f"')["g"]
+    assert collective.reading.startswith("unknown")
+    assert collective.remedy == ""
 
 
 def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:
@@ -171,10 +176,12 @@ def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:
         "%d = f32[8192,512]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
         "ROOT %r = f32[8192,512]{1,0} all-reduce(%d), channel_id=1, replica_groups={{0,2,4,6},{1,3,5,7}}",
     )
-    one = found_in(*lines)["r"]
-    assert one.reading == "every device adds up all 8,192 rows, though t has them split along data"
-    assert "with_sharding_constraint(x, P(data, None))" in one.remedy
-    assert not found_in(*lines[:2], tokens.replace("[4,512]", "[4,511]"), *lines[3:]), "no argument has these rows"
+    collective = collectives_in(*lines)["r"]
+    assert collective.reading == "every device adds up all 8,192 rows, though t has them split along data"
+    assert "with_sharding_constraint(x, P(data, None))" in collective.remedy
+    assert not collectives_in(*lines[:2], tokens.replace("[4,512]", "[4,511]"), *lines[3:]), (
+        "no argument has these rows"
+    )
 
 
 _PROGRAM = """
@@ -200,6 +207,6 @@ def test_a_compiled_program_that_replicates_its_rows_is_told_the_constraint() ->
     env = {**environment.on_cpu(), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, timeout=120, capture_output=True, text=True)
     module = with_mesh(parse.module(done.stdout), Mesh(axes=(("data", 4), ("model", 2))))
-    (one,) = large_collectives(Graph(module=module), V5E)
-    assert (one.kind, one.axes, one.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
-    assert "P(data, None)" in one.remedy
+    (collective,) = large_collectives(Graph(module=module), V5E)
+    assert (collective.kind, collective.axes, collective.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
+    assert "P(data, None)" in collective.remedy

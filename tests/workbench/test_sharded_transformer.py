@@ -102,7 +102,7 @@ def test_communication_is_told_apart_by_axis_and_the_constraint_is_named(
     # Two all-reduces of 8.4 MB and two of 6.3 MB in each of three steps, 2 x 3/4 of which cross a device's links.
     assert data["device_bytes"] == 3 * 2 * 3 / 4 * 2 * (8 * 512 * 512 + 3 * 8 * 512 * 2 * 64) * 4
     assert next(row for row in mended["axes"] if row["axes"] == "data")["device_bytes"] < data["device_bytes"] / 10
-    said = {row["fact"]: row["reading"] for row in written["constraints"]}
-    assert "with_sharding_constraint(x, P(data, None, None))" in said["remedy"]
-    assert "all 4,096 rows" in said["reading"]
+    constraints = {row["fact"]: row["reading"] for row in written["constraints"]}
+    assert "with_sharding_constraint(x, P(data, None, None))" in constraints["remedy"]
+    assert "all 4,096 rows" in constraints["reading"]
     assert not any(row["fact"] == "remedy" for row in mended.get("constraints", ()))

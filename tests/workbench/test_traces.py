@@ -57,7 +57,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tool(profile: Path, name: str) -> Any:
-    """What XProf shows on one of its pages."""
+    """The content of one of XProf's pages."""
     data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], name, {"use_saved_result": False})
     assert data, f"{name} gave nothing"
     return json.loads(data)
@@ -73,8 +73,8 @@ def table(page: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_rows_are_in_order_and_no_span_overlaps_the_next() -> None:
-    found = rows(timeline())
-    assert [row.name for row in found] == [
+    drawn = rows(timeline())
+    assert [row.name for row in drawn] == [
         "ops",
         "steps",
         "waits",
@@ -85,9 +85,9 @@ def test_rows_are_in_order_and_no_span_overlaps_the_next() -> None:
         "MXU",
         "VALU",
     ]
-    assert sum(len(row.spans) for row in found) == len(timeline().spans)
-    for row in found:
-        assert all(one.end <= next_.start for one, next_ in zip(row.spans, row.spans[1:], strict=False)), row.name
+    assert sum(len(row.spans) for row in drawn) == len(timeline().spans)
+    for row in drawn:
+        assert all(span.end <= next_.start for span, next_ in zip(row.spans, row.spans[1:], strict=False)), row.name
 
 
 def test_cores_are_kept_apart() -> None:
@@ -100,19 +100,19 @@ def test_cores_are_kept_apart() -> None:
 
 
 def test_hlo_stats_has_our_time_category_and_flops_of_each_op(profile: Path) -> None:
-    found = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
-    assert found.keys() == {"copy.9", "naive.1"}
+    shown = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
+    assert shown.keys() == {"copy.9", "naive.1"}
     for name, cycles, category in (("copy.9", 3_000, "copy"), ("naive.1", 26_901, "custom-call")):
-        assert found[name]["total_self_time"] == pytest.approx(cycles * MICROSECONDS, abs=NANOSECOND)
-        assert found[name]["category"] == category
-        assert found[name]["occurrences"] == 1
-    assert found["naive.1"]["hlo_op_expression"].startswith("%naive.1 = (bf16[128,128]")
-    seconds = found["naive.1"]["total_self_time"] * 1e-6
-    assert found["naive.1"]["model_flop_rate"] * 1e9 * seconds == pytest.approx(1_000_000_000)
-    assert found["copy.9"]["model_flop_rate"] == 0
+        assert shown[name]["total_self_time"] == pytest.approx(cycles * MICROSECONDS, abs=NANOSECOND)
+        assert shown[name]["category"] == category
+        assert shown[name]["occurrences"] == 1
+    assert shown["naive.1"]["hlo_op_expression"].startswith("%naive.1 = (bf16[128,128]")
+    seconds = shown["naive.1"]["total_self_time"] * 1e-6
+    assert shown["naive.1"]["model_flop_rate"] * 1e9 * seconds == pytest.approx(1_000_000_000)
+    assert shown["copy.9"]["model_flop_rate"] == 0
     # The bytes of an op are those of the transfers that begin while it runs.
     for name, hbm_bytes in (("copy.9", 4_000_000), ("naive.1", 1_000_000)):
-        moved = found[name]["measured_memory_bw"] * 2**30 * found[name]["total_self_time"] * 1e-6
+        moved = shown[name]["measured_memory_bw"] * 2**30 * shown[name]["total_self_time"] * 1e-6
         assert moved == pytest.approx(hbm_bytes), name
 
 
@@ -185,17 +185,17 @@ def test_names_that_a_compiler_might_give_survive() -> None:
         Span(kind="op", row="core 0 ops", name=name, start=place, end=place + 1)
         for place, name in enumerate(("a\\b", 'c"d', "é\n\ud800", ""))
     )
-    one = Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans)
-    data = ProfileData.from_serialized_xspace(xspace(one, chip("v5e"), TITLE, "host"))
+    odd = Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans)
+    data = ProfileData.from_serialized_xspace(xspace(odd, chip("v5e"), TITLE, "host"))
     (plane,) = data.planes
     ops = next(line for line in plane.lines if line.name == "XLA Ops")
     assert [event.name for event in ops.events] == ["a\\b", 'c"d', "é\n?", ""]
 
 
 def test_instructions_are_found_by_their_names() -> None:
-    found = INSTRUCTIONS
-    assert found.keys() == {"q.1", "copy.9", "naive.1"}
-    assert found["naive.1"].startswith("%naive.1 = (bf16")
+    shown = INSTRUCTIONS
+    assert shown.keys() == {"q.1", "copy.9", "naive.1"}
+    assert shown["naive.1"].startswith("%naive.1 = (bf16")
 
 
 # --- Perfetto ----------------------------------------------------------------------------------
@@ -214,13 +214,13 @@ def slices(document: dict[str, Any]) -> Iterator[tuple[str, str, int, int]]:
 def test_the_trace_has_every_span_in_its_row() -> None:
     document = json.loads(trace_json(timeline(), TITLE))
     assert document["otherData"]["source"] == "simulated, no device ran this"
-    found = list(slices(document))
-    assert len(found) == len(timeline().spans)
-    assert ("ops", "naive.1", 2067, 20001) in found
-    assert ("waits", "wait for k", 2200, 2667) in found
-    assert ("stalls", "stall on MXU", 2667, 2673) in found
+    shown = list(slices(document))
+    assert len(shown) == len(timeline().spans)
+    assert ("ops", "naive.1", 2067, 20001) in shown
+    assert ("waits", "wait for k", 2200, 2667) in shown
+    assert ("stalls", "stall on MXU", 2667, 2673) in shown
     ends: dict[str, int] = {}
-    for row, name, start, end in found:
+    for row, name, start, end in shown:
         assert start >= ends.get(row, 0), f"{name} overlaps what is before it in {row}"
         ends[row] = end
     exact = [event["args"] for event in document["traceEvents"] if event["ph"] == "X"]
@@ -257,16 +257,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Simul
 def test_xprof_finds_the_times_of_the_simulation(written: tuple[Path, Path, Simulation]) -> None:
     _, profile, simulation = written
     assert profile.name == "simulated-v5e.xplane.pb"
-    found = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
-    assert found.keys() == {op.name for op in simulation.ops}
+    shown = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
+    assert shown.keys() == {op.name for op in simulation.ops}
     for op in simulation.ops:
-        assert found[op.name]["total_self_time"] * 1e-6 == pytest.approx(op.seconds, abs=1e-9 * op.calls)
+        assert shown[op.name]["total_self_time"] * 1e-6 == pytest.approx(op.seconds, abs=1e-9 * op.calls)
     assert simulation.mxu_flops is not None
     busy = tool(profile, "op_profile")["byProgramExcludeIdle"]["metrics"]
     assert busy["rawFlops"] == simulation.mxu_flops
     assert busy["rawTime"] * 1e-12 == pytest.approx(sum(op.seconds for op in simulation.ops), abs=1e-8)
     (kernel,) = simulation.ops
-    moved = found[kernel.name]["measured_memory_bw"] * 2**30 * kernel.seconds
+    moved = shown[kernel.name]["measured_memory_bw"] * 2**30 * kernel.seconds
     assert moved == pytest.approx(simulation.hbm_read_bytes + simulation.hbm_written_bytes, rel=1e-3)
 
 
@@ -291,12 +291,12 @@ def test_the_share_beside_compute_is_that_of_the_lanes(written: tuple[Path, Path
 def test_the_perfetto_trace_shows_its_steps_transfers_and_units(written: tuple[Path, Path, Simulation]) -> None:
     trace, _, simulation = written
     document = json.loads(gzip.decompress(trace.read_bytes()))
-    found = list(slices(document))
-    names = [name for row, name, _, _ in found if row == "steps"]
+    shown = list(slices(document))
+    names = [name for row, name, _, _ in shown if row == "steps"]
     assert [name for name in names if name.startswith("step")] == [f"step {number}" for number in range(8)]
-    assert {"ops", "DMA in", "DMA out", "MXU", "VALU"} <= {row for row, *_ in found}
+    assert {"ops", "DMA in", "DMA out", "MXU", "VALU"} <= {row for row, *_ in shown}
     assert simulation.seconds is not None
-    assert max(end for *_, end in found) == pytest.approx(simulation.seconds * 1e9, rel=0.01)
+    assert max(end for *_, end in shown) == pytest.approx(simulation.seconds * 1e9, rel=0.01)
     moved = sum(
         event["args"].get("hbm_bytes", 0) for event in document["traceEvents"] if event.get("cat") == "transfer"
     )

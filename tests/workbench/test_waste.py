@@ -61,14 +61,14 @@ def rows(table: Table) -> dict[Any, dict[str, Any]]:
 
 def test_the_total_of_a_module_by_hand() -> None:
     total, lines = module_waste(Graph(parse.module(MODULE)), V5E, 10)
-    found = rows(total)
-    assert found["cast"]["hbm_bytes"] == 6 * MIB, "read as float32, written as bfloat16"
-    assert found["transpose"]["hbm_bytes"] == 8 * MIB
-    assert found["padding"]["hbm_bytes"] == 2 * 1024 * 28 * 4, "28 of 128 columns, read and written"
-    assert found["dynamic-update-slice"]["hbm_bytes"] == pytest.approx(2 * 8 * 1024 * 4, abs=2048)
-    assert "copy" not in found, "a copy into VMEM runs beside other work"
-    together = found["together"]
-    assert together["hbm_bytes"] == sum(row["hbm_bytes"] for kind, row in found.items() if kind != "together")
+    wasted = rows(total)
+    assert wasted["cast"]["hbm_bytes"] == 6 * MIB, "read as float32, written as bfloat16"
+    assert wasted["transpose"]["hbm_bytes"] == 8 * MIB
+    assert wasted["padding"]["hbm_bytes"] == 2 * 1024 * 28 * 4, "28 of 128 columns, read and written"
+    assert wasted["dynamic-update-slice"]["hbm_bytes"] == pytest.approx(2 * 8 * 1024 * 4, abs=2048)
+    assert "copy" not in wasted, "a copy into VMEM runs beside other work"
+    together = wasted["together"]
+    assert together["hbm_bytes"] == sum(row["hbm_bytes"] for kind, row in wasted.items() if kind != "together")
     assert together["seconds"] == pytest.approx(together["hbm_bytes"] / 819e9)
     assert 0.5 < together["share"] < 1
     assert rows(lines)["m.py:3"]["kinds"] == "cast, transpose"
@@ -88,7 +88,7 @@ def test_a_module_without_waste_says_so() -> None:
 def test_the_total_of_a_capture_by_category_and_text() -> None:
     copied = "%copy.1 = f32[512,1024]{1,0:T(8,128)} copy(f32[512,1024]{0,1:T(8,128)} %param.4)"
     padded = "%add.1 = f32[1024,64]{1,0:T(8,128)} add(f32[1024,64]{1,0:T(8,128)} %p.1, f32[1024,64]{1,0:T(8,128)} %p.2)"
-    given = capture(
+    captured = capture(
         device(
             [
                 (op("copy.1", "data formatting", copied), 0.0, 30.0),
@@ -98,13 +98,13 @@ def test_the_total_of_a_capture_by_category_and_text() -> None:
             ]
         )
     )
-    total, _ = waste(replace(given, paths=()))
-    found = rows(total)
-    assert found["copy"]["seconds"] == pytest.approx(30e-6)
-    assert found["copy"]["hbm_bytes"] == 2 * 512 * 1024 * 4
-    assert found["padding"]["seconds"] == pytest.approx(10e-6), "half of what is moved"
-    assert found["transpose"]["seconds"] == pytest.approx(10e-6)
-    assert found["together"]["share"] == pytest.approx(0.5)
+    total, _ = waste(replace(captured, paths=()))
+    wasted = rows(total)
+    assert wasted["copy"]["seconds"] == pytest.approx(30e-6)
+    assert wasted["copy"]["hbm_bytes"] == 2 * 512 * 1024 * 4
+    assert wasted["padding"]["seconds"] == pytest.approx(10e-6), "half of what is moved"
+    assert wasted["transpose"]["seconds"] == pytest.approx(10e-6)
+    assert wasted["together"]["share"] == pytest.approx(0.5)
 
 
 def test_the_capture_of_one_device(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_real_capture_names_casts_and_transposes_by_its_modules(tmp_path: Path
     )
     (path,) = tmp_path.rglob("*.xplane.pb")
     total, _ = waste(reading.read((path,)))
-    found = rows(total)
-    assert found["transpose"]["hbm_bytes"] + found.get("cast", {"hbm_bytes": 0})["hbm_bytes"] >= 3 * 1024 * 1000 * 4
-    assert 0 < found["together"]["share"] < 1
+    wasted = rows(total)
+    assert wasted["transpose"]["hbm_bytes"] + wasted.get("cast", {"hbm_bytes": 0})["hbm_bytes"] >= 3 * 1024 * 1000 * 4
+    assert 0 < wasted["together"]["share"] < 1
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_how_full_a_matrix_unit_is(summed: int, columns: int, size: int, share: 
 
 
 def test_the_weights_of_a_product_given_by_hand_are_one_devices() -> None:
-    found = matmul(spec("X[4096,512]", "bf16"), spec("W[512,512@model]", "bf16"), None, {"model": 8}, 8)
-    assert matrix_fill.fill_of_product(found, {"model": 8}, 128) == (0.5, 512, 64)
+    product = matmul(spec("X[4096,512]", "bf16"), spec("W[512,512@model]", "bf16"), None, {"model": 8}, 8)
+    assert matrix_fill.fill_of_product(product, {"model": 8}, 128) == (0.5, 512, 64)
     heads = matmul(spec("Q[8,2048,64]", "bf16"), spec("K[8,2048,64]", "bf16"), "hqd,hkd->hqk", {}, 1)
     assert matrix_fill.fill_of_product(heads, {}, 256) == (0.25, 64, 2048)
 

@@ -41,11 +41,11 @@ from harness.workbench.traces.xspace import xspace
 
 def self_seconds(devices: tuple[Device, ...]) -> Counter[str]:
     """By operation, over all devices."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for device in devices:
         for run in device.executions:
-            found[device.operations[run.operation].name] += run.self_seconds  # type: ignore[assignment]
-    return found
+            totals[device.operations[run.operation].name] += run.self_seconds  # type: ignore[assignment]
+    return totals
 
 
 def hlo_stats(path: Path) -> dict[str, dict[str, object]]:
@@ -57,7 +57,7 @@ def hlo_stats(path: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_device_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return one_device_run(tmp_path_factory.mktemp("one"))
 
 
@@ -74,8 +74,8 @@ def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- what a capture says -----------------------------------------------------------------------
 
 
-def test_a_tpu_device_has_operations_with_what_their_metadata_says(one: Path) -> None:
-    capture = reading.read([one])
+def test_a_tpu_device_has_operations_with_what_their_metadata_says(one_device_file: Path) -> None:
+    capture = reading.read([one_device_file])
     (device,) = capture.devices
     assert (capture.name, capture.is_simulated, capture.left_out) == ("one-device", False, ())
     assert (device.name, device.host, device.platform, device.kind) == ("TPU:0", HOST, "tpu", "TPU v6 lite")
@@ -92,8 +92,8 @@ def test_a_tpu_device_has_operations_with_what_their_metadata_says(one: Path) ->
     assert by_name["copy.2"].flops is None
 
 
-def test_nested_operations_are_taken_from_the_time_of_the_one_around_them(one: Path) -> None:
-    (device,) = reading.read([one]).devices
+def test_nested_operations_are_taken_from_the_time_of_the_one_around_them(one_device_file: Path) -> None:
+    (device,) = reading.read([one_device_file]).devices
     names = [device.operations[run.operation].name for run in device.executions[:6]]
     assert names == ["splash_mha_fwd.1", "fusion.3", "while.1", "copy.2", "fusion.5", "fusion.9"]
     loop = device.executions[2]
@@ -103,8 +103,8 @@ def test_nested_operations_are_taken_from_the_time_of_the_one_around_them(one: P
     assert starts == sorted(starts)
 
 
-def test_steps_modules_and_annotations_are_periods(one: Path, four: Path) -> None:
-    capture = reading.read([one])
+def test_steps_modules_and_annotations_are_periods(one_device_file: Path, four: Path) -> None:
+    capture = reading.read([one_device_file])
     (device,) = capture.devices
     assert [step.name for step in device.steps] == ["0", "1", "2"]
     assert [module.name for module in device.modules] == [MODULE] * 3
@@ -140,8 +140,8 @@ def test_several_devices_keep_apart_and_what_runs_beside_them_is_no_part_of_thei
     assert capture.left_out == ()
 
 
-def test_per_operation_sums_agree_with_xprofs_hlo_stats(one: Path, four: Path) -> None:
-    for path in (one, four):
+def test_per_operation_sums_agree_with_xprofs_hlo_stats(one_device_file: Path, four: Path) -> None:
+    for path in (one_device_file, four):
         ours, theirs = self_seconds(op_times.devices(reading.read([path]))), hlo_stats(path)
         assert ours.keys() == theirs.keys()
         for name, seconds in ours.items():
@@ -245,13 +245,13 @@ def test_a_file_cut_anywhere_is_noticed() -> None:
     read = [length for length in range(len(data)) if cut(data, length) is not None]
     # Where a plane ends, what is left is a profile: without the name that ends it.
     assert len(read) == 6
-    assert not any(found.is_whole for length in read if (found := cut(data, length)))
+    assert not any(space_read.is_whole for length in read if (space_read := cut(data, length)))
     assert xplane.read(data, "whole.xplane.pb").is_whole
     assert "it is cut off" in capture_of(data[: read[0]]).left_out[0]
 
 
 def cut(data: bytes, length: int) -> xplane.Space | None:
-    """What is read of a file that ends too early, None where that is refused."""
+    """The contents of a file that ends too early, None if it is refused."""
     try:
         return xplane.read(data[:length], "cut.xplane.pb")
     except RatchetError:
@@ -259,12 +259,12 @@ def cut(data: bytes, length: int) -> xplane.Space | None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "sentence"),
     [(empty_run, "is empty"), (corrupt_run, "no whole profile"), (truncated_run, "truncated while copying")],
 )
-def test_a_broken_file_is_one_clear_sentence(make: object, said: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_one_clear_sentence(make: object, sentence: str, tmp_path: Path) -> None:
     path = make(tmp_path)  # type: ignore[operator]
-    with pytest.raises(RatchetError, match=said) as caught:
+    with pytest.raises(RatchetError, match=sentence) as caught:
         reading.read([path])
     assert caught.value.kind == "bad-profile"
     assert str(path) in str(caught.value)
@@ -298,7 +298,7 @@ def test_what_is_not_understood_is_counted() -> None:
     planes = heads + "planes that are not read: /device:CUSTOM:x (1 event)"
     assert capture_of(serialized(text)).left_out == (planes, unread)
     assert heads + "1 event of a kind that the file does not describe" in capture_of(serialized(nameless)).left_out
-    assert any("1 event without a place in time (sums)" in one for one in capture_of(serialized(summed)).left_out)
+    assert any("1 event without a place in time (sums)" in note for note in capture_of(serialized(summed)).left_out)
     data = ProfileData.text_proto_to_serialized_xspace(reported)
     assert heads + "the profiler reported: buffer overflow" in capture_of(data).left_out
 
@@ -319,21 +319,23 @@ def test_names_that_are_no_unicode_do_not_stop_the_reader() -> None:
 def test_overlapping_operations_are_neighbours() -> None:
     ops = [Ran("a", 0.0, 5.0), Ran("b", 3.0, 5.0), Ran("c", 8.0, 1.0), Ran("d", 8.0, 0.0)]
     (device,) = capture_of(serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": ops}, V6E)))).devices
-    taken = {"a": 5e-6, "b": 5e-6, "c": 1e-6, "d": 0.0}
-    assert self_seconds((device,)) == {name: pytest.approx(seconds) for name, seconds in taken.items()}
-    assert all(one.start <= other.start for one, other in pairwise(device.executions))
+    self_times = {"a": 5e-6, "b": 5e-6, "c": 1e-6, "d": 0.0}
+    assert self_seconds((device,)) == {name: pytest.approx(seconds) for name, seconds in self_times.items()}
+    assert all(earlier.start <= later.start for earlier, later in pairwise(device.executions))
 
 
 # --- XProf's tools in a process of their own ---------------------------------------------------
 
 
-def test_a_tool_without_an_answer_says_so_and_leaves_nothing_beside_the_capture(one: Path, tmp_path: Path) -> None:
+def test_a_tool_without_an_answer_says_so_and_leaves_nothing_beside_the_capture(
+    one_device_file: Path, tmp_path: Path
+) -> None:
     with pytest.raises(RatchetError, match="not a known xplane tool") as caught:
-        conversion.tool([one], "nonsense")
+        conversion.tool([one_device_file], "nonsense")
     assert caught.value.kind == "no-answer"
     with pytest.raises(RatchetError, match="no answer") as caught:
         conversion.tool([corrupt_run(tmp_path)], "hlo_stats")
     assert caught.value.kind == "no-answer"
-    (answer,) = conversion.answers([one], "hlo_stats", [{}])
-    assert answer == conversion.tool([one], "hlo_stats")
-    assert [path.name for path in one.parent.iterdir()] == [one.name]
+    (answer,) = conversion.answers([one_device_file], "hlo_stats", [{}])
+    assert answer == conversion.tool([one_device_file], "hlo_stats")
+    assert [path.name for path in one_device_file.parent.iterdir()] == [one_device_file.name]

@@ -1,4 +1,4 @@
-"""What the names of a schedule stand for: the table of allocations that the compiler writes before its last passes."""
+"""The meaning of a schedule's names: the table of allocations that the compiler writes before its last passes."""
 
 import re
 from typing import NamedTuple
@@ -12,9 +12,9 @@ _ALLOCATION = re.compile(
 
 
 class Allocation(NamedTuple):
-    """What a name of a schedule (`#allocation6`) stands for: its memory space, its bytes, and what the compiler says.
+    """The meaning of a name of a schedule (`#allocation6`): its memory space, its bytes, and the compiler's words.
 
-    `address` counts bytes from the start of the space where all programs use the same place, else it is None; `tag` is
+    `address` counts bytes from the start of the space if all programs use the same place, else it is None; `tag` is
     text such as `sflag constant byte address 0x20 - barrier sync flag number`.
     """
 
@@ -27,7 +27,7 @@ class Allocation(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is an array whose contents the executable holds."""
+        """True for an array whose contents the executable holds."""
         return self.address is None and "constant" in self.tag
 
 

@@ -24,8 +24,8 @@ _WORD = 4
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
     """The words of each constant table of integers in HBM, by its allocation's name.
 
-    Empty without an executable in `directory`, and where it is not certain where in it the constants lie: where they
-    begin is known by the fill behind each table, and a table that fills its blocks has none.
+    Empty without an executable in `directory`, and if the place of the constants in it is not certain: it is known
+    from the fill behind each table, and a table that fills its blocks has none.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:

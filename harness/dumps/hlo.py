@@ -65,7 +65,7 @@ _OPCODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomCall:
-    """One custom-call instruction; `op_name` is where in the traced program it comes from."""
+    """One custom-call instruction; `op_name` is its place in the traced program."""
 
     name: str
     target: str
@@ -87,7 +87,7 @@ class KernelBody:
 
 
 def counts(module_proto: bytes, text: str) -> HloCounts:
-    """How often each kind of instruction stands in the module, the insides of fusions included; lines of `text`.
+    """Counts of each kind of instruction in the module, the insides of fusions included; and lines of `text`.
 
     Raises RatchetError `bad-hlo` if `module_proto` is not an HloModuleProto.
     """
@@ -153,5 +153,5 @@ def _instructions(module_proto: bytes) -> Iterator[Any]:
 
 @cache
 def message_of(name: str) -> Any:
-    """The message class `HloModuleProto`, or the `HloProto` around it, without the fields that nobody reads."""
+    """The message class `HloModuleProto`, or the `HloProto` around it, without unused fields."""
     return message_class("hlo_subset", _SCHEMA, name)

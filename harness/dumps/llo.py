@@ -102,14 +102,14 @@ class Schedule:
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[int]]:
-        """Where in `ops` each opcode stands: a hundred opcodes, where there are a million operations."""
+        """The places in `ops` of each opcode: a hundred opcodes, where there are a million operations."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         for place, op in enumerate(self.ops):
             found[op.opcode].append(place)
         return dict(found)
 
     def places_where(self, wanted: Callable[[str], bool]) -> list[int]:
-        """Where in `ops` those stand whose opcode is wanted, in their order; an opcode is asked about once."""
+        """The places in `ops` of wanted opcodes, in order; `wanted` is called once for an opcode."""
         return sorted(chain.from_iterable(places for opcode, places in self.places.items() if wanted(opcode)))
 
     def ops_where(self, wanted: Callable[[str], bool]) -> list[tuple[int, Op]]:

@@ -1,7 +1,7 @@
-"""What says how device memory was filled without a capture: the compiler's out-of-memory message, and JAX's snapshot.
+"""Reports on device memory without a capture: the compiler's out-of-memory message, and JAX's snapshot.
 
-The message is that of XLA:TPU ("Ran out of memory in memory space hbm"); the snapshot what
-`jax.profiler.save_device_memory_profile` writes, a compressed profile in pprof's form.
+The message is that of XLA:TPU ("Ran out of memory in memory space hbm"); the snapshot is the file of
+`jax.profiler.save_device_memory_profile`, a compressed profile in pprof's form.
 """
 
 import gzip
@@ -71,7 +71,9 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Buffers (or programs) of one place that a device holds: where Python asked for them, innermost call first."""
+    """Buffers (or programs) of one place that a device holds: the calls of Python that asked for them, innermost
+    first.
+    """
 
     bytes: int
     count: int
@@ -81,7 +83,7 @@ class Held:
 
 
 def out_of_memory(text: str) -> OutOfMemory | None:
-    """The compiler's message in `text`, None where there is none."""
+    """The compiler's message in `text`, None if there is none."""
     full = _FULL.search(text)
     if full is None:
         return None
@@ -99,7 +101,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 def _allocations(body: str) -> Iterator[ProgramAllocation]:
     starts = list(_ENTRY.finditer(body))
-    for start, end in zip(starts, [*(one.start() for one in starts[1:]), len(body)], strict=True):
+    for start, end in zip(starts, [*(following.start() for following in starts[1:]), len(body)], strict=True):
         fields = dict(_LINE.findall(body[start.end() : end]))
         operator = fields.get("Operator", "")
         op_name, source = _OP_NAME.search(operator), _SOURCE.search(operator)
@@ -122,33 +124,33 @@ def _bytes(text: str) -> int:
 
 
 def is_snapshot(data: bytes) -> bool:
-    """Whether `data` begins as JAX's snapshots do."""
+    """True if `data` begins as JAX's snapshots do."""
     return data[:2] == _GZIP
 
 
 def snapshot(data: bytes, name: str) -> tuple[Held, ...]:
-    """What devices held when the snapshot `name` was taken, the largest first; raises RatchetError `bad-profile`."""
+    """The contents of devices when the snapshot `name` was taken, largest first; raises RatchetError `bad-profile`."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
             unpacked = stream.read(reading_limits.UNPACKED.value + 1)
         reading_limits.UNPACKED.check(len(unpacked), name)
         profile = message_class("pprof", _PPROF, "Profile").FromString(unpacked)
-        held = tuple(_held(profile))
+        buffers = tuple(_buffers(profile))
     except (OSError, EOFError, zlib.error, message.DecodeError, IndexError, KeyError) as error:
         raise RatchetError(
             "bad-profile",
             f"{name} is no whole snapshot of memory: expected what jax.profiler.save_device_memory_profile writes, got "
             f"{len(data):,} bytes that are not. Take it again",
         ) from error
-    return tuple(sorted(held, key=lambda one: -one.bytes))
+    return tuple(sorted(buffers, key=lambda buffer: -buffer.bytes))
 
 
-def _held(profile: Any) -> Iterator[Held]:
+def _buffers(profile: Any) -> Iterator[Held]:
     text = profile.string_table
-    kinds = [text[one.type] for one in profile.sample_type]
+    kinds = [text[entry.type] for entry in profile.sample_type]
     size, count = kinds.index("space") if "space" in kinds else len(kinds) - 1, 0
-    functions = {one.id: one for one in profile.function}
-    locations = {one.id: one for one in profile.location}
+    functions = {entry.id: entry for entry in profile.function}
+    locations = {entry.id: entry for entry in profile.location}
     for sample in profile.sample:
         labels = {text[label.key]: text[label.str] for label in sample.label}
         lines = [line for place in sample.location_id for line in locations[place].line]

@@ -1,5 +1,5 @@
-"""What is stated of the calls that are timed, in files beside the compiler's dumps: the contents of tables, and which
-way branches go that depend on a vector's contents.
+"""Statements about timed calls, in files beside the compiler's dumps: contents of tables, and the way of branches
+that depend on a vector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,13 +56,15 @@ def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -
 
 
 def write(directory: Path, every: Sequence[TimingTables]) -> None:
-    """Writes them beside the dumps of the module in `directory`; nothing where there are none."""
+    """Writes them beside the dumps of the module in `directory`, no file if there are none."""
     if every:
         (directory / _FILE).write_bytes(msgspec.json.encode(tuple(every)))
 
 
 def read(directory: Path) -> tuple[TimingTables, ...]:
-    """What `write` left in `directory`; nothing where it left nothing. Raises RatchetError `no-dump`: unreadable."""
+    """The tables that `write` left in `directory`; empty if there are none. Raises RatchetError `no-dump` if
+    unreadable.
+    """
     path = directory / _FILE
     if not path.is_file():
         return ()
@@ -73,13 +75,13 @@ def read(directory: Path) -> tuple[TimingTables, ...]:
 
 
 def write_assumption(directory: Path, assumption: Assumption | None) -> None:
-    """Writes it beside the dumps of the module in `directory`; nothing where nothing is assumed."""
+    """Writes it beside the dumps of the module in `directory`, no file if nothing is assumed."""
     if assumption is not None:
         (directory / _ASSUMPTION).write_bytes(msgspec.json.encode(assumption))
 
 
 def read_assumption(directory: Path) -> Assumption | None:
-    """What `write_assumption` left in `directory`. Raises RatchetError `no-dump`: unreadable."""
+    """The assumption in `directory`, None if there is none. Raises RatchetError `no-dump` if unreadable."""
     path = directory / _ASSUMPTION
     if not path.is_file():
         return None

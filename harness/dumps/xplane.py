@@ -56,7 +56,7 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What is the same for all events of one kind: a name, a shorter one, statistics (flops, category, source)."""
+    """The metadata of all events of one kind: a name, a shorter one, statistics (flops, category, source)."""
 
     name: str
     display_name: str = ""
@@ -67,7 +67,7 @@ class Described:
 class Event:
     """One event. `start_ps` counts from the line's origin of time, which all lines of a file share.
 
-    `occurrences` is not None for an event that stands for so many and has no place in time.
+    `occurrences` is the number of events that it stands for, without a place in time; None for an ordinary event.
     """
 
     of: Described
@@ -81,7 +81,7 @@ class Event:
 class Line:
     """One row of a plane: a thread, a stream, a queue. `unnamed_events` are those whose metadata the file lacks.
 
-    `start_ps` is when the first event with a place in time begins, None without one.
+    `start_ps` is the start of the first event with a place in time, None without one.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
-    """One device or the host; `described` is all of its event metadata, also what no event refers to."""
+    """One device or the host; `described` is all of its event metadata, also metadata that no event refers to."""
 
     name: str
     stats: Mapping[str, Value]
@@ -114,20 +114,20 @@ class Space:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file's last field is there."""
+        """True if the file's last field is there."""
         return bool(self.hostnames)
 
     @property
     def start_ps(self) -> int | None:
-        """When the first event with a place in time begins, None without one."""
+        """The start of the first event with a place in time, None without one."""
         starts = (line.start_ps for plane in self.planes for line in plane.lines)
         return min((start for start in starts if start is not None), default=None)
 
 
 def read(data: bytes, name: str) -> Space:
-    """The XSpace in `data`; `name` is what messages call it.
+    """The XSpace in `data`, called `name` in messages.
 
-    Raises RatchetError `bad-profile` where it is empty, cut off or something else.
+    Raises RatchetError `bad-profile` if it is empty, cut off or something else.
     """
     if not data:
         raise RatchetError("bad-profile", f"{name} is empty; expected a profile (an XSpace). Capture it again")
@@ -214,7 +214,7 @@ class _Events(Sequence[Event]):
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            return tuple(self[one] for one in range(len(self))[at])
+            return tuple(self[place] for place in range(len(self))[at])
         first = 2 * range(len(self))[at]
         return self._event(*self._places[first : first + 2])
 
@@ -233,11 +233,11 @@ class _Events(Sequence[Event]):
 
 
 def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], bytes]":
-    """Where the fields `number` of the message from `at` to `end` begin and end, by turns; the bytes of its others.
+    """Starts and ends, by turns, of the fields `number` of the message from `at` to `end`; and the bytes of its others.
 
-    Raises DecodeError or IndexError where it breaks off, OverflowError behind 4 GiB (protobuf itself reads 2).
+    Raises DecodeError or IndexError if it breaks off, OverflowError behind 4 GiB (protobuf itself reads 2).
     """
-    found, others = array("I"), bytearray()
+    places, others = array("I"), bytearray()
     while at < end:
         start = at
         key, at = _varint(data, at)
@@ -251,8 +251,8 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
             if at > end:
                 break
             if key >> 3 == number:
-                found.append(at - length)
-                found.append(at)
+                places.append(at - length)
+                places.append(at)
                 continue
         elif kind == _VARINT:
             _, at = _varint(data, at)
@@ -261,7 +261,7 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
         others += data[start:at]
     if at > end:
         raise message.DecodeError("a field is longer than what it is in")
-    return found, bytes(others)
+    return places, bytes(others)
 
 
 # Kinds of fields (protobuf.dev, "Encoding"); the first and the last sign of a group have no content of their own.
@@ -272,7 +272,7 @@ _VARINT_BITS = 70
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where it ends."""
+    """The number at `at`, and its end."""
     value = data[at]
     if value < 128:
         return value, at + 1
@@ -295,7 +295,7 @@ _NOTHING: Mapping[str, Value] = {}
 
 
 def _stats(stats: Sequence[Any], names: Mapping[int, str]) -> Mapping[str, Value]:
-    """By name; of several called so the last. A statistic without a name or a value is left out."""
+    """The statistics by name, the last of several of one name. One without a name or a value is left out."""
     return dict(_named(stats, names)) if stats else _NOTHING
 
 

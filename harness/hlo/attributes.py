@@ -45,7 +45,8 @@ _ENTRY = re.compile(r'(\w+)=(?:"([^"]*)"|(\d+))')
 def read_attributes(tokens: Tokens, source_of: Callable[[int], str], *, is_dot: bool) -> dict[str, Any]:
     """The fields of an instruction from the attributes that begin at the next token.
 
-    `source_of` knows the lines of stack frames. Raises Misunderstood, also where two of them do not fit together.
+    `source_of` gives the line of a stack frame. Raises Misunderstood, also for two attributes that do not fit
+    together.
     """
     fields: dict[str, Any] = {}
     parts: dict[str, Any] = {}
@@ -122,7 +123,7 @@ def labelled(text: str) -> Convolution:
 
 
 def configuration(backend: str, *path: str) -> object:
-    """What a backend's configuration has at `path`, None where it is no JSON or has nothing there."""
+    """The value at `path` of a backend's configuration, None if it is no JSON or has nothing there."""
     try:
         found: object = json.loads(backend) if backend else None
     except (ValueError, RecursionError):
@@ -133,7 +134,7 @@ def configuration(backend: str, *path: str) -> object:
 
 
 def trip_count(backend: str) -> int | None:
-    """How often a loop runs, where the compiler wrote it down."""
+    """The number of runs of a loop's body, if the compiler wrote it down."""
     count = configuration(backend, "known_trip_count", "n") if "known_trip_count" in backend else None
     try:
         return int(count) if isinstance(count, int | str) else None
@@ -259,7 +260,7 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 
 
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
-    """Where an instruction comes from: beside it in older releases, by a stack frame in newer ones."""
+    """Operation name and source of an instruction: beside it in older releases, by a stack frame in newer ones."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
     source = (
         f"{file}:{metadata.get('source_line', '')}"

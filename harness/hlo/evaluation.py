@@ -54,7 +54,7 @@ _MOST_INSTRUCTIONS = 20_000
 
 
 class NotEvaluated(Exception):
-    """The value does not follow from what is known, or not from integers alone."""
+    """The value does not follow from known values, or not from integers alone."""
 
 
 def evaluated(
@@ -62,7 +62,7 @@ def evaluated(
 ) -> Values:
     """The array that the instruction `name` yields, or an element of its tuple.
 
-    `argument` tells what a parameter of the entry holds. Raises NotEvaluated.
+    `argument` gives the contents of a parameter of the entry. Raises NotEvaluated.
     """
     instruction = module.instructions.get(name)
     kinds = arrays(instruction.shape) if instruction is not None else ()
@@ -86,7 +86,9 @@ def evaluated(
 
 @dataclass(slots=True)
 class _Frame:
-    """A computation while it is written to `lines`: where its parameters stand, and what has been written of it."""
+    """A computation while it is written to `lines`: places of its parameters, and of the instructions written so
+    far.
+    """
 
     lines: list[str]
     parameters: tuple[_Place, ...] | None
@@ -118,7 +120,7 @@ class _Writer:
         return self._written(self.main, kind.plain, "get-tuple-element", f"%{place}", f", index={index}")
 
     def place(self, name: str, frame: _Frame) -> _Place:
-        """Where the value of the instruction `name` stands, which is written if it is not yet."""
+        """The place of the value of the instruction `name`, which is written if it is not yet."""
         if name not in frame.places:
             frame.places[name] = self._copied(self._module.instructions[name], frame)
         return frame.places[name]
@@ -196,7 +198,7 @@ class _Writer:
         return self._written(frame, instruction.shape.plain, instruction.opcode, text, attributes)
 
     def _array(self, place: _Place, frame: _Frame) -> str:
-        """The place as one instruction: what was known only as the parts of a tuple becomes one."""
+        """The place as one instruction: the parts of a tuple become one tuple."""
         if isinstance(place, str):
             return place
         parts = [self._array(part, frame) for part in place]
@@ -212,13 +214,13 @@ class _Writer:
         return name
 
     def _cuts_fractions(self, instruction: Instruction) -> bool:
-        """Whether it makes integers of floating-point numbers."""
+        """True if it makes integers of floating-point numbers."""
         source = self._module.instructions[instruction.operands[0].name].shape
         kinds = [array.dtype for shape in (source, instruction.shape) for array in arrays(shape)]
         return kinds[0] == "f32" and kinds[1] not in ("f32", "pred")
 
     def _truncate(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The number without its fraction; what machines make of one that no integer holds differs."""
+        """The number without its fraction; machines differ on a number that no integer holds."""
         target = instruction.shape.plain
         sizes = target[target.index("[") :]
         limit = self._written(frame, "f32[]", "constant", "1073741824", "")
@@ -230,7 +232,7 @@ class _Writer:
         return self._written(frame, target, "select", f"%{fits}, %{whole}, %{other}", "")
 
     def _unset(self, shape: Shape, frame: _Frame) -> str:
-        """An array of which nobody knows what it holds: one thing in the first evaluation, another in the second."""
+        """An array with unknown contents: one value in the first evaluation, another in the second."""
         kind = shape.plain
         unset = self._written(frame, f"{kind.partition('[')[0]}[]", "constant", _UNSET, "")
         return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
@@ -307,7 +309,7 @@ def _client() -> Any:
 
 @lru_cache(maxsize=64)
 def _run(text: str) -> Values:
-    """What the module's entry yields, which nobody may change. Raises NotEvaluated where XLA refuses it."""
+    """The value of the module's entry, read-only. Raises NotEvaluated if XLA refuses it."""
     client = _client()
     from jaxlib import _hlo, _jax, xla_client
 

@@ -12,7 +12,7 @@ CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One operand: the name of an instruction of the same computation; its shape where the text repeats it."""
+    """One operand: the name of an instruction of the same computation; its shape if the text repeats it."""
 
     name: str
     shape: Shape | None = None
@@ -20,7 +20,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contraction:
-    """Which dimensions of the two operands of a dot are summed over, and which are batches."""
+    """The dimensions of a dot's two operands that are summed over, and those that are batches."""
 
     left: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
@@ -30,7 +30,7 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDimension:
-    """How a convolution's window moves along one spatial dimension (xla_data.proto, WindowDimension)."""
+    """The steps of a convolution's window along one spatial dimension (xla_data.proto, WindowDimension)."""
 
     size: int = 1
     stride: int = 1
@@ -118,7 +118,7 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction | None:
-        """What it returns; the last instruction where none is marked."""
+        """The instruction whose value it returns; the last one if none is marked."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
         return marked[0] if marked else self.instructions[-1] if self.instructions else None
 
@@ -148,7 +148,7 @@ class Module:
 
     @property
     def entry(self) -> Computation | None:
-        """Where it begins; the last computation where none is marked."""
+        """The computation in which it begins; the last one if none is marked."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
 
@@ -159,5 +159,5 @@ class Module:
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
-        """Those of all computations by their names, of which a module that XLA prints has none twice."""
+        """The instructions of all computations by name; a module that XLA prints has none twice."""
         return {one.name: one for computation in self.computations for one in computation.instructions}

@@ -54,10 +54,7 @@ class _Places:
 
 
 def module(text: str, name: str = "pasted text") -> Module:
-    """The module that `text` is: a whole one, some computations, or single instructions.
-
-    Raises RatchetError `bad-hlo` where not one instruction is understood.
-    """
+    """The module in `text`: a whole one, some computations, or single instructions."""
     found = read(text, name)
     if not any(computation.instructions for computation in found.computations):
         reason = found.not_understood[0] if found.not_understood else "it is empty"

@@ -44,10 +44,11 @@ _TILE = re.compile(r"\(([\d,]+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How an array lies in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
+    """The placement of an array in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
 
-    `tiles` are applied one after the other, `element_bits` is 0 where the type says it, `tail_elements` is what the
-    whole is rounded up to. `others` keeps what is understood to exist and says nothing about the size: `SC(0:8)`.
+    `tiles` are applied one after the other, `element_bits` is 0 if the type says it, `tail_elements` is the unit
+    that the whole is rounded up to. `others` keeps parts that are known to exist and say nothing about the size:
+    `SC(0:8)`.
     """
 
     minor_to_major: tuple[int, ...] = ()
@@ -107,7 +108,7 @@ class Array:
 
     @property
     def elements(self) -> int | None:
-        """How many elements it has, at most; None where a dimension has no bound."""
+        """The number of elements, at most; None if a dimension has no bound."""
         return _product(self.dimensions)
 
     @property
@@ -138,7 +139,7 @@ class Array:
         return sizes[:whole] + tuple(-(-size // tile) * tile for size, tile in zip(sizes[whole:], first, strict=True))
 
     def place(self, index: Sequence[int]) -> int | None:
-        """Where the element at `index` lies in memory, counted in elements; None where it is not known.
+        """The place of the element at `index` in memory, counted in elements; None if it is not known.
 
         For (2, 3) of f32[3,5]{1,0:T(2,2)} that is 17.
         """

@@ -1,4 +1,4 @@
-"""Which devices take part in a collective, and how a value is split over devices, in all forms that HLO writes."""
+"""Participants of collectives and partitions of values over devices, in all forms that HLO writes."""
 
 import itertools
 import math
@@ -24,16 +24,15 @@ class DeviceOrder:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.listed) or math.prod(self.sizes)
 
     @property
     def is_transposed(self) -> bool:
-        """Whether they are not simply counted."""
+        """True if they are not simply counted."""
         return list(self.transposition) != sorted(self.transposition)
 
     def devices(self) -> tuple[int, ...]:
-        """All of them; a few signs may stand for any number."""
+        """All devices; a few characters may stand for any number."""
         return self.listed or tuple(_transposed(self.sizes, self.transposition))
 
 
@@ -68,11 +67,11 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How one value is split: into how many parts each of its dimensions, from a `sharding={...}` attribute.
+    """The partition of one value over devices, from a `sharding={...}` attribute: `parts` of each dimension.
 
-    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order` in a
-    `tile` of that many parts with the replicas last, or along the `axes` of a mesh, of which `split` has for each
-    dimension those that split it. `members` are those of a tuple's values.
+    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`). The devices lie in `order` in
+    a `tile` of that many parts with the replicas last, or along the `axes` of a mesh; `split` has for each dimension
+    the axes that split it. `members` are the shardings of a tuple's values.
     """
 
     text: str
@@ -97,11 +96,10 @@ class Mesh:
 
     @property
     def devices(self) -> int:
-        """How many it has."""
         return math.prod(size for _, size in self.axes)
 
     def place(self, device: int) -> tuple[int, ...]:
-        """Where a device lies along each axis."""
+        """The place of a device along each axis."""
         found = []
         for _, size in reversed(self.axes):
             device, at = divmod(device, size)

@@ -92,7 +92,7 @@ class Tables:
         return _literal(literal, instruction.shape) if literal and "..." not in literal else None
 
     def _argument(self, instruction: Instruction) -> Values | None:
-        """What is given of a parameter of the entry."""
+        """The value given for a parameter of the entry."""
         entry = self._module.entry
         if entry is None or entry.parameters.get(instruction.number or 0) is not instruction:
             return None
@@ -108,7 +108,7 @@ class Tables:
         return *self._own_code(instruction), *(operand.shape if operand is not None else None for operand in operands)
 
     def _own_code(self, instruction: Instruction) -> tuple[object, ...]:
-        """What an instruction does, whatever it and the computations that it calls are named."""
+        """The code of an instruction, without its name and those of the computations that it calls."""
         attributes = _NAME.sub("%", IRRELEVANT.sub("", instruction.attributes))
         called = [(role, self._body(name)) for role, name in instruction.called]
         operands = len(instruction.operands)
@@ -123,7 +123,7 @@ class Tables:
 
 
 def _is_table(shape: Shape) -> TypeGuard[Array]:
-    """Whether it is an array of integers that is not too large."""
+    """True for an array of integers that is not too large."""
     if not isinstance(shape, Array) or shape.dtype not in INTEGERS or any(shape.dynamic):
         return False
     return (shape.elements or 0) <= MOST_ELEMENTS

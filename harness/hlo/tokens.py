@@ -64,7 +64,7 @@ class Tokens:
 
     @property
     def place(self) -> int:
-        """Where the next token starts, or the last one ended if the next is not read yet."""
+        """The start of the next token, or the end of the last one if the next is not read yet."""
         return self._next.start if self._next else self._end
 
     def peek(self) -> Token:
@@ -88,11 +88,11 @@ class Tokens:
         return found
 
     def sees(self, *texts: str) -> bool:
-        """Whether the next token is one of these."""
+        """True if the next token is one of these."""
         return self.peek().text in texts and self.peek().kind != "string"
 
     def begins_line(self) -> bool:
-        """Whether the next token is the first of its line, or the end."""
+        """True if the next token is the first of its line, or the end."""
         token = self.peek()
         place = token.start
         while place and self.text[place - 1] != "\n" and self.text[place - 1].isspace():
@@ -189,7 +189,7 @@ class Tokens:
         return [match.start() for match in re.finditer("\n", self.text)]
 
     def misunderstood(self, expected: str) -> Misunderstood:
-        """What to raise where the next token is not what was expected."""
+        """The exception to raise for an unexpected next token."""
         token = self.peek()
         got = "the end of the text" if token.kind == "end" else f"`{token.text[:40]}`"
         return Misunderstood(f"{self.where(token.start)}: expected {expected}, got {got}")

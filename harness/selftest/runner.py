@@ -27,7 +27,7 @@ _LIMIT_SECONDS = 600.0
 # What needs no repository, by the module that judges it.
 _MODULES = {
     **{caller.planted.name: "harness.selftest.callers" for caller in CALLERS},
-    **{one.name: "harness.selftest.controls" for one in controls()},
+    **{control.name: "harness.selftest.controls" for control in controls()},
 }
 
 

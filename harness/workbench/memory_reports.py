@@ -27,11 +27,11 @@ _LARGEST: Fields[ProgramAllocation] = (
     Field("operation", "from", lambda allocation: allocation.op_name.partition("[")[0]),
 )
 _HELD: Fields[Held] = (
-    Field("bytes", "size", lambda held: held.bytes, "B"),
-    Field("count", "count", lambda held: held.count, "count"),
-    Field("kind", "kind", lambda held: held.kind),
-    Field("device", "device", lambda held: held.device),
-    Field("place", "asked for in", lambda held: _place(held), is_whole=True),
+    Field("bytes", "size", lambda buffer: buffer.bytes, "B"),
+    Field("count", "count", lambda buffer: buffer.count, "count"),
+    Field("kind", "kind", lambda buffer: buffer.kind),
+    Field("device", "device", lambda buffer: buffer.device),
+    Field("place", "asked for in", lambda buffer: _place(buffer), is_whole=True),
 )
 
 
@@ -97,13 +97,13 @@ def _tables(full: OutOfMemory, name: str) -> tuple[Table, ...]:
 
 
 def _snapshot(listed: tuple[Held, ...], name: str) -> Table:
-    total = sum(held.bytes for held in listed)
+    total = sum(buffer.bytes for buffer in listed)
     return table_of(
         "held",
         f"what devices held when {name} was taken",
         "measured",
         _HELD,
-        [held for held in listed if held.bytes],
+        [buffer for buffer in listed if buffer.bytes],
         [f"{decimal(total, 'B', 2)} in all. A snapshot has no peak: it shows what was alive at that moment."],
         "nothing was alive",
     )

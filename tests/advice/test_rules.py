@@ -49,7 +49,7 @@ BY_NAME = {rule.name: rule for rule in RULES}
 class Case:
     """Evidence, the attempts before it, and words that the finding must have (none: there must be no finding)."""
 
-    given: Callable[[], Evidence]
+    make: Callable[[], Evidence]
     words: tuple[str, ...] = ()
     previous: tuple[Row, ...] = ()
 
@@ -482,10 +482,10 @@ SILENT = {
 
 
 def looked(name: str, case: Case) -> RuleCase | None:
-    given = case.given()
-    figures = report(given, chip(given.chip))
+    kernel = case.make()
+    figures = report(kernel, chip(kernel.chip))
     assert figures.seconds is not None
-    return BY_NAME[name].look(diagnose.observe(given, figures, figures.seconds, case.previous))
+    return BY_NAME[name].look(diagnose.observe(kernel, figures, figures.seconds, case.previous))
 
 
 def cases(table: dict[str, list[Case]]) -> list[Any]:
@@ -509,14 +509,14 @@ def test_a_rule_is_silent_where_its_case_is_not(name: str, case: Case) -> None:
 
 
 def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
-    given = reshaped(good())
-    (words,) = [hint for hint in advised(given) if hint.rule == "copies"]
+    kernel = reshaped(good())
+    (words,) = [hint for hint in advised(kernel) if hint.rule == "copies"]
     assert "copies" not in words.observation
     assert "scratch" not in words.suggestion
-    assert given.simulation is not None
-    kernel, op = given.simulation.ops
+    assert kernel.simulation is not None
+    kernel_op, op = kernel.simulation.ops
     other = [replace(op, name=f"fusion.{n}", seconds=0.03e-3) for n in range(4)]
-    (words,) = [hint for hint in advised(with_run(given, ops=(kernel, *other))) if hint.rule == "copies"]
+    (words,) = [hint for hint in advised(with_run(kernel, ops=(kernel_op, *other))) if hint.rule == "copies"]
     assert (
         "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in words.observation
     )
@@ -524,22 +524,22 @@ def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
 
 
 def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
-    given = covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL))
-    finding = looked("masked blocks", Case(lambda: with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops))))
+    kernel = covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL))
+    finding = looked("masked blocks", Case(lambda: with_run(kernel, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops))))
     assert finding is not None
     assert "pl.when" not in finding.suggestion
     # A third is computed in vain; half the key block takes a third of that away.
     assert finding.gain == pytest.approx(1 / 9)
     # It speaks beside a hint about the block as a whole, whose gain nobody knows.
-    hints = advised(with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)))
+    hints = advised(with_run(kernel, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)))
     assert [hint.rule for hint in hints] == ["masked blocks", "re-reads", "no overlap"]
     assert {hint.gain for hint in hints[1:]} == {None}
 
 
 def test_half_filled_units_leave_open_whether_masked_blocks_are_skipped() -> None:
     """On v6e a product of 128 columns fills half of the unit: 3x the useful work is all of it, or half of it twice."""
-    given = on_chip("v6e", covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)))
-    all_of_it = with_run(given, mxu_flops=round(3.0 * CAUSAL.work.matmul_flops))
+    kernel = on_chip("v6e", covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)))
+    all_of_it = with_run(kernel, mxu_flops=round(3.0 * CAUSAL.work.matmul_flops))
     finding = looked("masked blocks", Case(lambda: all_of_it))
     assert finding is not None
     assert "pl.when" in finding.suggestion
@@ -565,16 +565,16 @@ def test_padding_costs_no_more_than_its_transfers_and_the_wait_for_them() -> Non
 
 def four_rows() -> Evidence:
     """A filter of four rows, of which a block has all."""
-    given = rowwise(0.35e-3)
-    assert given.trace is not None
-    filters = replace(given.trace.pallas_calls[0].windows[1].array, shape=(4, 4096))
-    return with_window(given, 1, array=filters, block_shape=(4, 256), fetches=640, vmem_bytes=2 * 16 * 256 * 2)
+    kernel = rowwise(0.35e-3)
+    assert kernel.trace is not None
+    filters = replace(kernel.trace.pallas_calls[0].windows[1].array, shape=(4, 4096))
+    return with_window(kernel, 1, array=filters, block_shape=(4, 256), fetches=640, vmem_bytes=2 * 16 * 256 * 2)
 
 
 def bubbles_of(*parts: tuple[PartKind, str, float]) -> str:
-    given = with_parts(good(), *parts)
-    assert given.simulation is not None
-    finding = looked("bubbles", Case(lambda: given))
+    kernel = with_parts(good(), *parts)
+    assert kernel.simulation is not None
+    finding = looked("bubbles", Case(lambda: kernel))
     assert finding is not None
     return finding.observation
 
@@ -596,12 +596,12 @@ def test_most_is_said_of_more_than_half() -> None:
 
 
 def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_else() -> None:
-    given = reshaped(good())
-    assert given.simulation is not None
-    assert given.hlo is not None
-    kernel, op = given.simulation.ops
-    counted = replace(given, hlo=replace(given.hlo, transpose=1))
-    quick = with_run(counted, ops=(kernel, replace(op, name="transpose.0", seconds=1e-7)))
+    kernel = reshaped(good())
+    assert kernel.simulation is not None
+    assert kernel.hlo is not None
+    kernel_op, op = kernel.simulation.ops
+    counted = replace(kernel, hlo=replace(kernel.hlo, transpose=1))
+    quick = with_run(counted, ops=(kernel_op, replace(op, name="transpose.0", seconds=1e-7)))
     (words,) = advised(quick)
     assert words.suggestion.endswith("it saves next to nothing, and no rule finds anything else")
     assert words.rule == "copies"
@@ -610,14 +610,14 @@ def test_what_saves_next_to_nothing_takes_no_place_but_where_there_is_nothing_el
 
 
 def test_a_transpose_that_saves_transposed_pushes_is_let_be() -> None:
-    given = with_lines(reshaped(rowwise(0.9e-3)), (20, 0.6, {"MXU": 4096}))
-    trace, hlo, run = given.trace, given.hlo, given.simulation
+    kernel = with_lines(reshaped(rowwise(0.9e-3)), (20, 0.6, {"MXU": 4096}))
+    trace, hlo, run = kernel.trace, kernel.hlo, kernel.simulation
     assert trace is not None
     assert hlo is not None
     assert run is not None
-    kernel, op = run.ops
-    given = with_run(given, ops=(kernel, replace(op, name="copy.1", seconds=1e-7)))
-    moving = replace(given, hlo=replace(hlo, copy=1))
+    kernel_op, op = run.ops
+    kernel = with_run(kernel, ops=(kernel_op, replace(op, name="copy.1", seconds=1e-7)))
+    moving = replace(kernel, hlo=replace(hlo, copy=1))
     assert "copies" in [hint.rule for hint in advised(moving)]
     transposing = replace(moving, trace=replace(trace, transposes=("kernel.py line 20",)))
     assert "copies" not in [hint.rule for hint in advised(transposing)]
@@ -627,20 +627,20 @@ def test_a_transpose_that_saves_transposed_pushes_is_let_be() -> None:
 
 
 def test_a_copy_of_what_a_call_writes_over_is_told_to_be_one() -> None:
-    given = copied(good())
-    assert given.trace is not None
-    kept = replace(given, trace=replace(given.trace, written_over=("q in kernel.py line 12",)))
+    kernel = copied(good())
+    assert kernel.trace is not None
+    kept = replace(kernel, trace=replace(kernel.trace, written_over=("q in kernel.py line 12",)))
     (words,) = [hint for hint in advised(kept) if hint.rule == "copies"]
     assert "leave input_output_aliases out: the caller keeps q in kernel.py line 12" in words.suggestion
 
 
 def test_a_broadcast_is_no_copy() -> None:
-    given = reshaped(good())
-    assert given.simulation is not None
-    assert given.hlo is not None
-    kernel, op = given.simulation.ops
-    run = with_run(given, ops=(kernel, replace(op, name="broadcast.2", seconds=0.1e-3)))
-    counted = replace(run, hlo=replace(given.hlo, copy=1))
+    kernel = reshaped(good())
+    assert kernel.simulation is not None
+    assert kernel.hlo is not None
+    kernel_op, op = kernel.simulation.ops
+    run = with_run(kernel, ops=(kernel_op, replace(op, name="broadcast.2", seconds=0.1e-3)))
+    counted = replace(run, hlo=replace(kernel.hlo, copy=1))
     (words,) = [hint for hint in advised(counted) if hint.rule == "copies"]
     assert words.observation.startswith("1 operation outside the kernel, `broadcast.2`, takes 100")
     assert words.suggestion == "do inside the kernel what is done there, or do without it"
@@ -648,10 +648,10 @@ def test_a_broadcast_is_no_copy() -> None:
 
 def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
     """At 82 % of the bandwidth, no more than 18 % is left for a change that moves as many bytes as before."""
-    given = with_slots(with_lines(rowwise(0.2e-3), EXPONENTIALS, *DIVIDING), VALU=0.9)
-    given = with_run(given, executed_spills=90_000, executed_fills=90_000)
-    figures = report(given, chip("v5e"))
-    words = [hint for hint in advised(given) if BY_NAME[hint.rule].keeps_traffic]
+    kernel = with_slots(with_lines(rowwise(0.2e-3), EXPONENTIALS, *DIVIDING), VALU=0.9)
+    kernel = with_run(kernel, executed_spills=90_000, executed_fills=90_000)
+    figures = report(kernel, chip("v5e"))
+    words = [hint for hint in advised(kernel) if BY_NAME[hint.rule].keeps_traffic]
     assert figures.bandwidth_util is not None
     assert figures.bandwidth_util == pytest.approx(0.82, abs=0.01)
     assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in words}
@@ -687,10 +687,10 @@ def test_a_rule_names_its_sentence_and_its_source(rule: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [lambda: rowwise(0.35e-3), lambda: rowwise(0.55e-3, reads=4), lambda: rowwise(0.9e-3)]
+    "kernel", [lambda: rowwise(0.35e-3), lambda: rowwise(0.55e-3, reads=4), lambda: rowwise(0.9e-3)]
 )
-def test_what_is_no_attention_is_not_spoken_to_as_attention(given: Callable[[], Evidence]) -> None:
-    busy = with_slots(with_parts(given(), ("unit stall", "XLU busy", 0.2)), VALU=0.9, EUP=0.95, VSTORE=0.9)
+def test_what_is_no_attention_is_not_spoken_to_as_attention(kernel: Callable[[], Evidence]) -> None:
+    busy = with_slots(with_parts(kernel(), ("unit stall", "XLU busy", 0.2)), VALU=0.9, EUP=0.95, VSTORE=0.9)
     hints = advised(with_run(busy, executed_spills=900_000, executed_fills=900_000))
     assert len(hints) >= 3
     for word in ("softmax", "score", "key", "query", "attention", "causal", "head_dim", "accumulator"):
@@ -703,9 +703,9 @@ def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: str) -> None:
     counts: dict[str, Any] = {"matmul": 1, "exp": 1, "reduction": 1} | {name: 9}
     mosaic = MosaicCounts(**counts, load=1, store=1, dma=0, operations=9)
     expected = tuple(ExpectedCount(counter=c, low=1, high=1, more="") for c in ("reduction", "exp", "matmul"))
-    given = replace(rowwise(0.9e-3), mosaic=mosaic)
-    given = replace(given, problem=replace(given.problem, expected=expected))
-    hints = [hint for hint in advised(given) if "Mosaic" in hint.observation]
+    kernel = replace(rowwise(0.9e-3), mosaic=mosaic)
+    kernel = replace(kernel, problem=replace(kernel.problem, expected=expected))
+    hints = [hint for hint in advised(kernel) if "Mosaic" in hint.observation]
     assert hints
     for hint in hints:
         words = f"{hint.observation} {hint.suggestion} {hint.because} {hint.rule_source}"
@@ -715,11 +715,11 @@ def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: str) -> None:
 @pytest.mark.parametrize("block", [64, 128, 256, 1024])
 def test_three_buffers_are_advised_only_where_they_compile(block: int) -> None:
     """A BlockSpec of pl.pallas_call takes one buffer or two; one of pltpu.emit_pipeline takes three for an input."""
-    for given in (
+    for kernel in (
         rowwise(0.35e-3, block=block),
         with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3)),
     ):
-        for hint in advised(given):
+        for hint in advised(kernel):
             assert "Buffered(3)" not in hint.suggestion or "emit_pipeline" in hint.suggestion
 
 

@@ -24,9 +24,9 @@ def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
     return answer.time_ratio
 
 
-@pytest.mark.parametrize("known", TPUS, ids=lambda known: known.name)
-def test_factors_of_one_change_nothing(known: object) -> None:
-    machine = machine_of(known)  # type: ignore[arg-type]
+@pytest.mark.parametrize("tpu", TPUS, ids=lambda tpu: tpu.name)
+def test_factors_of_one_change_nothing(tpu: object) -> None:
+    machine = machine_of(tpu)  # type: ignore[arg-type]
     assert scale_machine(machine, Scale()) == machine
     assert Scale().words == ""
 

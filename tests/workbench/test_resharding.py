@@ -53,23 +53,23 @@ MOVED = op(
 
 
 def test_bytes_time_exposed_time_and_link_by_axis() -> None:
-    given = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
-    axes = named(overlap(replace(given, paths=()), {"data": 4, "model": 2}))["axes"]
-    found = rows(axes)
+    captured = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
+    axes = named(overlap(replace(captured, paths=()), {"data": 4, "model": 2}))["axes"]
+    shown = rows(axes)
     # v5e: 50 GB/s one way over a link, 100 GB/s over a ring in both directions.
-    assert found["data"]["device_bytes"] == pytest.approx(2 * MIB * 2 * 3 / 4)
-    assert found["data"]["exposed_seconds"] == pytest.approx(100 * US)
-    assert found["data"]["exposed_fraction"] == pytest.approx(0.5)
-    assert found["data"]["link_fraction"] == pytest.approx(2 * 2 * MIB * 3 / 4 / 100e9 / 100e-6)
-    assert found["model"]["device_bytes"] == pytest.approx(2 * MIB / 2)
-    assert found["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 100e9 / 60e-6)
+    assert shown["data"]["device_bytes"] == pytest.approx(2 * MIB * 2 * 3 / 4)
+    assert shown["data"]["exposed_seconds"] == pytest.approx(100 * US)
+    assert shown["data"]["exposed_fraction"] == pytest.approx(0.5)
+    assert shown["data"]["link_fraction"] == pytest.approx(2 * 2 * MIB * 3 / 4 / 100e9 / 100e-6)
+    assert shown["model"]["device_bytes"] == pytest.approx(2 * MIB / 2)
+    assert shown["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 100e9 / 60e-6)
     assert not any("made up" in note for note in axes.notes)
 
 
 def test_bytes_that_are_not_known_of_one_collective_are_not_known_of_its_axis() -> None:
     bare = op("all-reduce.9", "all-reduce", f"%all-reduce.9 = {WHOLE} all-reduce(%f)")
-    given = replace(capture(device([(ALONG_DATA, 0, 100), (bare, 100, 40)])), paths=())
-    axes = rows(named(overlap(given, {"data": 4, "model": 2}))["axes"])
+    captured = replace(capture(device([(ALONG_DATA, 0, 100), (bare, 100, 40)])), paths=())
+    axes = rows(named(overlap(captured, {"data": 4, "model": 2}))["axes"])
     assert {name: row["device_bytes"] is None for name, row in axes.items()} == {"data": False, "unknown": True}
     no_axes = rows(named(overlap(replace(capture(device([(bare, 0, 9), (MOVED, 9, 9)])), paths=())))["axes"])
     assert no_axes["unknown"]["device_bytes"] is None
@@ -83,18 +83,18 @@ def test_a_sparse_core_that_took_no_time_hides_nothing() -> None:
 
 
 def test_without_a_mesh_axes_are_made_up_and_another_number_of_devices_is_refused() -> None:
-    given = replace(capture(device([(ALONG_DATA, 0, 100), (ALONG_MODEL, 100, 60)])), paths=())
-    axes = named(overlap(given))["axes"]
+    captured = replace(capture(device([(ALONG_DATA, 0, 100), (ALONG_MODEL, 100, 60)])), paths=())
+    axes = named(overlap(captured))["axes"]
     assert set(rows(axes)) == {"axis0", "axis1"}
     assert any("--mesh names its axes" in note for note in axes.notes)
     with pytest.raises(UsageError, match="8 devices that the collectives name, got 4"):
-        overlap(given, {"data": 4})
+        overlap(captured, {"data": 4})
 
 
 def test_sparse_cores_are_read_and_are_no_device_of_the_program(tmp_path: Path) -> None:
-    found = reading.read((four_devices_run(tmp_path),))
-    assert not any("not read" in sentence for sentence in found.left_out)
-    tables = named(overlap(found, {"data": 4}))
+    shown = reading.read((four_devices_run(tmp_path),))
+    assert not any("not read" in sentence for sentence in shown.left_out)
+    tables = named(overlap(shown, {"data": 4}))
     assert len(tables["communication"].rows) == 4
     core = rows(tables["sparse_cores"])["TPU:0 SparseCore 0"]
     assert core["busy_seconds"] == pytest.approx(5 * US)

@@ -90,7 +90,9 @@ def collective_of(graph: Graph, computation: Computation, instruction: Instructi
         return direct
     if body is None:
         return named_traffic(graph, computation, instruction, target)
-    return next((held for inner in body.instructions if (held := traffic(graph, body, inner, target))), None)
+    return next(
+        (inner_traffic for inner in body.instructions if (inner_traffic := traffic(graph, body, inner, target))), None
+    )
 
 
 def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:

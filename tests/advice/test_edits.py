@@ -23,7 +23,7 @@ QUERIES = Edit(window="q", axis=-2, size=128, new=512)
 KEYS = Edit(window="k", axis=-2, size=256, new=1024)
 
 
-def tried(edit: Edit, ratio: float | None, constant: str = "B") -> SimulatedEdits:
+def simulate(edit: Edit, ratio: float | None, constant: str = "B") -> SimulatedEdits:
     return SimulatedEdits(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
 
 
@@ -46,7 +46,7 @@ def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> Non
 
 def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:
     figures = report(TEMPLATE, V5E)
-    asked = (tried(QUERIES, 0.513, "BQ"), tried(KEYS, 0.6, "BKV"))
+    asked = (simulate(QUERIES, 0.513, "BQ"), simulate(KEYS, 0.6, "BKV"))
     first, second, *_ = diagnose.hints(TEMPLATE, figures, simulated=asked)
     assert first.rule == "re-reads"
     assert first.gain == pytest.approx(0.487)
@@ -57,7 +57,7 @@ def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> No
 
 def test_an_edit_that_brings_nothing_is_not_offered() -> None:
     figures = report(TEMPLATE, V5E)
-    hints = diagnose.hints(TEMPLATE, figures, simulated=(tried(QUERIES, 1.02), tried(KEYS, None)))
+    hints = diagnose.hints(TEMPLATE, figures, simulated=(simulate(QUERIES, 1.02), simulate(KEYS, None)))
     assert not any(hint.rule == "re-reads" for hint in hints)
     assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in hints)
 

@@ -26,7 +26,7 @@ HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready"
 CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
-def tried(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
+def results_of(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
     return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda planted_one: None, package))
 
 
@@ -102,7 +102,7 @@ def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
 
 @pytest.mark.long
 def test_a_handful_of_planted_kernels() -> None:
-    results = tried(*HANDFUL)
+    results = results_of(*HANDFUL)
     assert {result.planted.name: str(result.caught_by) for result in results} == {
         "flops_overstated": "static/flop-claim",
         "forged_result_line": "contract/crash",
@@ -127,7 +127,7 @@ def test_what_is_taken_away_is_there(guard: Guard) -> None:
 
 
 def survivor(guard: Guard, folder: Path) -> Tried:
-    (planted_one,) = tried(guard.candidate, package=judge_without(guard, folder))
+    (planted_one,) = results_of(guard.candidate, package=judge_without(guard, folder))
     return planted_one
 
 
@@ -156,7 +156,7 @@ def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) 
 def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
     package = judge_without(GUARDS[0], tmp_path)
     (package / "judge" / "verdict" / "decision.py").write_text("raise SystemExit('broken')\n")
-    (planted_one,) = tried("hair_faster", package=package)
+    (planted_one,) = results_of("hair_faster", package=package)
     assert planted_one.judgement.outcome == "bug"
     assert "broken" in planted_one.judgement.message
     assert not planted_one.is_right

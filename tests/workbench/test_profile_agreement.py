@@ -156,14 +156,14 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, capsys
 def test_two_hosts_of_one_capture_stay_one(tmp_path: Path) -> None:
     text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("%a = f32[1] add(%x)", 0.0, 1.0)]}, V6E))
 
-    def taken(start: int, stop: int) -> bytes:
+    def placed(start: int, stop: int) -> bytes:
         return serialized(
             plane(8, "Task Environment", {}, {"profile_start_time": start, "profile_stop_time": stop}) + text
         )
 
-    first = run_folder(tmp_path, "run", taken(1000, 2000), "host-0")
-    second = run_folder(tmp_path, "run", taken(1500, 2500), "host-1")
+    first = run_folder(tmp_path, "run", placed(1000, 2000), "host-0")
+    second = run_folder(tmp_path, "run", placed(1500, 2500), "host-1")
     assert len(read([first, second]).devices) == 2
-    second.write_bytes(taken(3000, 4000))
+    second.write_bytes(placed(3000, 4000))
     with pytest.raises(RatchetError, match="two captures of host-0"):
         read([first, second])

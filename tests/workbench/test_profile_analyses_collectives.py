@@ -128,15 +128,15 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
 def test_flags_for_what_stalls() -> None:
     work = op("fusion.1", "loop fusion")
 
-    def said(*ran: Ran) -> tuple[str, ...]:
+    def notes_of(*ran: Ran) -> tuple[str, ...]:
         return overlap(capture(device(ran)))[0].notes[1:]
 
-    (flag,) = said((START, 0, 1), (work, 1, 20), (DONE, 21, 4))
+    (flag,) = notes_of((START, 0, 1), (work, 1, 20), (DONE, 21, 4))
     assert "all-gather stalls for 16.0% of its flight" in flag
     assert "xla_tpu_enable_async_collective_fusion_fuse_all_gather" in flag
     assert "xla_tpu_enable_sparse_core_collective_offload_all_gather" in flag
-    assert said((START, 0, 1), (work, 1, 20), (DONE, 21, 1)) == ()
-    stalls, nothing = said((SYNCHRONOUS, 0, 30))
+    assert notes_of((START, 0, 1), (work, 1, 20), (DONE, 21, 1)) == ()
+    stalls, nothing = notes_of((SYNCHRONOUS, 0, 30))
     assert "all-reduce stalls for 100.0%" in stalls
     assert "Nothing overlaps: xla_tpu_enable_async_collective_fusion is" in nothing
 

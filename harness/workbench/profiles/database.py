@@ -300,7 +300,7 @@ class _Loaded:
             (at, number, nth, step.name, *_times(step), what)
             for nth, (at, step) in enumerate(enumerate(steps, len(step_rows)))
         ]
-        is_work = ~serial.of(device, op_times.is_container) | (serial.own == serial.seconds)
+        is_work = ~serial.of(device, op_times.is_container) | (serial.self_seconds == serial.seconds)
         none = _MASKED.masked_all(len(beside), int)
         lines = (
             ("serial", serial, is_work, in_runs, in_steps),
@@ -308,7 +308,7 @@ class _Loaded:
         )
         for line, ran, work, run_numbers, step_numbers in lines:
             called = np.full(len(ran), line, object)
-            times = ran.starts, ran.seconds, ran.ends, ran.own
+            times = ran.starts, ran.seconds, ran.ends, ran.self_seconds
             self._piece("executions", number, (numbers[ran.numbers], called, *times, work, run_numbers, step_numbers))
         busy = {
             "everything": is_work,
@@ -377,7 +377,7 @@ class _Ran:
         self.numbers = np.fromiter((run.operation for run in executions), int, count)
         self.starts = np.fromiter((run.start for run in executions), float, count)
         self.seconds = np.fromiter((run.seconds for run in executions), float, count)
-        self.own = np.fromiter((run.self_seconds for run in executions), float, count)
+        self.self_seconds = np.fromiter((run.self_seconds for run in executions), float, count)
         self.ends = self.starts + self.seconds
 
     def __len__(self) -> int:

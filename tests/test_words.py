@@ -6,6 +6,7 @@ A local called `found` says that something was found; what it is, a reader has t
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,11 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_bytes()) for path in _files(ROOT)}
+
+
 def _room(path: Path) -> str:
     top, *below = path.relative_to(ROOT).parts
     return f"{top}/{below[0]}" if len(below) > 1 else top
@@ -119,12 +125,12 @@ FAULTS = {"names": (no_names, NAMES_NOT_YET), "docstrings": (subjectless, DOCSTR
 def test_rooms_that_are_free_of_it_stay_so(kind: str) -> None:
     look, not_yet = FAULTS[kind]
     faults: dict[str, list[str]] = {}
-    for path in _files(ROOT):
-        for line, text in look(ast.parse(path.read_bytes())):
+    for path, tree in _trees().items():
+        for line, text in look(tree):
             faults.setdefault(_room(path), []).append(f"{path.relative_to(ROOT)}:{line}: {text}")
     new = [fault for room in faults.keys() - not_yet for fault in faults[room]]
     assert not new, "name the thing, or begin with what is returned:\n" + "\n".join(sorted(new))
-    gone = not_yet - {_room(path) for path in _files(ROOT)}
+    gone = not_yet - set(map(_room, _trees()))
     assert not gone, f"no rooms, to be taken from the list: {sorted(gone)}"
 
 

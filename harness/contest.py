@@ -1,4 +1,4 @@
-"""A contest folder: its prepare.py loaded, its judge's files named and hashed."""
+"""A contest folder: its prepare.py loaded, the judge's files named and hashed."""
 
 import ast
 import hashlib
@@ -35,8 +35,8 @@ _NEVER_STUBS = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", 
 class Contest:
     """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
 
-    `stubs` are modules that packages import and the kernel does not need: something stands in for them where they are
-    not installed. `assumption` is what simulated branches do whose condition is a scalar out of a vector.
+    `stubs` are modules that packages import and the kernel does not need: they get a stand-in where they are not
+    installed. `assumption` decides simulated branches whose condition is a scalar out of a vector.
     """
 
     directory: Path
@@ -47,11 +47,11 @@ class Contest:
 
     @property
     def kernel_path(self) -> Path:
-        """The one file that an experiment changes."""
+        """The only file that an experiment changes."""
         return self.directory / "kernel.py"
 
     def candidate(self) -> Candidate:
-        """The candidate as it lies there. Raises OSError and RatchetError `reserved-line` as `Candidate.in_folder`."""
+        """The candidate in this folder. Raises OSError and RatchetError `reserved-line` as `Candidate.in_folder`."""
         return Candidate.in_folder(self.directory)
 
     @property
@@ -60,49 +60,47 @@ class Contest:
         return keys.statement_digest(self.problem.statement())
 
     def member(self, name: str | None) -> Member:
-        """The member of a suite that is meant; a single problem is the only one of its contest, without a name.
+        """The member of a suite called `name`; for a single problem, the problem itself, as a member without a name.
 
-        Raises UsageError `which-member` where a suite needs a name, or nothing here has this one.
+        Raises UsageError `which-member` if a suite needs a name, or nothing here has this one.
         """
         if not isinstance(self.problem, Suite):
             if name is not None:
                 raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
             return Member(name="", problem=self.problem)
-        found = next((member for member in self.problem.members if member.name == name), None)
-        if found is None:
+        chosen = next((member for member in self.problem.members if member.name == name), None)
+        if chosen is None:
             names, got = ", ".join(member.name for member in self.problem.members), repr(name) if name else "none"
             raise UsageError("which-member", f"expected --member, one of {names} of this suite, got {got}")
-        return found
+        return chosen
 
     def require_conforming(self) -> None:
         """Raises RatchetError where no kernel can be judged here.
 
-        `bad-problem`: a problem of prepare.py's own does not keep what every one must. `weak-contest`: something that
+        `bad-problem`: a problem of prepare.py's own breaks a rule of docs/OPERATORS.md. `weak-contest`: a kernel that
         is known to be wrong passes all checks.
         """
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         if any(isinstance(member.problem, confined.Confined) for member in members):
             path = self.directory / "prepare.py"
-            found, weak = confined.complaints(path.read_bytes(), str(path))
-            if found:
-                listed = "\n  ".join(found)
+            complaints, weak = confined.complaints(path.read_bytes(), str(path))
+            if complaints:
+                listed = "\n  ".join(complaints)
                 raise RatchetError(
-                    "bad-problem",
-                    "the problem that prepare.py defines does not keep what every problem must keep "
-                    f"(docs/OPERATORS.md):\n  {listed}",
+                    "bad-problem", f"the problem in prepare.py is invalid (docs/OPERATORS.md):\n  {listed}"
                 )
             controls.refuse_weak(weak)
         else:
             self._require_strong()
 
     def _require_strong(self) -> None:
-        """As `controls.require_strong`, which is spared where this very judge has found this very problem strong.
+        """Raises as `controls.require_strong`, unless this judge has already passed this problem.
 
-        It takes a second, and says the same each time; a note among the user's caches says that it was done.
+        The check takes a second and always has the same result; a note among the user's caches records that it passed.
         """
         of_what = [self.key("simulated").judge, repr(self.problem), np.__version__, platform.python_version()]
         folder = files.cache_directory()
-        # Without a home, a folder that cannot be: nothing is kept.
+        # Without a home directory, a folder that cannot exist: nothing is kept.
         note = (folder or Path(os.devnull)) / f"strong-{hashlib.sha256(json.dumps(of_what).encode()).hexdigest()}"
         if note.is_file():
             return
@@ -115,10 +113,10 @@ class Contest:
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
-        """The two keys of evidence taken now."""
+        """The timing key and the checks key of evidence taken now."""
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         tables = {member.name: _timing_tables(member.problem) for member in members}
-        # What is assumed of branches is stated of the calls that are timed, as tables are.
+        # Assumptions about branches belong to the timed calls, as tables do.
         tables |= {_ASSUME: self.assumption} if self.assumption is not None else {}
         path = self.directory / "prepare.py"
         is_confined = any(isinstance(member.problem, confined.Confined) for member in members)
@@ -126,7 +124,7 @@ class Contest:
 
 
 def _timing_tables(problem: Problem) -> Any:
-    """The tables of calls that are timed. Where a problem does not state them rightly, evaluating it says so."""
+    """Tables of the timed calls; {} if the problem states them wrongly, which its evaluation reports."""
     try:
         return timing_inputs(problem)
     except RatchetError:
@@ -142,7 +140,7 @@ def require(directory: Path) -> Path:
         if not (directory / name).is_file():
             raise RatchetError(
                 "no-contest",
-                f"expected a contest (prepare.py and kernel.py), found no {name} in {directory}; "
+                f"expected a contest (prepare.py and kernel.py), got no {name} in {directory}; "
                 "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
     return directory
@@ -169,19 +167,19 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
 
 
 def _assumption(path: Path, stated: str | None) -> Assumption | None:
-    """What ASSUME of this prepare.py says, `never` or `always`. Raises RatchetError `bad-prepare` for anything else."""
-    found = next((word for word in get_args(Assumption) if stated == repr(word)), None)
-    if stated is not None and found is None:
+    """ASSUME of this prepare.py, `never` or `always`. Raises RatchetError `bad-prepare` for anything else."""
+    assumption = next((word for word in get_args(Assumption) if stated == repr(word)), None)
+    if stated is not None and assumption is None:
         raise RatchetError(
             "bad-prepare",
             f'{path}: expected {_ASSUME} to be "never" or "always", what branches do that depend on the contents of '
             f"vectors, got {stated}",
         )
-    return found
+    return assumption
 
 
 def _stubs(path: Path, stated: str) -> tuple[str, ...]:
-    """The modules that STUBS of this prepare.py names. Raises RatchetError `bad-prepare` where they cannot be such."""
+    """The modules that STUBS of this prepare.py names. Raises RatchetError `bad-prepare` if they cannot be stubs."""
     names = ast.literal_eval(stated) if stated[0] in "([" else None
     is_list = isinstance(names, tuple | list) and all(isinstance(name, str) and name.isidentifier() for name in names)
     if names is None or not is_list or not _NEVER_STUBS.isdisjoint(names):

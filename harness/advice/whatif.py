@@ -9,14 +9,20 @@ from harness.hlo.evaluation import Values
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
-from harness.records.whatif import Answer, Scale
+from harness.records.whatif import Answer, Factors
 
 # One resource at a time, as far as it can be thought: twice as much of what there is, no latency at all.
 # The clock comes last: no change of a kernel has its effect.
-SWEEP = (Scale(mxu=2.0), Scale(bandwidth=2.0), Scale(dma_latency=0.0), Scale(transfer_cost=0.0), Scale(clock=2.0))
+SWEEP = (
+    Factors(mxu=2.0),
+    Factors(bandwidth=2.0),
+    Factors(dma_latency=0.0),
+    Factors(transfer_cost=0.0),
+    Factors(clock=2.0),
+)
 
 
-def scale_machine(machine: Machine, scale: Scale) -> Machine:
+def scale_machine(machine: Machine, scale: Factors) -> Machine:
     """`machine` with its resources scaled; an equal one if all factors are 1."""
     clock = scale.clock
 
@@ -42,7 +48,7 @@ def scale_machine(machine: Machine, scale: Scale) -> Machine:
 def answers(
     dump: ModuleDump,
     chip: Chip,
-    scales: tuple[Scale, ...] = SWEEP,
+    scales: tuple[Factors, ...] = SWEEP,
     *,
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,

@@ -16,7 +16,7 @@ from harness.judge.verdict import compare_simulated, members, roofline
 from harness.loop.bench import Bench, Texts, executed_spills, why_not
 from harness.loop.pieces import Piece, Pieces, companions
 from harness.records import Evidence, Policy
-from harness.records.ablation import Ablated, Ablation, Effect, Tie
+from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 
 
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
@@ -76,9 +76,9 @@ class _Work:
             gone.insert(0, last.attempt)
         return self._pieces, tuple(gone)
 
-    def row(self, piece: Piece) -> Ablated:
+    def row(self, piece: Piece) -> AblatedChange:
         """What it is worth: alone if it can go alone."""
-        row = Ablated(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
+        row = AblatedChange(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         candidate = self._pieces.without((piece,))
         if candidate is not None and self._pieces.is_champion(candidate):
             return replace(row, effect="superseded")
@@ -113,7 +113,7 @@ class _Work:
         rest = [one for one in self._pieces.relying(piece) if one not in others]
         return companions(piece, rest, lambda taken: self._is_right((*taken, *others))) or ()
 
-    def _own_seconds(self, row: Ablated, others: tuple[Piece, ...]) -> float | None:
+    def _own_seconds(self, row: AblatedChange, others: tuple[Piece, ...]) -> float | None:
         if not others or row.without_seconds is None or not self._is_right(others):
             return None
         without_others = roofline.latency_seconds(self._evidence(others))
@@ -148,7 +148,7 @@ class _Work:
         return latency is not None and latency >= self.seconds
 
 
-def with_worth(row: Ablated, champion: Evidence, rest: Evidence) -> Ablated:
+def with_worth(row: AblatedChange, champion: Evidence, rest: Evidence) -> AblatedChange:
     """`row` with what the difference between the champion and the `rest` without the change comes to."""
     with_it, without = roofline.latency_seconds(champion), roofline.latency_seconds(rest)
     if _is_verdict(rest):

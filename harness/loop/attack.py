@@ -17,10 +17,10 @@ from harness.judge.evaluate.request import Plan, Request
 from harness.loop import attack_search
 from harness.loop.bench import Bench
 from harness.operators import Member
-from harness.records.attack import Attack, Found
+from harness.records.attack import Attack, WorstInput
 
 _SCHEMA = 1
-Tell = Callable[[int, Found], None]
+Tell = Callable[[int, WorstInput], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class _Kept:
     schema: int
     problem: str
     kernel_sha256: str
-    found: Found
+    found: WorstInput
 
 
 def attack(

@@ -29,7 +29,7 @@ from harness.judge.evaluate.request import Plan
 from harness.operators import Space
 from harness.operators.space import DRAWN
 from harness.records import Failure
-from harness.records.attack import Found
+from harness.records.attack import WorstInput
 from harness.sandbox import environment as environments
 from harness.sandbox import handover
 from harness.sandbox.child import Children
@@ -45,7 +45,7 @@ _KEPT = 6
 # After so many tries at a smaller shape the best is tried at the contest's own.
 _FULL = 12
 
-Tell = Callable[[int, Found], None]
+Tell = Callable[[int, WorstInput], None]
 
 
 class Target:
@@ -89,7 +89,7 @@ class Target:
         """The shapes that it was traced for, the cheapest first."""
         return tuple(self._artifacts)
 
-    def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> Found:
+    def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> WorstInput:
         """What the kernel makes of this input. Raises RatchetError where the program cannot be run."""
         request = CheckRequest(
             problem=str(self._plan.pickled_problem),
@@ -102,7 +102,7 @@ class Target:
         reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
         assert isinstance(reply, CheckReply)
         error, tolerance = reply.check.error, reply.check.tolerance
-        return Found(
+        return WorstInput(
             shape=shape,
             title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}",
             family=family,
@@ -135,7 +135,7 @@ class Target:
         return reply
 
 
-def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, Found | None]:
+def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
     """How many inputs were tried within `seconds`, and the worst of them; `tell` hears of each that is worse.
 
     Equal seeds try equal inputs, as many as the time allows, or up to the `first` that fails. Raises RatchetError
@@ -148,7 +148,7 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
             f"expected a problem with a space of inputs, got {type(space).__name__}, which has families only",
         )
     began = time.monotonic()
-    tried: list[Found] = []
+    tried: list[WorstInput] = []
     with _target(plan) as target:
         for shape, family, drawn in _tries(space, target.shapes, tried, np.random.default_rng(seed)):
             if time.monotonic() - began > seconds:
@@ -162,7 +162,7 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
     return len(tried), max(tried, key=_badness, default=None)
 
 
-def repeat(plan: Plan, found: Found) -> Found:
+def repeat(plan: Plan, found: WorstInput) -> WorstInput:
     """What the kernel makes of the very input of `found`. Raises RatchetError `another-shape`."""
     with _target(plan) as target:
         if found.shape not in target.shapes:
@@ -193,7 +193,7 @@ class _target:
 
 
 def _tries(
-    space: Space, shapes: tuple[TracedShape, ...], tried: list[Found], random: np.random.Generator
+    space: Space, shapes: tuple[TracedShape, ...], tried: list[WorstInput], random: np.random.Generator
 ) -> Iterator[tuple[TracedShape, str, int]]:
     """Shape, family and seed of each try; `tried` holds what came of those before."""
     turn = 0
@@ -219,5 +219,5 @@ def _tries(
             yield shape, space.mutate_recipe(parent.family, random), parent.seed if random.random() < 0.5 else drawn
 
 
-def _badness(found: Found) -> float:
+def _badness(found: WorstInput) -> float:
     return math.inf if found.ratio is None else found.ratio

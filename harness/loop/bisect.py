@@ -22,7 +22,7 @@ from harness.ledger.diff import unified
 from harness.loop.bench import Bench, Texts, executed_spills, why_not
 from harness.loop.gate import candidate_at
 from harness.records import MAY_PASS_NEXT_TIME, Evidence, Row
-from harness.records.bisection import Bisection, Judgment, Metric
+from harness.records.bisection import Bisection, JudgedVersion, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
 
@@ -185,8 +185,8 @@ class _Search:
     def __init__(self, texts: Texts, steps: Sequence[Step], metric: Metric, threshold: float, records: Records) -> None:
         self._texts, self._steps, self._metric, self._threshold = texts, steps, metric, threshold
         self._records = records
-        self._found: dict[Candidate, Judgment] = {}
-        self.judged: list[Judgment] = []
+        self._found: dict[Candidate, JudgedVersion] = {}
+        self.judged: list[JudgedVersion] = []
 
     def ends(self) -> tuple[int, int]:
         """The last place whose text was found to be good, and the next one that was found to be bad.
@@ -224,7 +224,7 @@ class _Search:
                 f"{first.name}: {self._told(first, last)}; name other ends, or another --metric or --threshold",
             )
 
-    def judge(self, at: int) -> Judgment:
+    def judge(self, at: int) -> JudgedVersion:
         """This kernel, judged now unless the same text was."""
         step = self._steps[at]
         if step.candidate in self._found:
@@ -232,7 +232,7 @@ class _Search:
         # Whether a kernel is right is asked only where that is the question.
         found = self._evaluated(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(found), executed_spills(found)
-        judgment = Judgment(
+        judgment = JudgedVersion(
             name=step.name,
             title=step.title,
             seconds=latency,
@@ -264,7 +264,7 @@ class _Search:
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)
         return None if old is None or new is None else new > old * (1 + self._threshold)
 
-    def _told(self, first: Judgment, last: Judgment) -> str:
+    def _told(self, first: JudgedVersion, last: JudgedVersion) -> str:
         if self._metric == "correctness":
             return "it passes"
         if self._metric == "time":
@@ -298,5 +298,5 @@ def _answers(metric: Metric, found: Evidence, *, with_lines: bool) -> bool:
     return figure is not None and (not with_lines or all(run and run.breakdown for run in runs))
 
 
-def _time(judgment: Judgment) -> str:
+def _time(judgment: JudgedVersion) -> str:
     return "unknown" if judgment.seconds is None else seconds(judgment.seconds)

@@ -23,7 +23,7 @@ from harness.ledger.diff import unified
 from harness.loop.bench import Bench
 from harness.records import Evidence
 from harness.records.comparison import Comparison
-from harness.records.gate import Gated, GateOutcome, PrepareState
+from harness.records.gate import GatedContest, GateOutcome, PrepareState
 from harness.units import percent
 
 _OF_A_CONTEST = (KERNEL, "prepare.py")
@@ -43,7 +43,7 @@ class Change:
 class Judged:
     """One contest as it was judged: the finding, and both sides, None where there is none."""
 
-    gated: Gated
+    gated: GatedContest
     before: ComparedSide | None
     after: ComparedSide | None
     contest: Contest | None
@@ -175,7 +175,7 @@ def judge(
     comparison = compare(old, new, unified(before.text, after.text))
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
     reason += "" if was == folder else f"; before in {was or '.'}"
-    gated = Gated(
+    gated = GatedContest(
         contest=folder,
         outcome=outcome,
         reason=reason,
@@ -196,7 +196,7 @@ def _alone(
     changed: tuple[str, ...],
     evidence: Evidence | None = None,
 ) -> Judged:
-    gated = Gated(
+    gated = GatedContest(
         contest=folder,
         outcome=outcome,
         reason=reason,

@@ -16,7 +16,16 @@ from harness.ledger import history
 from harness.loop import guard, resimulate
 from harness.loop.opponent import Opponent, Run, defender
 from harness.loop.options import Alternative
-from harness.records import MAY_PASS_NEXT_TIME, TITLE_MOVES, Evidence, Failure, PairedBenchmark, Refused, Trace, Verdict
+from harness.records import (
+    MAY_PASS_NEXT_TIME,
+    TITLE_MOVES,
+    Evidence,
+    Failure,
+    PairedBenchmark,
+    RefusedSetting,
+    Trace,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,7 @@ def _paired(
 
 def judge_alternatives(
     run: Run, original: Candidate, first: Judging, facing: Opponent | None, champion_candidate: Candidate | None
-) -> tuple[Alternative | None, Judging, tuple[Refused, ...]]:
+) -> tuple[Alternative | None, Judging, tuple[RefusedSetting, ...]]:
     """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
 
     Where all fail it is `first` again, whose files are put back. Tried is what promises a win: its screened time is
@@ -198,10 +207,10 @@ def _promises_a_win(one: Alternative, facing: Opponent | None) -> bool:
     return theirs is None or one.seconds < theirs
 
 
-def _refused(settings: tuple[tuple[str, str], ...], found: Judging) -> Refused:
+def _refused(settings: tuple[tuple[str, str], ...], found: Judging) -> RefusedSetting:
     assert found.verdict.failure is not None
     # What a record keeps of it is one sentence: the whole of the first failure is the attempt's own.
-    return Refused(settings=settings, failure=replace(found.verdict.failure, detail=""))
+    return RefusedSetting(settings=settings, failure=replace(found.verdict.failure, detail=""))
 
 
 def _setting(settings: tuple[tuple[str, str], ...]) -> str:

@@ -19,7 +19,7 @@ from harness.records import (
     Judgement,
     Key,
     Policy,
-    Redrawn,
+    RepeatedCheck,
     Replay,
     Source,
     Statement,
@@ -83,7 +83,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     )
 
 
-def _redrawn(then: Check, evidence: Evidence) -> Redrawn:
+def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
     """The recorded check beside the one of the same draw in `evidence`."""
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
@@ -101,7 +101,7 @@ def _redrawn(then: Check, evidence: Evidence) -> Redrawn:
         why_not = "it was interpreted at a shape at which nothing is checked now"
     else:
         why_not = "the judge has no such family, shape or probe now"
-    return Redrawn(
+    return RepeatedCheck(
         family=then.family,
         draw=then.draw,
         then=_fraction(then),

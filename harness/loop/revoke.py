@@ -30,7 +30,7 @@ from harness.records import (
     Failure,
     Key,
     Policy,
-    Rejudged,
+    RejudgedAttempt,
     Revocation,
     Row,
     Trace,
@@ -87,7 +87,7 @@ class _RecheckResult:
 class _SameProgramError(Exception):
     """The kernel that was just traced is the program of an attempt that failed a moment ago."""
 
-    def __init__(self, other: Rejudged) -> None:
+    def __init__(self, other: RejudgedAttempt) -> None:
         super().__init__()
         self.other = other
 
@@ -140,7 +140,7 @@ def revoke(
         known = (*draws, *_recorded_failures(ledger, champion, rows))
         recheck = _court(ledger, champion, policy, progress, known, force=force)
         started = _now()
-        tried: list[Rejudged] = []
+        tried: list[RejudgedAttempt] = []
         first = _judged(recheck, champion, candidate, tried)
         if first.verdict.outcome != "failed":
             return _title_stays(recheck, first)
@@ -181,7 +181,9 @@ def _court(
     )
 
 
-def _judged(recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Sequence[Rejudged]) -> _RecheckResult:
+def _judged(
+    recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Sequence[RejudgedAttempt]
+) -> _RecheckResult:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
     bench = recheck.bench
     watch = guard.begin(recheck.ledger, bench.contest)
@@ -205,7 +207,7 @@ def _judged(recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Se
     return result
 
 
-def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
+def _unless_tried(tried: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
     programs = {one.fingerprint: one for one in tried if one.fingerprint and one.same_as is None}
 
     def refuse(trace: Trace) -> None:
@@ -215,7 +217,7 @@ def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
     return refuse
 
 
-def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], say: Say) -> _RecheckResult | None:
+def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[RejudgedAttempt], say: Say) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
@@ -227,7 +229,9 @@ def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], sa
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
             tried.append(
-                Rejudged(attempt=before.number, kernel_sha256=before.kernel_sha256, fingerprint="", failure=missing)
+                RejudgedAttempt(
+                    attempt=before.number, kernel_sha256=before.kernel_sha256, fingerprint="", failure=missing
+                )
             )
             continue
         try:
@@ -243,7 +247,7 @@ def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[Rejudged], sa
     return None
 
 
-def _same(before: Attempt, other: Rejudged) -> Rejudged:
+def _same(before: Attempt, other: RejudgedAttempt) -> RejudgedAttempt:
     return replace(
         other,
         attempt=before.number,
@@ -252,8 +256,8 @@ def _same(before: Attempt, other: Rejudged) -> Rejudged:
     )
 
 
-def _rejudged(result: _RecheckResult) -> Rejudged:
-    return Rejudged(
+def _rejudged(result: _RecheckResult) -> RejudgedAttempt:
+    return RejudgedAttempt(
         attempt=result.attempt.number,
         kernel_sha256=result.attempt.kernel_sha256,
         fingerprint=result.evidence.trace.fingerprint if result.evidence.trace else "",
@@ -287,7 +291,7 @@ def _attempt(
     reason: str,
     first: _RecheckResult,
     holder: _RecheckResult | None,
-    tried: tuple[Rejudged, ...],
+    tried: tuple[RejudgedAttempt, ...],
     started: str,
 ) -> Attempt:
     """The record: evidence and kernel of the attempt that holds the title now, or of the failed champion."""
@@ -351,7 +355,7 @@ def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str,
     return (*said, *recorded.messages)
 
 
-def _sentence(one: Rejudged) -> str:
+def _sentence(one: RejudgedAttempt) -> str:
     if one.same_as is not None:
         return f"attempt {one.attempt} is the program of attempt {one.same_as}, which fails"
     return f"attempt {one.attempt} fails: {_words(one.failure)}"

@@ -10,7 +10,7 @@ from harness.judge.verdict import roofline
 from harness.loop.untried_advice import untried
 from harness.records import TITLE_MOVES, Hint, Report, Row, Source, Statement, Work
 from harness.records.report_words import source_label
-from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
+from harness.records.search_state import Advice, Constant, Floor, KindTried, PastAttempt, SearchChampion, SearchState
 from harness.records.titles import is_check, taken_back, titles
 from harness.units import percent, seconds
 
@@ -147,12 +147,12 @@ def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _standing(seen: Sighted) -> Standing | None:
+def _standing(seen: Sighted) -> SearchChampion | None:
     row = seen.champion
     if row is None:
         return None
     won = winner(seen.rows, row)
-    return Standing(
+    return SearchChampion(
         attempt=row.number,
         won_by=won.number,
         hypothesis=won.hypothesis,
@@ -165,7 +165,7 @@ def _standing(seen: Sighted) -> Standing | None:
     )
 
 
-def _tried(seen: Sighted) -> tuple[Tried, ...]:
+def _tried(seen: Sighted) -> tuple[PastAttempt, ...]:
     found = []
     champion: int | None = None
     for row, how in zip(seen.rows, taken_back(seen.rows), strict=True):
@@ -183,7 +183,7 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
         if champion is None:
             kinds = ()
         found.append(
-            Tried(
+            PastAttempt(
                 attempt=row.number,
                 hypothesis=row.hypothesis,
                 kinds=kinds,
@@ -203,9 +203,9 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
     return tuple(found)
 
 
-def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
+def _by_kind(tried: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
     """Grouped by kind, in the order in which the kinds were first tried; an attempt of two kinds is in both."""
-    groups: dict[str, list[Tried]] = {}
+    groups: dict[str, list[PastAttempt]] = {}
     for one in tried:
         for kind in one.kinds or ():
             groups.setdefault(kind, []).append(one)
@@ -220,7 +220,7 @@ def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
     )
 
 
-def _constants(candidate: Candidate, tried: Sequence[Tried]) -> tuple[Constant, ...]:
+def _constants(candidate: Candidate, tried: Sequence[PastAttempt]) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
     for one in tried:
         for name, value in one.constants or ():
@@ -229,7 +229,7 @@ def _constants(candidate: Candidate, tried: Sequence[Tried]) -> tuple[Constant, 
 
 
 def _advice(
-    standing: Standing | None, floor: Floor, since: Sequence[Row], tried: Sequence[Tried], plateau: int
+    standing: SearchChampion | None, floor: Floor, since: Sequence[Row], tried: Sequence[PastAttempt], plateau: int
 ) -> Advice:
     if standing is None:
         said = "no champion yet: the first attempt that passes becomes it"

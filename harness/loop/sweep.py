@@ -28,7 +28,17 @@ from harness.loop.options import Alternative, Options
 from harness.loop.screening import Places
 from harness.loop.search import Search, SearchProgress
 from harness.loop.search_space import Grid, Setting, words
-from harness.records import MAY_PASS_NEXT_TIME, Evidence, Key, MemberTimes, Row, Screened, Source, Sweep, Swept
+from harness.records import (
+    MAY_PASS_NEXT_TIME,
+    Evidence,
+    Key,
+    MemberTimes,
+    Row,
+    ScreenedSetting,
+    Source,
+    Sweep,
+    SweepResult,
+)
 from harness.units import change
 
 
@@ -36,7 +46,7 @@ from harness.units import change
 class Outcome:
     """What a sweep came to, and the attempt that judged its best setting, if one was worth it."""
 
-    swept: Swept
+    swept: SweepResult
     judged: ratchet.Judged | None
 
 
@@ -105,7 +115,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         ranked = _ranked(found.screened, again=options.again)
         if not ranked:
             return Outcome(
-                swept=Swept(
+                swept=SweepResult(
                     hypothesis=hypothesis,
                     sweep=record,
                     best=None,
@@ -131,7 +141,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         )
         options = replace(options, settings=best.settings, sweep=record, alternatives=alternatives)
         judged = ratchet.attempt_locked(ledger, bench, told, options, say)
-    swept = Swept(
+    swept = SweepResult(
         hypothesis=judged.attempt.hypothesis,
         sweep=judged.attempt.sweep or record,
         best=judged.attempt.settings,
@@ -146,7 +156,7 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     source: Source
-    screened: tuple[Screened, ...]
+    screened: tuple[ScreenedSetting, ...]
     champion: Row | None
 
 
@@ -164,7 +174,7 @@ def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search,
     champion_row = title if is_comparable else None
     # In the order in which they were asked for; different settings are different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
-    found: dict[Candidate, Screened] = {}
+    found: dict[Candidate, ScreenedSetting] = {}
     search_progress = SearchProgress(search.total)
 
     def ask() -> Candidate | None:
@@ -197,7 +207,7 @@ def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search,
 
 def _as_value(
     settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], key: Key, champion: Row | None
-) -> Screened:
+) -> ScreenedSetting:
     """What one setting came to: a latency, with what a member of a suite loses too much, or why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, evidence.schedule, key)), None)
@@ -207,7 +217,7 @@ def _as_value(
         kind, message = screening.why_no_latency(evidence)
     elif champion is not None and champion.members:
         message = _losses(evidence, dict(champion.members))
-    return Screened(
+    return ScreenedSetting(
         settings=settings,
         seconds=None if kind else latency,
         failure_kind=kind,
@@ -239,7 +249,7 @@ def _is_judged(row: Row, fingerprint: str, schedule: str, key: Key) -> bool:
     return is_same and row.failure_kind not in MAY_PASS_NEXT_TIME
 
 
-def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
+def _ranked(screened: Sequence[ScreenedSetting], *, again: bool) -> list[ScreenedSetting]:
     """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first.
 
     Those at which a member of a suite loses too much come last.
@@ -248,12 +258,12 @@ def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
     return sorted(left, key=lambda one: (bool(one.message), one.seconds or 0.0))
 
 
-def _looked_at(screened: Sequence[Screened], search: Search) -> int:
+def _looked_at(screened: Sequence[ScreenedSetting], search: Search) -> int:
     programs = {one.fingerprint for one in screened if one.seconds is not None and one.settings not in search.earlier}
     return max(1, len(programs) + len(search.earlier))
 
 
-def _why_none(screened: Sequence[Screened]) -> str:
+def _why_none(screened: Sequence[ScreenedSetting]) -> str:
     if any(one.seconds is not None for one in screened):
         numbers = sorted({one.same_as for one in screened if one.same_as is not None})
         return (

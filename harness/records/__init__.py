@@ -72,10 +72,10 @@ from harness.records.report import (
     Status,
     UnitUse,
 )
-from harness.records.review import Audit, Calibration, Finding, Judgement, Redrawn, Replay
-from harness.records.revocation import Rejudged, Revocation
+from harness.records.review import Audit, Calibration, Finding, Judgement, RepeatedCheck, Replay
+from harness.records.revocation import RejudgedAttempt, Revocation
 from harness.records.story import Gain, Losses, Recheck
-from harness.records.sweep import Refused, Screened, Sweep, Swept
+from harness.records.sweep import RefusedSetting, ScreenedSetting, Sweep, SweepResult
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import (
     NOMINAL,

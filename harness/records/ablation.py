@@ -1,29 +1,31 @@
-"""What each accepted change is worth in the champion now: what `ablate` finds out."""
+"""The worth of each accepted change in the champion now: the record of `ablate`."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 # `gain`: the decision would accept it again. `loss`: it would accept taking it out. `unclear`: the difference is within
-# the simulator's uncertainty; `none`: below the minimum effect. `superseded`: the champion has no line of it any more.
-# `needed`: what is left without it fails. `unknown`: that has no time, or failed for what may pass next time.
+# the simulator's uncertainty; `none`: below the minimum effect. `superseded`: none of its lines is left in the
+# champion. `needed`: the rest fails without it. `unknown`: the rest has no time, or may pass next time.
 Effect = Literal["gain", "loss", "unclear", "none", "superseded", "needed", "unknown"]
 
-# Why others went out with it: they changed the same lines, or what is left fails as long as they stand.
+# Why others were taken out with it: they changed the same lines, or the rest fails unless they go as well.
 Tie = Literal["", "lines", "dependence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ablated:
+class AblatedChange:
     """One change, and the champion without it.
 
-    `together` are the other changes that had to go with it, `tie` says why; times and worth are of all of them then.
-    `worth_seconds` is the time without it less the champion's, `worth_fraction` that over the time without it,
-    `uncertainty_seconds` one standard deviation of the simulator's error, as the decision has it; None where one of
-    the times is not known. `own_seconds` is its part in that where the others are out: the time without all of them
-    less the time without the others; None where it went alone, or that is not known. `failure` is how what is left
-    without it alone fails, or without those of the same lines as well where others rely on these; "" where it does
-    not. `scratch` is the folder below the contest's that holds what was judged, "" where nothing was. `spills` are
-    executed saves of vector registers, `vmem_bytes` what the tightest call takes, both of the kernel without it.
+    - `together` are the other changes that had to go with it, for the reason in `tie`; times and worth are then of all
+      of them.
+    - `worth_seconds` is the time without it minus the champion's, `worth_fraction` that over the time without it,
+      `uncertainty_seconds` one standard deviation of the simulator's error; None if one of the times is not known.
+    - `own_seconds` is its own part of a shared worth: the time without all of them minus the time without the others.
+      None if it went alone, or that is not known.
+    - `failure` is how the champion fails without it alone, or without it and those of the same lines if others rely on
+      these; "" if it does not fail.
+    - `scratch` is the folder below the contest's with the judged files, "" if nothing was judged.
+    - `spills` are executed saves of vector registers, `vmem_bytes` the largest need of any call, both without it.
     """
 
     name: str
@@ -45,11 +47,12 @@ class Ablated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """The champion of a contest, each change taken out of it, and the `whole`: the champion without any of them.
+    """The champion, each change taken out of it, and the `whole`: the champion without any of them.
 
-    `attempt` is the one whose hunks were taken out; None: accepted attempts were, and the whole is `baseline`.
-    `whole_seconds` is None where that has no time, and `whole_failure` says why. `reworded` are the last attempts that
-    changed the champion's text and not its program: the changes were taken out of the text before them.
+    `attempt` is the attempt whose hunks were taken out. None: accepted attempts were taken out, and the whole is
+    `baseline`. `whole_seconds` is None if the whole has no time, for the reason in `whole_failure`. `reworded` are the
+    last attempts, which changed the champion's text but not its program: changes were taken out of the text before
+    them.
     """
 
     chip: str
@@ -63,14 +66,14 @@ class Ablation:
     whole_seconds: float | None
     whole_failure: str
     reworded: tuple[int, ...]
-    changes: tuple[Ablated, ...]
+    changes: tuple[AblatedChange, ...]
 
     @property
     def alone_seconds(self) -> float:
-        """What the changes that could go alone are worth, added up."""
-        return sum(one.worth_seconds or 0.0 for one in self.changes if not one.together)
+        """Sum of the worth of the changes that could be taken out alone."""
+        return sum(change.worth_seconds or 0.0 for change in self.changes if not change.together)
 
     @property
     def gain_seconds(self) -> float | None:
-        """What all of them are worth at once."""
+        """Worth of all changes at once."""
         return None if self.whole_seconds is None else self.whole_seconds - self.champion_seconds

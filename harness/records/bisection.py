@@ -1,4 +1,4 @@
-"""Which change of a contest's history made it slower, spill more or fail: what `bisect` finds out."""
+"""The change of a contest's history that made it slower, spill more or fail: the record of `bisect`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,10 +9,10 @@ Metric = Literal["time", "spills", "correctness"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgment:
-    """One kernel of the history, judged now. `is_bad` is None where that could not be told, and `failure` says why.
+class JudgedVersion:
+    """One kernel of the history, judged now. `is_bad` is None if that is not known, for the reason in `failure`.
 
-    `spills` are executed saves of vector registers to VMEM, of a suite those of all members.
+    `spills` are executed saves of vector registers to VMEM, summed over the members of a suite.
     """
 
     name: str
@@ -25,16 +25,16 @@ class Judgment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """`suspects` are the changes that may be it: one, where every kernel between could be judged.
+    """A bisection. `suspects` are the changes that may be guilty: one, if every kernel between could be judged.
 
-    `judged` are in the order in which they were judged, the two ends first; `kernels` is how many different ones the
-    history has, both ends included. `comparison` holds the guilty one against the one before it.
+    `judged` are in the order of judging, the two ends first; `kernels` counts the different ones in the history, both
+    ends included. `comparison` compares the guilty kernel with the one before it.
     """
 
     metric: Metric
     chip: str
     threshold: float
     kernels: int
-    judged: tuple[Judgment, ...]
+    judged: tuple[JudgedVersion, ...]
     suspects: tuple[str, ...]
     comparison: Comparison | None

@@ -1,4 +1,4 @@
-"""A kernel.py as its one trace shows it: claims, Pallas calls, buffers and traffic; or how it failed."""
+"""A kernel.py as its trace shows it: claims, Pallas calls, buffers and traffic; or how it failed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,8 @@ MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-chan
 class Failure:
     """A candidate that did not pass: a value, not an exception. `kind` is stable for programs.
 
-    `is_of_program`: a crash with which Python names an error of the program; the same text fails so every time.
+    `is_of_program`: a crash for which Python names an error of the program; the same text fails the same way every
+    time.
     """
 
     stage: Stage
@@ -27,13 +28,13 @@ class Failure:
 
     @property
     def may_pass_next_time(self) -> bool:
-        """Whether it may come from the machine rather than from the candidate."""
+        """True if the machine may be the cause rather than the candidate."""
         return self.kind in MAY_PASS_NEXT_TIME and not self.is_of_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilingClaim:
-    """What `get_tiling_meta()` says, made comparable; checked, never believed. None: not stated."""
+    """The values of `get_tiling_meta()` in a form to compare; checked, never believed. None: not stated."""
 
     grid: tuple[int, ...] | None = None
     input_bytes: int | None = None
@@ -44,7 +45,7 @@ class TilingClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What the kernel says about itself."""
+    """The kernel's statements about itself."""
 
     kernel_name: str
     problem_description: str
@@ -54,12 +55,11 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One operand of a Pallas call: its block, and the HBM traffic that walking its index map over the grid gives.
+    """One operand of a Pallas call: its block, and its HBM traffic when the grid walks its index map.
 
-    `fetches` counts the steps at which the block index changes (the first one included);
-    `hbm_bytes` = fetches x block bytes. Both are None where the kernel moves the operand by
-    hand (memory space ANY/HBM): then only the simulator knows. `buffers` is how many copies
-    of the block VMEM holds (2: double buffering; 1: the block never changes).
+    `fetches` counts the steps at which the block index changes (the first one included); `hbm_bytes` = fetches x block
+    bytes. Both are None if the kernel moves the operand by hand (memory space ANY/HBM): then only the simulator knows.
+    `buffers` is the number of copies of the block in VMEM (2: double buffering; 1: the block never changes).
     """
 
     name: str
@@ -138,15 +138,15 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What the one trace of the candidate shows.
+    """The facts from the candidate's one trace.
 
-    `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` beside
-    JAX's own tools: equal fingerprints are identical candidates. `sources` are their files that have operations.
-    `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
-    shapes, grid steps included), and so are `exponentials` in Pallas calls. `one_pass_lines` multiply float32 numbers
-    in one pass of bfloat16. `written_over` are inputs that a call writes over though the caller keeps them, with lines,
-    `narrow_sums` the lines that add up numbers of bfloat16 as such, `narrow_maxima` those that round a row's maximum to
-    bfloat16, `transposes` those that transpose outside kernels.
+    - `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` other
+      than JAX's own tools: equal fingerprints are identical candidates. `sources` are their files with operations.
+    - `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations,
+      full shapes, grid steps included), and so are `exponentials` in Pallas calls.
+    - `one_pass_lines` multiply float32 numbers in one pass of bfloat16. `narrow_sums` add up numbers in bfloat16,
+      `narrow_maxima` round a row's maximum to bfloat16, `transposes` transpose outside kernels: all are source lines.
+    - `written_over` are inputs that a call overwrites though the caller keeps them, with lines.
     """
 
     fingerprint: str

@@ -1,7 +1,6 @@
 """A captured profile as records: devices, the operations they executed, modules, steps, and what the host did.
 
-Times are seconds from the capture's first event; every duration is one execution's. What the capture
-does not say is None, never zero.
+Times are seconds from the capture's first event; durations are of one execution. None: the capture does not say.
 """
 
 from dataclasses import dataclass
@@ -12,13 +11,12 @@ Platform: TypeAlias = Literal["tpu", "gpu", "cpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One HLO operation of one program, whatever number of times it ran.
+    """One HLO operation of one program, however often it ran.
 
     `name` is the instruction's (`fusion.3`), `text` its HLO text where the capture has it, `category` XProf's
-    hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops`
-    (XLA's count; Pallas calls without a cost estimate say 0, which is read as None) and `bytes_accessed` are
-    those of one execution; `hbm_bytes` are those of them that are in HBM, None where the capture
-    does not part them by memory.
+    hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops` is XLA's
+    count (a Pallas call without a cost estimate has 0 there, read as None). `flops` and `bytes_accessed` are of one
+    execution; `hbm_bytes` is the part in HBM, None where the capture does not divide bytes by memory.
     """
 
     name: str
@@ -33,7 +31,7 @@ class Operation:
 
     @property
     def hbm_bytes_at_most(self) -> float | None:
-        """Bytes in HBM; all bytes where the capture does not part them."""
+        """Bytes in HBM; all bytes where the capture does not divide them by memory."""
         return self.bytes_accessed if self.hbm_bytes is None else self.hbm_bytes
 
 
@@ -48,13 +46,13 @@ class Execution:
 
     @property
     def end(self) -> float:
-        """When it ended, in seconds from the capture's first event."""
+        """End in seconds from the capture's first event."""
         return self.start + self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """A named stretch of time: a module's run, a step, an annotation or anything else of the host.
+    """A named span of time: a module's run, a step, an annotation or any other event of the host.
 
     `step` is the number that a step annotation gives it, None for everything else.
     """
@@ -67,7 +65,7 @@ class Period:
 
     @property
     def end(self) -> float:
-        """When it ended, in seconds from the capture's first event."""
+        """End in seconds from the capture's first event."""
         return self.start + self.seconds
 
 
@@ -75,9 +73,9 @@ class Period:
 class Device:
     """One device's part of a capture: a TPU core, a GPU, or the host's CPU where XLA ran on it.
 
-    `executions` are the serial line of operations (`XLA Ops`), sorted by start, nested ones after those around
-    them; of a GPU those of all streams, of a CPU those of all threads, which run side by side. `asynchronous`
-    are those of the `Async XLA Ops` line, which run beside them.
+    `executions` are the serial line of operations (`XLA Ops`), sorted by start, outer ones before nested ones; on a GPU
+    those of all streams and on a CPU those of all threads, which overlap. `asynchronous` are those of the `Async XLA
+    Ops` line, which overlap with them.
     """
 
     name: str
@@ -97,8 +95,8 @@ class Device:
 class Capture:
     """One run of a profiler: `name` is the run's, `paths` its .xplane.pb files, one for each host.
 
-    `host_periods` are the annotations and other events of the hosts' threads. `is_simulated` says that the
-    ratchet's simulator wrote it. `left_out` are sentences on what a file held that was not understood.
+    `host_periods` are the annotations and other events of the hosts' threads. `is_simulated`: written by the ratchet's
+    simulator. `left_out` has a sentence for each part of a file that was not understood.
     """
 
     name: str

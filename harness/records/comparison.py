@@ -1,4 +1,4 @@
-"""Two judged kernels held against each other: figures, cycles by kind, cycles by line; `diff` and `ci` make it."""
+"""Two judged kernels compared: figures, cycles by kind, cycles by line; made by `diff` and `ci`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from harness.records.evidence import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One number of both, in `unit` or plain; None where it is not known, or is not there."""
+    """One number of both, in `unit` or plain; None: not known, or not there."""
 
     name: str
     unit: Literal["", "B", "cycles"]
@@ -17,7 +17,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """How much more it is after; what is not there counts as nothing."""
+        """Increase from before to after; None counts as 0."""
         return (self.after or 0.0) - (self.before or 0.0)
 
 
@@ -25,8 +25,8 @@ class Pair:
 class LinePair:
     """The simulated cycles of one source line of `file`; its number is None where the other text alone has it.
 
-    `text` is the line as it is after, or was before where it is gone. Lines without a number are what belongs to no
-    line: launch, other operations, what the compiler adds.
+    `text` is the line after the change, or before it where the line is gone. Both numbers are None for what belongs to
+    no line: launch, other operations, what the compiler adds.
     """
 
     file: str
@@ -38,16 +38,16 @@ class LinePair:
 
     @property
     def difference(self) -> float:
-        """How many more cycles it costs after."""
+        """Increase in cycles from before to after."""
         return self.after_cycles - self.before_cycles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramPair:
-    """Both at one problem; of a suite at the member `name`, and the mean of all of them, without figures, as "".
+    """Both kernels at one problem: the member `name` of a suite, or "" for a single problem and for the suite's mean.
 
-    `source` is where both times come from, None where they do not come from one. A time is None where there is none;
-    `before_failure` and `after_failure` say what failed. `is_same_program`: both were traced to the same program.
+    A suite's mean has no figures. `source` is where both times come from, None where they differ. A time is None where
+    there is none; `before_failure` and `after_failure` say what failed. `is_same_program`: both trace to one program.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ProgramPair:
 
     @property
     def time_ratio(self) -> float | None:
-        """The time after over the time before; None where they cannot be held against each other, or one side fails."""
+        """Time after / time before; None where the two cannot be compared, or one side fails."""
         if self.source is None or not self.before_seconds or self.after_seconds is None:
             return None
         if self.before_failure or self.after_failure:
@@ -74,7 +74,7 @@ class ProgramPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two texts of kernel.py, what each is called, and both at every problem, the whole first.
+    """Two texts of kernel.py, a name for each, and both at every problem, the whole suite first.
 
     `differing` says why times are not comparable, "" where they are.
     """

@@ -1,4 +1,4 @@
-"""Where the cycles of a simulated run go: parts that sum to the total, source lines, spills; and its timeline."""
+"""Cycles of a simulated run by part (they sum to the total), by source line and by spill; and its timeline."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,15 +10,17 @@ PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "
 class Part:
     """Cycles of one kind. `name` is the operand whose transfer is waited for, or what the unit lacks, else "".
 
-    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what
-    it writes back is `naive.1 output`. Of several that one wait waits for, it is the last to arrive.
+    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what it writes back is
+    `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.
 
-    issuing: bundles with operations, one cycle each. empty bundles: those without. operand wait:
-    for a transfer, in the steady state of a kernel with a grid, or anywhere else. unit stall: for a
-    unit that is taken (`MXU busy`, `MXU weights`), a result that is not out yet (`XLU result`), a
-    `delay` that the program asks for, a `branch` to act. fill and drain: waits for transfers before
-    a kernel's first grid step has begun and after its last has ended. barrier wait: for the other
-    core. launch: the top-level program, except its waits.
+    - issuing: bundles with operations, one cycle each.
+    - empty bundles: bundles without operations.
+    - operand wait: for a transfer, in the steady state of a kernel with a grid, or anywhere else.
+    - unit stall: for a busy unit (`MXU busy`, `MXU weights`), a result that is not out yet (`XLU result`), a `delay`
+      that the program asks for, or a `branch` to take effect.
+    - fill and drain: waits for transfers before a kernel's first grid step begins and after its last one ends.
+    - barrier wait: for the other core.
+    - launch: the top-level program, except its waits.
     """
 
     kind: PartKind
@@ -26,23 +28,22 @@ class Part:
     cycles: float
 
 
-# What pushes of weights are called that the matrix unit transposes.
+# Name of pushes of weights that the matrix unit transposes.
 TRANSPOSED_PUSH = "MXU transposed push"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineTime:
-    """What one source line costs; `line` 0 is everything that belongs to no line.
+    """Cost of one source line; `line` 0 is everything that belongs to no line.
 
-    A bundle's cycle is shared evenly by its operations, an empty one's by those that follow it; a
-    stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline are no
-    line's. Operations that the compiler added belong to the line that they work for (see
-    harness/judge/simulate/source_lines.py). `operations` are executed operations per unit; those of the
-    transcendental unit that are no exponentials are there once more by what they are (`EUP rcp`,
-    `EUP rsqrt`; records made before this was told have none of these), and so are pushes of weights that the matrix
-    unit transposes. `spilled_bytes` are
-    vector registers that this line computes and that are saved to VMEM, `filled_bytes` those it
-    uses that are restored.
+    A bundle's cycle is divided evenly among its operations, an empty one's among those that follow it; a stall or wait
+    belongs to the operation that waits. The waits of a kernel's grid pipeline belong to no line. Operations that the
+    compiler added belong to the line that they work for (harness/judge/simulate/source_lines.py).
+
+    `operations` are executed operations per unit. Two kinds are listed a second time under a name of their own: those
+    of the transcendental unit that are no exponentials (`EUP rcp`, `EUP rsqrt`; missing in old records), and pushes of
+    weights that the matrix unit transposes. `spilled_bytes` are vector registers that this line computes and that are
+    saved to VMEM, `filled_bytes` those it uses that are restored.
     """
 
     file: str
@@ -61,7 +62,7 @@ class LineTime:
 
     @property
     def exponentials(self) -> int:
-        """Operations of the transcendental unit that are exponentials, as far as the record tells them from others."""
+        """Operations of the transcendental unit that are exponentials, as far as the record distinguishes them."""
         others = sum(number for name, number in self.operations if name.startswith("EUP "))
         return self.units.get("EUP", 0) - others
 
@@ -73,11 +74,10 @@ class LineTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleBreakdown:
-    """One core's run (of several, the one that ends last) taken apart; parts and lines each sum to its cycles.
+    """One core's run by part; parts and lines each sum to its cycles. Of several cores: the one that ends last.
 
-    There are no `lines` where nobody asked for them, as in screening.
-    `spill_cycles` are the bundles that would not be there, at least, without spilling: whole
-    bundles in which nothing else is issued than spills and fills.
+    `lines` is empty where nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
+    spilling adds: those in which only spills and fills are issued.
     """
 
     parts: tuple[Part, ...]
@@ -104,13 +104,12 @@ SpanKind = Literal["op", "step", "transfer", "wait", "stall", "issue"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Something that took from cycle `start` to cycle `end` of the run.
+    """A span from cycle `start` to cycle `end` of the run.
 
-    `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`,
-    `core 0 waits`, and, in the window that is shown bundle by bundle, `core 0 stalls` and one row
-    per unit (`core 0 MXU`), where bundles in a row that issue the same there are one span.
-    `hbm_bytes` counts for transfers and for ops (those of the transfers that begin while they run),
-    `flops` for ops, `line` for issued operations.
+    `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`. The
+    window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`), where successive
+    bundles that issue the same are one span. `hbm_bytes` is set for transfers and ops (those of the transfers that
+    begin while the op runs), `flops` for ops, `line` for issued operations.
     """
 
     kind: SpanKind
@@ -133,7 +132,7 @@ class TransferCycles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A simulated run to look at: all of it step by step, some steady-state steps bundle by bundle (`window`).
+    """A simulated run to draw: all of it step by step, some steady-state steps bundle by bundle (`window`).
 
     `left_out` counts spans that were dropped to keep it small, by row. `instructions` are the HLO texts of its ops by
     their names; `parts` and `transfers` are of each core's whole run.

@@ -1,11 +1,11 @@
-"""What a check-up finds out: settings as they were read, what libraries say to them, the run of a program."""
+"""Findings of a check-up: settings as read, the libraries' answers to them, the run of a program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# How bad a finding is, worst first: the process ends; two settings exclude each other; a setting does nothing;
-# something is not there; times or dumps are spoilt.
+# How bad a finding is, worst first: the process ends; two settings exclude each other; a setting has no effect;
+# something is missing; times or dumps are spoilt.
 Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
 State: TypeAlias = Literal["ok", "note", "problem"]
@@ -16,8 +16,8 @@ class Setting:
     """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is a setting.
 
     `value` None: written without one. `word` is how it was written, `place` where, in words.
-    `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment throws it away.
-    `too_late` says what has read the variable before it is set, "" where nothing is known to have.
+    `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment overrides it.
+    `too_late` names what has read the variable before it is set, "" where nothing is known to have.
     """
 
     variable: str
@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of one subject in order; `not_understood` are sentences, one for each line that was not read."""
+    """All settings of one subject in order; `not_understood` has a sentence for each line that was not read."""
 
     subject: str
     settings: tuple[Setting, ...]
@@ -42,10 +42,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What one library said to flags: those it does not know, with its own suggestion; values it refuses.
+    """One library's answer to flags: unknown ones with its own suggestion, and values it refuses.
 
-    `library` is its name and version; None where it is not installed or did not answer, which `why_not` says.
-    `similar` are names that it does know, for those it does not.
+    `library` is its name and version; None where it is not installed or did not answer, for the reason in `why_not`.
+    `similar` maps unknown names to known ones.
     """
 
     library: str | None
@@ -57,9 +57,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the installed libraries say: jaxlib to XLA_FLAGS, libtpu to LIBTPU_INIT_ARGS, JAX to its own variables.
+    """The installed libraries' answers: jaxlib's to XLA_FLAGS, libtpu's to LIBTPU_INIT_ARGS, JAX's variables.
 
-    `elsewhere` are flags that the library of the variable they stand in does not know and the other does.
+    `elsewhere` are flags that stand in the variable of the wrong library: it does not know them, the other does.
     """
 
     jaxlib: Answers
@@ -84,7 +84,7 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
-    """Transfers of one direction in one phase; of `unsized` of them JAX does not say the size."""
+    """Transfers of one direction in one phase; for `unsized` of them JAX does not give the size."""
 
     direction: str
     phase: Phase
@@ -95,11 +95,11 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
-    """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many.
+    """Matrix products of one kind in the compiled modules: operand and result types, precision, how many.
 
-    Of each: `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say. `part` is the pass
-    of a training step that they belong to, where their place in the program says one. `weights` is the side on which an
-    argument of the program is multiplied with something else, and `weights_stored` the type that it comes in.
+    Each is `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say. `part` is the pass of
+    a training step that they belong to, "" if not known. `weights` is the side on which an argument of the program is
+    multiplied with something else, and `weights_stored` that argument's type.
     """
 
     module: str
@@ -118,13 +118,13 @@ class Dots:
 
     @property
     def flops(self) -> float:
-        """Of all of them."""
+        """FLOPs of all `count` products."""
         return 2.0 * self.count * self.batch * self.rows * self.summed * self.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """Of a module that was compiled: convolutions by their order of dimensions, logarithms and exponentials by type."""
+    """A compiled module: convolutions by their order of dimensions, logarithms and exponentials by type."""
 
     module: str
     convolutions: Mapping[str, int]
@@ -133,7 +133,7 @@ class ModuleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatched:
-    """What the host handed over in the second call, a jitted function or one operation: how often, and how long."""
+    """A jitted function or operation that the host dispatched in the second call: how often, and how long."""
 
     name: str
     count: int
@@ -144,9 +144,9 @@ class Dispatched:
 class ProgramRun:
     """A user's program as it ran: imported and its function called twice, or run once as a main program.
 
-    `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by
-    name. `unread` are sentences on what could not be counted. Of the second call, which is profiled: what was
-    `dispatched`, and `own_seconds`, in which neither an operation ran nor one was handed over (None: not known).
+    `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by name. `unread` has a
+    sentence for each thing that could not be counted. Of the second call, which is profiled: `dispatched`, and
+    `own_seconds`, in which no operation ran and none was dispatched (None: not known).
     """
 
     platform: str

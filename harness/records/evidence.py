@@ -1,4 +1,4 @@
-"""Everything found out about one candidate: correctness, counters, simulation, samples, latency."""
+"""The evidence about one candidate: correctness, counters, simulation, samples, latency."""
 
 import statistics
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from harness.records.problem import Statement, SuiteMember
 
 Source = Literal["measured", "measured cpu", "simulated"]
 
-# What ran a check, as records name it.
+# How a check was run, as records name it.
 Mode = Literal["full", "interpret", "reduced", "device"]
 _MODE_WORDS: dict[Mode, str] = {
     "full": "full shape",
@@ -22,9 +22,9 @@ _MODE_WORDS: dict[Mode, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Which inputs a check had: with the same problem these make them again. `shape` is that of the first output.
+    """A check's inputs, which can be made again from this and the problem. `shape` is that of the first output.
 
-    Of probes the seed alone counts: it draws what is changed too, so `family` is empty.
+    Probes need only the seed: it also draws what is changed, so `family` is empty.
     """
 
     mode: Mode
@@ -34,7 +34,7 @@ class Draw:
 
     @property
     def mode_words(self) -> str:
-        """What ran the check, in words."""
+        """How the check was run, in words."""
         return _MODE_WORDS[self.mode]
 
     @property
@@ -45,10 +45,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The program that is checked and the one that is compiled for `platform`, shown to be one.
+    """Proof that the checked program and the one compiled for `platform` are the same.
 
-    `sha256` is of its normal form: the traced program and the program for the chip, without names and places.
-    `primitives` are its operations by where JAX has them (`module:name`), and how many of each.
+    `sha256` is of the normal form: the traced program and the program for the chip, without names and places.
+    `primitives` are its operations by where JAX has them (`module:name`), with counts.
     """
 
     sha256: str
@@ -58,20 +58,18 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One correctness check: errors relative to what an honest computation in the problem's dtype costs.
+    """One correctness check: errors relative to the error of an honest computation in the problem's dtype.
 
-    `error` is the candidate's error against float64, `honest_error` that of the honest
-    computation on the same inputs, `tolerance` the largest `error` that passes; all three in
-    units of the output, and None where nothing could be compared (wrong structure, shape or
-    dtype, non-finite output). `criterion` says which error: of the worst element, or the root
-    mean square over all; the one nearer to its limit is recorded. `elements` says how many
-    were compared. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller
-    shape, `interpret` is TPU interpret mode.
+    `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
+    `tolerance` the largest `error` that passes; all three in units of the output, and None where nothing could be
+    compared (wrong structure, shape or dtype, non-finite output). `criterion` says which error: of the worst element,
+    or the root mean square over all; the one nearer to its limit is recorded. `elements` says how many were compared.
+    Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller shape, `interpret` is
+    TPU interpret mode.
 
-    Two criteria compare bits with another run of the same program instead: `dependence` (inputs
-    were changed as `family` says) and `determinism` (they were the same). Two compare bits with what is right: `state`,
-    and `exact` of outputs without a tolerance. There `error` counts the elements that broke the rule, and `tolerance`
-    is 0.
+    Four criteria compare bits. `dependence` (inputs changed as `family` says) and `determinism` (same inputs) compare
+    with another run of the same program; `state`, and `exact` for outputs without a tolerance, with the right answer.
+    Their `error` counts the elements that broke the rule, and `tolerance` is 0.
     """
 
     family: str
@@ -89,12 +87,12 @@ class Check:
 
     @property
     def mode_words(self) -> str:
-        """What ran it, in words."""
+        """How the check was run, in words."""
         return _MODE_WORDS[self.mode]
 
     @property
     def draw(self) -> Draw:
-        """What makes its inputs again."""
+        """The inputs of the check."""
         family = "" if self.criterion in ("dependence", "determinism") else self.family
         return Draw(mode=self.mode, shape=self.shape, family=family, seed=self.seed)
 
@@ -130,11 +128,11 @@ class MosaicCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One functional unit over the whole run: issue slots used of those offered, and how busy it was.
+    """One functional unit over the whole run: issue slots used of those offered, and its busy cycles.
 
-    `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by
-    how often it ran, `offered_slots` is cycles x slots per bundle. `busy_cycles` is the
-    unit's occupancy where an op keeps it longer than its issue (the MXU), else None.
+    `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by how often it ran,
+    `offered_slots` is cycles x slots per bundle. `busy_cycles` is the unit's occupancy where an op keeps it longer than
+    its issue (the MXU), else None.
     """
 
     name: str
@@ -147,7 +145,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTime:
-    """Time of one HLO op of the module, all its calls together."""
+    """Time of one HLO op of the module, summed over its calls."""
 
     name: str
     bundles: int
@@ -170,17 +168,19 @@ OffenceKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offence:
-    """What a program does, when its whole schedule is executed, that no right program does.
+    """Something that no right program does, seen when the whole schedule was executed.
 
-    chip-halts: a check of the compiler fails, at which the chip halts. transfer-pending: a kernel
-    ends and a transfer that it started was never waited for. transfer-part-waited: a wait ends with a
-    part of a transfer, and nobody knows which part has arrived. semaphore-not-zero: a kernel ends and
-    leaves a semaphore with a count. memory-nobody-wrote: control flow depends on a word of scalar
-    memory that nothing wrote. check-unknown: a check of the compiler depends on something that the
-    simulator does not know. transfer-raced: a load, a store or another transfer touches the memory of a
-    transfer before it was waited for, and one of the two writes. `op` is the HLO instruction, `what` says which
-    check, transfer, semaphore or word, `line` is `kernel.py:23` where the compiler names it, else "", `count`
-    how often.
+    - chip-halts: a check of the compiler fails, at which the chip halts.
+    - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
+    - transfer-part-waited: a wait ends with a part of a transfer, and which part has arrived is unknown.
+    - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
+    - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
+    - check-unknown: a check of the compiler depends on something that the simulator does not know.
+    - transfer-raced: a load, a store or another transfer touches the memory of a transfer before it was waited for, and
+      one of the two writes.
+
+    `op` is the HLO instruction, `what` names the check, transfer, semaphore or word, `line` is `kernel.py:23` where the
+    compiler names it, else "", `count` is how often.
     """
 
     kind: OffenceKind
@@ -192,10 +192,7 @@ class Offence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRun:
-    """The schedule executed with one of the timing inputs that the problem states, called `name`.
-
-    The fields are those of a Simulation.
-    """
+    """The schedule executed with the timing input `name` of the problem; fields as in Simulation."""
 
     name: str
     seconds: float | None
@@ -208,7 +205,7 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTraffic:
-    """What one direction of a link between two neighbouring chips has carried, and for how long that kept it busy."""
+    """Bytes that one direction of a link between two neighbouring chips carried, and how long that kept it busy."""
 
     source: int
     destination: int
@@ -220,23 +217,22 @@ class LinkTraffic:
 class Simulation:
     """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
 
-    `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles`
-    + `launch_cycles` (the top-level program, and waiting for the other core) = `cycles`.
-    Spills and fills are vector registers saved to and restored
-    from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
-    it reached control flow there is no latency. `executed_steps` counts the grid steps that
-    really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
-    what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
-    the work, cycles and op times are those of the core that ends last, everything else is the
-    chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` stands in old records only: what a
-    device profile was thought to show. `relative_uncertainty` is how far the ratio of the time to that of
-    another program on the same chip may be off, as a fraction of it, one standard deviation; `plus_minus_seconds` is
-    how far the time itself may be off (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md).
-    `offences` are judged (judge/verdict/schedule_checks.py); those of all cores and all runs, each once. `runs` are
-    the runs with the problem's timing inputs, where it has inputs of integers; everything else is of the first of them.
-    `schedule` is a digest of the bundles, equal for equal ones; "" in older records. Of several `chips` that run the
-    program together the figures are those of the one that ends last; `links` are those between all of them, and
-    `link_wait_cycles` how long that chip waits for others.
+    `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` + `launch_cycles` (the
+    top-level program, and waiting for the other core) = `cycles`. Spills and fills are vector registers saved to and
+    restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
+    control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None where the
+    schedule does not tell. `mxu_flops` are those of the executed matmul instructions, whole arrays, useful or not.
+    Where two cores share the work, cycles and op times are those of the core that ends last, everything else is the
+    chip's; `breakdown` is of that core. `as_profiled_seconds` stands in old records only: what a device profile was
+    thought to show.
+
+    `relative_uncertainty` is one standard deviation of the error of the ratio of this time to another program's on the
+    same chip, as a fraction of the ratio; `plus_minus_seconds` is that of the time itself
+    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged (judge/verdict/schedule_checks.py):
+    those of all cores and all runs, each once. `runs` are the runs with the problem's timing inputs, if it has inputs
+    of integers; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal ones; ""
+    in older records. If several `chips` run the program together, the figures are those of the chip that ends last;
+    `links` are those between all of them, and `link_wait_cycles` is how long that chip waits for others.
     """
 
     chip: str
@@ -275,11 +271,11 @@ class Simulation:
 
     @property
     def mean_seconds(self) -> float | None:
-        """The mean over the timing inputs, each counting alike; None where one of them has no latency."""
+        """Unweighted mean over the timing inputs; None where one of them has no latency."""
         if not self.runs:
             return self.seconds
-        known = [run.seconds for run in self.runs if run.seconds is not None]
-        return statistics.fmean(known) if len(known) == len(self.runs) else None
+        latencies = [run.seconds for run in self.runs if run.seconds is not None]
+        return statistics.fmean(latencies) if len(latencies) == len(self.runs) else None
 
     @property
     def mean_hbm_bytes(self) -> int:
@@ -290,11 +286,11 @@ class Simulation:
 
     @property
     def mean_mxu_flops(self) -> int | None:
-        """What the matrix units did in one call, as a mean over the timing inputs."""
+        """FLOPs of the matrix units in one call, as a mean over the timing inputs; None where one is not known."""
         if not self.runs:
             return self.mxu_flops
-        known = [run.mxu_flops for run in self.runs if run.mxu_flops is not None]
-        return round(statistics.fmean(known)) if len(known) == len(self.runs) else None
+        flops = [run.mxu_flops for run in self.runs if run.mxu_flops is not None]
+        return round(statistics.fmean(flops)) if len(flops) == len(self.runs) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +308,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """The latency that is judged, with its source. `seconds` None: not known, and `reasons` says why."""
+    """The judged latency with its source. `seconds` None: not known, for the reasons in `reasons`."""
 
     source: Source
     seconds: float | None
@@ -322,7 +318,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the evidence was taken; `machine` only matters to measured numbers."""
+    """Versions and machine behind the evidence; `machine` only matters to measured numbers."""
 
     python: str
     jax: str
@@ -334,11 +330,11 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """How the children were kept apart from the machine: layers that the kernel offered, and their own environment.
+    """Confinement of the child processes: the layers that the kernel offered, and the children's environment.
 
-    `landlock` is the version of its interface (None: files and network lay open);
-    `system_calls_filtered`: no process, program or socket could be started. `variables` are the
-    environment variables of the candidate's process, `NAME=value`, where they can matter.
+    `landlock` is the version of its interface (None: files and network were open). `system_calls_filtered`: no process,
+    program or socket could be started. `variables` are the environment variables of the candidate's process,
+    `NAME=value`, where they can matter.
     """
 
     landlock: int | None
@@ -348,7 +344,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTime:
-    """How long one stage of the judgement took on this machine, and when it began (seconds since the start)."""
+    """Duration of one stage of the judgement on this machine, and its beginning (seconds since the start)."""
 
     stage: str
     start_seconds: float
@@ -357,12 +353,12 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything found out about one candidate; what a failure kept from being found is None or empty.
+    """Everything known about one candidate; fields that a failure prevented are None or empty.
 
-    `unchecked` names the checks that were not run because its simulated time is too slow: such evidence can be
-    rejected for its time and serves nothing else. Of a suite `members` are the evidence of its members in the order of
-    `problem.members`, up to the one that failed; then what is of one program is theirs alone, and latency, trace
-    (its fingerprint is of all of them) and failure are of the whole. `certificate` is None in older records.
+    `unchecked` names the checks that were skipped because the simulated time is too slow: such evidence can be rejected
+    for its time and serves nothing else. For a suite, `members` are the evidence of its members in the order of
+    `problem.members`, up to the one that failed. Fields about one program are then in `members` alone; latency, trace
+    (its fingerprint is of all members) and failure are of the whole. `certificate` is None in older records.
     """
 
     problem: Statement
@@ -387,27 +383,27 @@ class Evidence:
 
     @property
     def named_members(self) -> "tuple[tuple[SuiteMember, Evidence], ...]":
-        """Each member of a suite that was evaluated, as it is stated, and its evidence; nothing of a single problem."""
+        """Each evaluated member of a suite, as it is stated, with its evidence; empty for a single problem."""
         return tuple(zip(self.problem.members or (), self.members, strict=False))
 
     @property
     def programs(self) -> "tuple[tuple[str, Evidence], ...]":
-        """The evidence about each program: that of the members by name; of a single problem this one, named ""."""
-        return tuple((one.name, found) for one, found in self.named_members) or (("", self),)
+        """Each program's evidence: by member name for a suite; this one, named "", for a single problem."""
+        return tuple((member.name, evidence) for member, evidence in self.named_members) or (("", self),)
 
     @property
     def schedule(self) -> str:
-        """A digest of the executed bundles of all programs; "" where one of them was not simulated."""
-        found = [one.simulation.schedule if one.simulation else "" for _, one in self.programs]
-        return "" if "" in found else "+".join(digest[:16] for digest in found)
+        """A digest of the executed bundles of all programs; "" if one of them was not simulated."""
+        digests = [evidence.simulation.schedule if evidence.simulation else "" for _, evidence in self.programs]
+        return "" if "" in digests else "+".join(digest[:16] for digest in digests)
 
     @property
     def certified(self) -> str:
-        """What stands for the certificates of all programs; "" where one of them has none."""
-        found = [one.certificate.sha256[:16] if one.certificate else "" for _, one in self.programs]
-        return "" if "" in found else "+".join(found)
+        """The certificates of all programs, shortened; "" if one of them has none."""
+        digests = [evidence.certificate.sha256[:16] if evidence.certificate else "" for _, evidence in self.programs]
+        return "" if "" in digests else "+".join(digests)
 
     @property
     def all_checks(self) -> tuple[Check, ...]:
         """The checks of all programs."""
-        return tuple(check for _, found in self.programs for check in found.checks)
+        return tuple(check for _, evidence in self.programs for check in evidence.checks)

@@ -1,4 +1,4 @@
-"""What a change in a repository does to its contests: what `ci` finds out about each."""
+"""The effect of a repository's change on its contests: the record of `ci`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,19 +6,19 @@ from typing import Literal
 from harness.records.comparison import Comparison
 
 # wrong: it fails a check or does not compile. slower: by the threshold at least, in the mean or at a member of a suite.
-# fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: the machine, or a latency
-# that is not known, kept it from being told. new: there is nothing to hold it against.
+# fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: unknown because of the
+# machine, or because a latency is not known. new: there is nothing to compare it with.
 GateOutcome = Literal["wrong", "slower", "inconclusive", "fixed", "faster", "same", "new", "removed"]
-# touched: it was changed, and is judged under the base's all the same.
+# touched: the change edits it, but both sides are judged under the base's.
 PrepareState = Literal["same", "touched", "new"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
-    """One contest that the change touches: its folder in the repository, and what the change does to it.
+class GatedContest:
+    """One contest that the change touches: its folder in the repository, and the change's effect on it.
 
-    `prepare` says under which prepare.py both sides are judged. `comparison` is None where one side is all there is.
-    `seconds` is the simulated time after the change, None where it is unknown or the chip has no simulator.
+    `prepare` says under which prepare.py both sides are judged. `comparison` is None if there is only one side.
+    `seconds` is the simulated time after the change, None if it is unknown or the chip has no simulator.
     """
 
     contest: str
@@ -35,12 +35,12 @@ class Gated:
 class Gate:
     """Two commits, and every contest that differs between them; `compiler` judged both sides.
 
-    `other` is the same under the other compiler that is locked, where it was asked for.
+    `other` is the same under the other locked compiler, if asked for.
     """
 
     base: str
     head: str
     compiler: str
     threshold: float
-    contests: tuple[Gated, ...]
+    contests: tuple[GatedContest, ...]
     other: "Gate | None" = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What decides, saved with every attempt. Time limits are seconds of wall clock."""
+    """The limits and thresholds that decide, saved with every attempt. Time limits are seconds of wall clock."""
 
     # Smaller gains are not worth a commit; of a measured ratio the whole interval must clear it, a
     # simulated one must clear the simulator's own uncertainty as well.

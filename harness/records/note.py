@@ -1,4 +1,4 @@
-"""Findings about recorded kernels that came after their attempts, and rows of the table on one scale."""
+"""Findings about recorded kernels made after their attempts, and rows of the table on one scale."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from harness.records.evidence import Source
 from harness.records.report import Row
 from harness.records.verdict import Key
 
-# Why a row has no time where its kernel was not timed under the scale's key.
+# Why a row has no time: its kernel was not timed under the scale's key.
 NOT_YET = "not timed on this scale"
 TakenBack = Literal["undone", "revoked"]
 
@@ -17,11 +17,11 @@ class Note:
     """The time of a recorded kernel under another key (`timed`), or the outcome of checking a champion (`checked`).
 
     It is about the kernel.py with the hash `kernel_sha256`, which attempt `attempt` recorded. `after` is the last
-    attempt there was when it was taken, `when` the UTC time. `key_digest` and `checks_digest` stand for the two keys
-    of `key`; nothing was checked where `checks_digest` is empty. `checks_passed` of `checks` passed.
+    attempt at that time, `when` the UTC time. `key_digest` and `checks_digest` stand for the two keys of `key`; nothing
+    was checked if `checks_digest` is empty. `checks_passed` of `checks` passed.
 
-    `failure_kind` and `reason` say why there is no time, or why a champion fails; both are empty otherwise. The
-    figures are those of a Row, in its units.
+    `failure_kind` and `reason` say why there is no time, or why a champion fails; both are empty otherwise. The figures
+    are those of a Row, in its units.
     """
 
     kind: Literal["timed", "checked"]
@@ -47,14 +47,14 @@ class Note:
 
     @property
     def passes(self) -> bool:
-        """True if a champion was checked, nothing failed, and it says that every check that was run passed."""
+        """True if a champion was checked, nothing failed, and every check that ran passed."""
         is_whole = bool(self.checks_digest) and 0 < self.checks == self.checks_passed
         return self.kind == "checked" and is_whole and not self.failure_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The key under which every row of a table has its time; `key` is None where the record does not have it.
+    """The key under which every row of a table has its time; `key` is None if the record does not have it.
 
     `timed` of `accepted` accepted kernels have a time under it.
     """
@@ -71,10 +71,10 @@ class Scale:
 class ScaledRow:
     """One attempt on a scale: `row` has the times of the scale, `then` is the row as it was recorded.
 
-    Where there is no time on the scale, the figures of `row` that depend on one are None and `why_unknown` says why.
-    `time_ratio` of `row` is against the champion of its time: of times on the scale where both are known, else the
-    recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key. `taken_back`
-    says of an accepted attempt that a later undo or revoke took its title.
+    Without a time on the scale, the figures of `row` that depend on one are None, for the reason in `why_unknown`.
+    `time_ratio` of `row` is against the champion of its time: from times on the scale if both are known, else the
+    recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key. `taken_back`: a
+    later undo or revoke took an accepted attempt's title.
     """
 
     row: Row
@@ -84,16 +84,16 @@ class ScaledRow:
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion, and its title was not taken, as far as is known here."""
+        """True if it became the champion and, as far as known here, its title was not taken."""
         return self.row.is_title and self.row.is_on_branch is not False and self.taken_back is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedChampion:
-    """The champion of the contest in `folder` (from the top) and what came of checking it.
+    """The champion of the contest in `folder` (from the top), checked.
 
-    `floor_seconds` is the least time the chip needs for the problem. `why_not` is a sentence where nothing was found
-    out; only where `is_due` is False, for want of a champion or of a simulator, is that as it should be.
+    `floor_seconds` is the least time that the chip needs for the problem. `why_not` is a sentence if there is no
+    result; `is_due` is False if none is expected, because there is no champion or no simulator.
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""What is computed, as the judge states it."""
+"""The problem as the judge states it."""
 
 import math
 import statistics
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-# What kernel.py calls the function that is judged, unless a suite names another.
+# Name of the judged function in kernel.py, unless a suite names another.
 KERNEL = "kernel_fn"
 Parameter = str | int | float | bool
 _TABLES = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -27,7 +27,7 @@ class Array:
 
     @property
     def is_table(self) -> bool:
-        """Whether a kernel may decide by it what to do: integers of 16 bits and more. Narrower ones are data."""
+        """True if a kernel may branch on its values: integers of 16 bits and more. Narrower ones are data."""
         return self.dtype in _TABLES
 
 
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCount:
-    """How many operations of one kind an honest kernel's body shows, `low` to `high`, and what other counts mean.
+    """Operations of one kind in an honest kernel's body, `low` to `high`, and what other counts mean.
 
     `counter` is that of the Mosaic level: `matmul`, `exp` or `reduction`. A body unrolled n times shows n times each.
     """
@@ -70,10 +70,9 @@ class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
     Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. `updates` names
-    inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, behind the outputs.
-    Of a suite
-    `members` say what is computed, and `may_lose` by which share of its time each may get slower; it has no inputs
-    and outputs of its own, and its work is the weighted geometric mean of theirs.
+    inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, after the outputs.
+    For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
+    suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.
     """
 
     operation: str
@@ -115,6 +114,6 @@ class SuiteMember:
 
 
 def weighted_geometric_mean(values: Iterable[float], weights: Iterable[float]) -> float:
-    """The mean whose ratios are the means of the ratios; 0 where one of the values is."""
-    known = [*values]
-    return 0.0 if min(known) <= 0 else math.exp(statistics.fmean(map(math.log, known), [*weights]))
+    """The weighted geometric mean; 0 if one of the values is 0."""
+    numbers = [*values]
+    return 0.0 if min(numbers) <= 0 else math.exp(statistics.fmean(map(math.log, numbers), [*weights]))

@@ -1,4 +1,4 @@
-"""What evidence means, all of it derived: the report, a row of the table, where one stands."""
+"""Records derived from evidence: the report, a row of the table, the status of a contest."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,10 +22,9 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """The block of the input `window` along `axis`, counted from the end, made `new` instead of `size`.
+    """The block of the input `window` along `axis`, counted from the end, changed from `size` to `new`.
 
-    `constants` are those of kernel.py that set it: several where their values do not tell which; none where that is
-    not known.
+    `constants` are those of kernel.py that may set it: several if their values do not tell which, none if not known.
     """
 
     window: str
@@ -37,14 +36,14 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What to try next: what was observed, the rule that it falls under, one concrete change and what it may gain.
+    """A suggestion: what was observed, the rule behind it, one concrete change and its possible gain.
 
-    `rule` is the name of the rule, `because` its sentence and `rule_source` where that was published. `kind` is the
-    kind of change (see advice/kernel_changes.py), "" where the advice is to change nothing. `gain` is the fraction of
-    the time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
-    Each of the `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: a simulated
-    edit's gain, a bound weighed by what such advice was worth, of an unknown gain a part of what its cause takes; None
-    for what comes before all others.
+    `rule` is the name of the rule, `because` its sentence and `rule_source` its publication. `kind` is the kind of
+    change (advice/kernel_changes.py), "" if the advice is to change nothing. `gain` is an upper bound on the fraction
+    of the time that the change saves, with its origin in `gain_source`; None if nothing known bounds it. Each of the
+    `edits` follows the advice. `ranked_by` is the share of the time by which hints are ordered: a simulated edit's
+    gain; a bound weighed by what such advice was worth; for an unknown gain a part of its cause's time. None: comes
+    before all others.
     """
 
     observation: str
@@ -61,7 +60,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What the simulator says that the same schedule would take if `resource` cost nothing or half (new / old)."""
+    """The simulated time of the same schedule if `resource` cost nothing or half, as a ratio (new / old)."""
 
     resource: Literal["memory", "MXU"]
     time_ratio: float
@@ -70,7 +69,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitUse:
-    """How much of a functional unit a run used: issue slots of those offered; cycles busy of all, if known."""
+    """Use of a functional unit in a run: issue slots of those offered; cycles busy of all, if known."""
 
     name: str
     slot_fraction: float
@@ -93,11 +92,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleShares:
-    """Where a simulated run's cycles go, for a glance. `parts` sum to 1, and so do `spill_lines`.
+    """A simulated run's cycles in brief. `parts` sum to 1, and so do `spill_lines`.
 
-    `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is the
-    least that spilling costs, as such a fraction; `spill_lines` share the bytes that are saved
-    and restored. Bytes are per grid step, None where the schedule does not tell how many ran.
+    `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is a lower bound on the cost of
+    spilling, as such a fraction; `spill_lines` divide the bytes that are saved and restored. Bytes are per grid step,
+    None if the schedule does not tell how many steps ran.
     """
 
     cycles: float
@@ -113,7 +112,7 @@ class CycleShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReport:
-    """What the evidence about one member of a suite means; `weight` is its share of the score."""
+    """The report on one member of a suite; `weight` is its share of the score."""
 
     name: str
     weight: float
@@ -122,12 +121,12 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
+    """Figures derived from evidence. Times in seconds, rates per second, fractions of 1.
 
-    `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from.
-    Everything that needs a latency is None where there is none. Of a suite times and rates are weighted geometric
-    means, and what such a mean does not mean (regime, gap, counters) is in `members` alone. `hints` are there in
-    documents alone: elsewhere advice stands beside the report.
+    `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from. Everything that needs a
+    latency is None without one. For a suite, times and rates are weighted geometric means; figures for which a mean has
+    no meaning (regime, gap, counters) are in `members` alone. `hints` are filled in documents only: elsewhere advice is
+    separate.
     """
 
     chip: str
@@ -166,16 +165,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One attempt as the results table shows it; small enough to ride in a commit message.
+    """One attempt as the results table shows it; small enough for a commit message.
 
-    `commit` is the branch commit of an accept, the log commit of anything else (empty: only
-    its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
-    `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch`
-    is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
-    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
-    `members` are the names of its members and their times. `looked_at` is how many programs the sweep looked at whose
-    best this is, 0 where it came of none; None: an older record, which does not say. `schedule` is the digest of what
-    it compiles to, `certificate` the beginning of that of its certificate, "" where they are not known.
+    - `commit` is the branch commit of an accept, the log commit of anything else (empty: only its file in
+      `experiments/` is known here). `time_ratio` is against the champion of its time.
+    - `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch` is False for an accept
+      in the log that no branch here holds, None if that does not apply or is not known.
+    - `revokes` are the attempts that lost their title in a `revoke`, `holder` is the one that got it.
+    - `members` are the names of a suite's members and their times.
+    - `looked_at` is how many programs the sweep looked at to choose this one; 0: no sweep, None: an older record.
+    - `schedule` is the digest of the compiled program, `certificate` the beginning of its certificate's digest, "" if
+      not known.
     """
 
     number: int
@@ -215,7 +215,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a person stands in a contest.
+    """The state of a contest.
 
     `champion` is the newest accepted attempt with the champion's program, `won_by` the one that won the title with it.
     """

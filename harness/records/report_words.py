@@ -1,4 +1,4 @@
-"""Words of reports for a part of the simulated cycles, for what stands behind a time, and for the champion."""
+"""Words of reports for a part of the simulated cycles, for the source of a time, and for the champion."""
 
 from harness import chips
 from harness.hardware import chip
@@ -15,23 +15,23 @@ def part_words(part: Part) -> str:
 
 
 def with_chip(source: Source, chip_name: str) -> str:
-    """`simulated v5e`; of a chip that no published time was held against `simulated v4, not calibrated`."""
+    """`simulated v5e`; `simulated v4, not calibrated` for a chip without published times to compare with."""
     is_default = chip_name in chips.names() and chips.row(chip_name).calibrated is None
     return f"{source} {chip_name}{', not calibrated' if is_default and source == 'simulated' else ''}"
 
 
 def simulated(chip_name: str) -> str:
-    """The same of a time that is simulated."""
+    """`with_chip` for a simulated time."""
     return with_chip("simulated", chip_name)
 
 
 def source_label(source: Source, chip_name: str) -> str:
-    """`simulated v5e`, or what a measured CPU says about the chip: nothing."""
+    """`simulated v5e`; of a time measured on a CPU, that it says nothing about the chip."""
     if source == "measured cpu":
         return f"measured cpu, says nothing about a {chip(chip_name).kind}"
     return with_chip(source, chip_name)
 
 
 def champion_words(won_by: int, newest: int) -> str:
-    """The champion by the attempt that won the title, and the newest one that has only checked it again."""
+    """The champion by the attempt that won the title, with the newest one that only checked it again."""
     return f"attempt {won_by}" if won_by == newest else f"attempt {won_by} (attempt {newest} checked it again)"

@@ -1,4 +1,4 @@
-"""What looking back at a ledger finds: damage, drift under the present judge, how well expectations were met."""
+"""Results of looking back at a ledger: damage, drift under the present judge, how well expectations were met."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A ledger checked against itself: what was looked at, and what is wrong; `notes` are facts, not faults.
+    """A ledger checked against itself: counts of what was checked, and what is wrong; `notes` are facts, not faults.
 
     `kernels` counts the kernel.py whose hash was recomputed, `records` those decoded and derived anew.
     """
@@ -35,7 +35,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What judging a kernel came to: once when it was attempted, once in a replay.
+    """The result of judging a kernel, at its attempt or in a replay.
 
     `tightest` is the check whose error came nearest to its tolerance, and the fraction of the tolerance it used.
     `certificate` stands for those of its programs, "" where it has none.
@@ -57,10 +57,10 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redrawn:
-    """A recorded check, repeated with its own seed: errors as fractions of the tolerance, None where bits are compared.
+class RepeatedCheck:
+    """A recorded check, repeated with its own seed: errors as fractions of the tolerance, None if bits are compared.
 
-    Where nothing of it was repeated `passes_now` is None and `why_not` says why.
+    If it could not be repeated, `passes_now` is None, for the reason in `why_not`.
     """
 
     family: str
@@ -74,12 +74,12 @@ class Redrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Attempt `number` judged again under the present judge, on fresh inputs and on those of then; nothing is recorded.
+    """Attempt `number` judged again by the present judge, on fresh inputs and on the recorded ones; not recorded.
 
-    `differences` says in words what is not as it was: key, policy, problem. `drift` is seconds
-    now / then, None where one of them is not known or they are of different sources, chips or
-    problems. `changes` are the counters that moved. `redrawn` are the recorded checks, each repeated with its
-    own seed; `are_same_draws` is False where judge or problem changed since, so that a seed may draw other inputs.
+    `differences` says in words what changed since: key, policy, problem. `drift` is seconds now / then, None if one of
+    them is not known or their sources, chips or problems differ. `changes` are the counters that moved. `redrawn` are
+    the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge or problem changed, so that
+    a seed may draw other inputs.
     """
 
     number: int
@@ -91,13 +91,13 @@ class Replay:
     drift: float | None
     changes: tuple[Change, ...]
     scratch: str
-    redrawn: tuple[Redrawn, ...] = ()
+    redrawn: tuple[RepeatedCheck, ...] = ()
     are_same_draws: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Expected against got, of the attempts that stated an expectation (`stated`) and were compared (`compared`).
+    """Expected gains compared with actual ones: attempts with an expectation (`stated`), those compared (`compared`).
 
     Gains are 1 - time ratio. `same_sign`: gained where a gain was expected, lost where a loss was.
     `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of

@@ -1,4 +1,4 @@
-"""A title taken from a champion that fails under the present judge: who was judged again, and who holds it now."""
+"""A title taken from a champion that fails under the present judge: attempts judged again, and the new holder."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,11 @@ from harness.records.candidate import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejudged:
-    """One accepted attempt, judged again: `failure` is None where it passes.
+class RejudgedAttempt:
+    """One accepted attempt, judged again: `failure` is None if it passes.
 
-    `fingerprint` is that of its trace now, empty where it was not traced. `same_as` is the attempt of this list
-    whose program it is, where that one failed: the same operations fail again, so it was not evaluated, and
-    `failure` is that one's.
+    `fingerprint` is that of its trace now, empty if it was not traced. `same_as` is an attempt of this list with the
+    same program that failed: the same operations fail again, so this one was not evaluated and has that `failure`.
     """
 
     attempt: int
@@ -23,19 +22,19 @@ class Rejudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
-    """The champion that lost its title, and every accepted attempt that was judged again for it, the newest first.
+    """The champion that lost its title, and every accepted attempt judged again for it, the newest first.
 
-    `tried` begins with the champion. The last of it holds the title now if it passes; `holder` is its number,
-    None where no accepted attempt passes: then the contest has no champion. All others of `tried` fail, so
-    none of them can become the champion again without another attempt. `reason` is a person's, often empty.
+    `tried` begins with the champion. Its last attempt holds the title now if it passes; `holder` is its number, None if
+    no accepted attempt passes: then the contest has no champion. All others of `tried` fail, so none of them can become
+    the champion again without another attempt. `reason` is a person's, often empty.
     """
 
     champion: int
     reason: str
-    tried: tuple[Rejudged, ...]
+    tried: tuple[RejudgedAttempt, ...]
     holder: int | None
 
     @property
     def revoked(self) -> tuple[int, ...]:
-        """The attempts that hold no title any more."""
-        return tuple(one.attempt for one in self.tried if one.failure is not None)
+        """The attempts that no longer hold a title."""
+        return tuple(rejudged.attempt for rejudged in self.tried if rejudged.failure is not None)

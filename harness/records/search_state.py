@@ -1,4 +1,4 @@
-"""The state that a program needs to decide what to try next: champion, floor, what was tried, and whether to go on."""
+"""The state that a program needs to choose the next attempt: champion, floor, past attempts, whether to go on."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ Why = Literal["no champion", "room left", "floor reached", "plateau", "same kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SearchChampion:
     """The champion: its newest attempt, with the latency in seconds, from `source` for `chip`.
 
     `won_by` is the attempt that won the title with this program, and `hypothesis` what that attempt tried; attempts
@@ -34,11 +34,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """What the chip could do at best: useful FLOPs at peak, each array moved once at full bandwidth.
+    """A lower bound on the chip's time: useful FLOPs at peak, each array moved once at full bandwidth.
 
-    `seconds` is the larger of the two. `gap_seconds` is the champion's time above it, `gap_fraction`
-    that as a share of the champion's time: all that any change can still save. None: no latency of this
-    chip is known.
+    `seconds` is the larger of the two. `gap_seconds` is the champion's time above it, and `gap_fraction` that as a
+    share of the champion's time: the most that any change can still save. None: no latency on this chip is known.
     """
 
     compute_seconds: float
@@ -50,11 +49,11 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """One attempt: what kinds of change it was, the constants of its kernel.py, and what it came to.
+class PastAttempt:
+    """One attempt: the kinds of change it made, the constants of its kernel.py, and its outcome.
 
-    `kinds` and `constants` are None where its kernel.py is not known here. `time_ratio` is
-    new/old against the champion of its time. `taken_back` says of an accepted one that it was undone or revoked later.
+    `kinds` and `constants` are None where its kernel.py is not known here. `time_ratio` is new/old against the champion
+    of its time. `taken_back`: an accepted attempt was undone or revoked later.
     """
 
     attempt: int
@@ -73,7 +72,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTried:
-    """All attempts of one kind of change: how many, how many won for good, and the least time ratio among them."""
+    """All attempts of one kind of change: how many, how many won and still count, and their least time ratio."""
 
     kind: str
     attempts: tuple[int, ...]
@@ -83,7 +82,7 @@ class KindTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A constant of kernel.py that `--set` can change: its present value, and the values it had in attempts."""
+    """A constant of kernel.py that `--set` can change: its present value, and its values in past attempts."""
 
     name: str
     value: str
@@ -92,7 +91,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Whether to go on: `do` and `why` are stable words for programs, `sentence` says them to people."""
+    """The advice on going on: `do` and `why` are stable words for programs, `sentence` says them to people."""
 
     do: Advised
     why: Why
@@ -101,15 +100,15 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """Where the search stands. `tried` is newest last; `hints` are the champion's, the most promising first.
+    """The state of the search. `tried` is newest last; `hints` are the champion's, the most promising first.
 
-    Attempts are neither rebaselines nor undos and revokes, as in the table's last line. A win is an accepted attempt
-    that nobody took back.
+    Rebaselines, undos and revokes are not counted as attempts, as in the table's last line. A win is an accepted
+    attempt that nobody took back.
     """
 
     contest: str
     problem: str
-    champion: Standing | None
+    champion: SearchChampion | None
     floor: Floor
     attempts: int
     attempts_since_win: int
@@ -117,5 +116,5 @@ class SearchState:
     hints: tuple[Hint, ...]
     kinds: tuple[KindTried, ...]
     constants: tuple[Constant, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[PastAttempt, ...]
     messages: tuple[str, ...] = ()

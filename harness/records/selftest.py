@@ -1,4 +1,4 @@
-"""Planted candidates, and what the judge made of each: what the selftest finds out."""
+"""Planted candidates and the judge's verdict on each: the record of `selftest`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +8,11 @@ Outcome = Literal["accept", "reject", "inconclusive", "failed", "refused", "bug"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Where a candidate is refused: the stage and kind of a Failure.
+    """The stage and kind of the Failure with which a candidate is refused.
 
-    Stages beyond those of a Failure: `ratchet` (a known error ends the attempt), `verdict` (the
-    kind is the outcome that was given instead of accept), `warning` (nothing is refused, but a
-    warning begins with the kind: for false claims, which are never believed).
+    Stages beyond those of a Failure: `ratchet` (a known error ends the attempt), `verdict` (`kind` is the outcome,
+    instead of accept), `warning` (nothing is refused, but a warning begins with `kind`: for false claims, which are
+    never believed).
     """
 
     stage: str
@@ -26,9 +26,8 @@ class Refusal:
 class Planted:
     """A candidate whose right verdict is known.
 
-    `row` is its row of the list of ways in which benchmarks get fooled, `-` for one beside it.
-    `expected` is empty for a good one; else the refusal that should catch it comes first, and
-    others that may come before it follow.
+    `row` is its row of the list of ways in which benchmarks get fooled, `-` if it is not on it. `expected` is empty for
+    a good candidate; else it begins with the refusal that should catch it, followed by others that may come before.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Planted:
 
     @property
     def is_good(self) -> bool:
-        """Whether it has to be accepted."""
+        """True if it has to be accepted."""
         return not self.expected
 
     @property
@@ -50,8 +49,8 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What one attempt came to. `bug`: the ratchet itself did not survive it. `refusal` is None where it passed."""
+class PlantedVerdict:
+    """The result of one attempt. `bug`: the ratchet itself crashed. `refusal` is None if the candidate passed."""
 
     outcome: Outcome
     refusal: Refusal | None
@@ -60,16 +59,16 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class PlantedResult:
     """A planted candidate and its judgement, which took `seconds` of wall clock."""
 
     planted: Planted
-    judgement: Judgement
+    judgement: PlantedVerdict
     seconds: float
 
     @property
     def caught_by(self) -> Refusal | None:
-        """The refusal that ended it, or the warning that was expected and given; None where it got through."""
+        """The refusal that ended it, or the expected warning if it was given; None if it passed."""
         if self.judgement.refusal is not None:
             return self.judgement.refusal
         for refusal in self.planted.expected:
@@ -79,7 +78,7 @@ class Tried:
 
     @property
     def is_right(self) -> bool:
-        """Whether a good candidate was accepted, or a bad one caught by a guard that it may be caught by."""
+        """True if a good candidate was accepted, or a bad one caught by a guard that may catch it."""
         if self.planted.is_good:
             return self.judgement.outcome == "accept"
         return self.caught_by in self.planted.expected

@@ -1,4 +1,4 @@
-"""What the ledger stores: the version of the form of attempts, and what packing them came to."""
+"""The version of the form of stored attempts, and the record of packing them."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ SCHEMA = 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """What was moved into attempts.jsonl, what it holds now, and what was left where it is, in sentences.
+    """Counts of what was moved into attempts.jsonl and what it holds now; `left`: sentences on files left in place.
 
     `bytes_before` are those of attempts.jsonl and of the moved files, `bytes_after` those of attempts.jsonl now.
     """

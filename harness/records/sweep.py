@@ -1,4 +1,4 @@
-"""A grid of settings of kernel.py: what each of them came to, and the one that was judged."""
+"""A grid of settings of kernel.py: each one's result, and the one that was judged."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from harness.records.evidence import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screened:
-    """One setting of the grid, screened: compiled and timed, its results not yet checked for being right.
+class ScreenedSetting:
+    """One setting of the grid, screened: compiled and timed, its results not checked.
 
-    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. Of a suite `message` may say
-    without one that a member loses more than it may against the champion. `same_as` is the attempt that judged this
-    very program before, under the same key; None: nobody did.
+    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
+    without a failure that a member loses more than it may against the champion. `same_as` is the earlier attempt that
+    judged this very program under the same key, None if there is none.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -24,7 +24,7 @@ class Screened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedSetting:
     """A setting of the grid that was judged and fails."""
 
     settings: tuple[tuple[str, str], ...]
@@ -33,32 +33,31 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A grid: the values of each constant, and what every setting came to, in the grid's order.
+    """A grid: the values of each constant, and every setting's result in the grid's order.
 
-    `source` is that of the screened latencies. They only choose: the setting that is judged is compiled,
-    checked and timed again like any attempt. On a device that is a fresh draw, so that screening many adds
-    no chance for luck to be accepted; a simulated time is the same again, with its error.
+    `source` is that of the screened latencies. They only choose: the setting that is judged is compiled, checked and
+    timed again like any attempt. On a device that is a fresh draw, so screening many adds no chance of accepting luck;
+    a simulated time repeats itself, with its error.
 
-    `refused` are the settings that were judged and fail, the fastest first, before one that does not; where all
-    of them fail the attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen
-    from, in this search and the ones that it went on with: the more, the more is asked of it. `champion` is the
-    champion's attempt where its latency has the same source and key, so that the screened ones may be held against
-    `champion_seconds`.
+    `refused` are the settings that were judged and fail, the fastest first, before one that passes; if all of them
+    fail, the attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen from, in
+    this search and those that it continued: the more, the larger the gain has to be. `champion` is the champion's
+    attempt if its latency has the same source and key, so that screened ones can be compared with `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
     source: Source
     chip: str
-    screened: tuple[Screened, ...]
-    refused: tuple[Refused, ...] = ()
+    screened: tuple[ScreenedSetting, ...]
+    refused: tuple[RefusedSetting, ...] = ()
     looked_at: int = 1
     champion: int | None = None
     champion_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What a sweep came to, after `seconds` of wall clock.
+class SweepResult:
+    """The result of a sweep, after `seconds` of wall clock.
 
     `attempt` is the number of the attempt that judged `best`, None where `why_none` says why.
     """

@@ -12,8 +12,8 @@ Origin: TypeAlias = Literal["measured", "measured cpu", "simulated", "predicted"
 class Column:
     """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is what people read.
 
-    `unit` is that of the values, in SI base units: what is printed is scaled and gets its prefix there. `is_whole`
-    says that words stand here which people type or act upon: they are printed to their end, however narrow the page.
+    `unit` is that of the values, in SI base units; printing scales them and adds a prefix. `is_whole`: the words in
+    this column are typed or acted upon, so they are never cut, however narrow the page.
     """
 
     name: str
@@ -24,11 +24,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Findings of one kind. Cells are in the units of their columns; None is what is not known.
+    """Findings of one kind. Cells are in the units of their columns; None: not known.
 
-    `origin` says where the numbers come from (`mixed`: a column says it). `notes` are whole sentences: what
-    the numbers mean, what was left out. `why_empty` is one sentence and stands where there are no rows, only there.
-    Raises ValueError where a row does not fit the columns, or an empty table does not say why.
+    `origin` says where the numbers come from (`mixed`: a column says it). `notes` are whole sentences: what the numbers
+    mean, what was left out. `why_empty` is a sentence if there are no rows, else "". Raises ValueError if a row does
+    not fit the columns, or an empty table has no `why_empty`.
     """
 
     name: str

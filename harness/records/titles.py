@@ -1,4 +1,4 @@
-"""Who held the title after each attempt: undos and revokes, what they took back, and checks of the champion."""
+"""The holder of the title after each attempt: undos and revokes, what they took back, and checks of the champion."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from harness.records.note import TakenBack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TitleMove:
-    """An undo or a revoke, the accepts that it took the title from, and who holds it then: places in rows.
+    """An undo or a revoke, the accepts that lost the title, and the next holder: indices of rows.
 
-    `again` is None where nobody does, or where it is not known.
+    `again` is None if there is no next holder, or it is not known.
     """
 
     place: int
@@ -31,9 +31,9 @@ class Title:
 def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
     """Every undo and revoke among `rows`, oldest first.
 
-    An undo takes back the newest accept on this branch that still stands, a revoke those that it names.
+    An undo takes back the newest accept on this branch that still counts, a revoke the attempts that it names.
     """
-    found: list[TitleMove] = []
+    moves: list[TitleMove] = []
     accepts: list[int] = []
     for place, row in enumerate(rows):
         if row.is_on_branch is False:
@@ -44,21 +44,21 @@ def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
             took = tuple(at for at in accepts if rows[at].number in row.revokes)
             accepts = [at for at in accepts if at not in took]
             again = next((at for at in reversed(accepts) if rows[at].number == row.holder), None)
-            found.append(TitleMove(place=place, took=took, again=again, kind=row.kind))
+            moves.append(TitleMove(place=place, took=took, again=again, kind=row.kind))
         elif row.kind == "undo" and row.outcome == "accept" and accepts:
             undone = accepts.pop()
             again = accepts[-1] if accepts else None
-            found.append(TitleMove(place=place, took=(undone,), again=again, kind=row.kind))
-    return tuple(found)
+            moves.append(TitleMove(place=place, took=(undone,), again=again, kind=row.kind))
+    return tuple(moves)
 
 
 def taken_back(rows: Sequence[Row]) -> tuple[TakenBack | None, ...]:
-    """For each row whether a later undo or revoke took its title: `undone`, `revoked` or None."""
-    found: list[TakenBack | None] = [None] * len(rows)
+    """`undone` or `revoked` for each row whose title a later undo or revoke took, else None."""
+    fates: list[TakenBack | None] = [None] * len(rows)
     for move in title_moves(rows):
         for place in move.took:
-            found[place] = "undone" if move.kind == "undo" else "revoked"
-    return tuple(found)
+            fates[place] = "undone" if move.kind == "undo" else "revoked"
+    return tuple(fates)
 
 
 def titles(rows: Sequence[Row]) -> Iterator[Title | None]:
@@ -75,7 +75,7 @@ def titles(rows: Sequence[Row]) -> Iterator[Title | None]:
 
 
 def is_check(row: Row, title: Title | None) -> bool:
-    """True of a rebaseline of the champion's text, or of a text that is traced to the same program."""
+    """True if `row` is a rebaseline of the champion's text, or of a text with the champion's program."""
     if title is None:
         return False
     champion = title.row

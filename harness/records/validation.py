@@ -1,4 +1,4 @@
-"""What a machine with a device showed of everything that needs one: the record of `validate`."""
+"""Results of the steps that need a device, on one machine: the record of `validate`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ StepOutcome = Literal["held", "not held", "timed out", "not run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationStep:
-    """One thing that a device is needed for: what it shows, the command, how it ended after how many seconds."""
+    """One thing that needs a device: what it shows, the command, its outcome and seconds."""
 
     name: str
     shows: str
@@ -25,7 +25,7 @@ class ValidationStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredKernel:
-    """A kernel's latency on the device beside its simulated one, in seconds; None is what is not known."""
+    """A kernel's latency on the device and its simulated one, in seconds; None: not known."""
 
     name: str
     problem: str
@@ -35,7 +35,7 @@ class MeasuredKernel:
 
     @property
     def simulators_error(self) -> float | None:
-        """By what share of the measured time the simulated one is more (positive) or less; None without both."""
+        """Relative error of the simulated time, positive if it is too long; None without both times."""
         if not self.measured_seconds or self.simulated_seconds is None:
             return None
         return self.simulated_seconds / self.measured_seconds - 1
@@ -43,7 +43,7 @@ class MeasuredKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """All steps on one machine; `source` is what its latencies are: of the chip, or of a CPU in its place."""
+    """All steps on one machine; `source` is that of its latencies: the chip, or a CPU in its place."""
 
     chip: str
     source: Source

@@ -17,12 +17,12 @@ TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Two keys in one record: `checks` is a hash of all that a kernel is found right by, the rest is the timing key.
+    """Two keys in one record: `checks` is a hash of everything that correctness depends on, the rest is the timing key.
 
-    Times are compared if the timing keys are equal: all fields but `checks` and `judge` (see judge/key.py). `timing`
-    is a hash of the code and the facts of the chip that a time follows from, `problem` one of what is timed; `machine`
-    is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included; it decides nothing, but in
-    records before schema 11, which have neither `timing` nor `checks`, it is compared in their place.
+    Times are compared if the timing keys are equal: all fields but `checks` and `judge` (see judge/key.py). `timing` is
+    a hash of the code and the facts of the chip that a time depends on, `problem` of what is timed; `machine` is empty
+    for simulated numbers. `judge` is a hash of the whole judge, verdict included. It decides nothing, except for
+    records before schema 11, which have neither `timing` nor `checks`: there it is compared in their place.
     """
 
     judge: str
@@ -38,7 +38,7 @@ class Key:
 
     @property
     def timed(self) -> tuple[str, ...]:
-        """The timing key: times are compared where it is equal."""
+        """The timing key: times under equal ones are compared."""
         versions = (self.jax, self.jaxlib, self.libtpu, self.machine)
         code = ("timing", self.timing) if self.timing else (self.judge,)
         return (*code, self.problem, self.chip, self.source, *versions)
@@ -50,11 +50,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedBenchmark:
-    """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, as they were taken.
+    """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, in order.
 
-    `control_seconds` is the A/A control: the champion loaded a second time, a slot of its own in
-    each round. `looks` is how often the samples were looked at until they settled it. In records
-    from before there was a control it is empty.
+    `control_seconds` is the A/A control: the champion loaded a second time, with its own slot in each round; empty in
+    records from before it existed. `looks` is how often the samples were looked at until they decided.
     """
 
     champion_seconds: tuple[float, ...]
@@ -66,7 +65,7 @@ class PairedBenchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A derived number that moved between champion (`before`) and candidate (`after`), in SI `unit` or plain."""
+    """A derived number that changed between champion (`before`) and candidate (`after`), in SI `unit` or plain."""
 
     name: str
     unit: Literal["", "s", "B", "cycles"]
@@ -80,7 +79,7 @@ NOMINAL = "nominal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberTimes:
-    """Champion and candidate at the member `name` of a suite. Seconds are None where there is no time."""
+    """Times of champion and candidate at the member `name` of a suite. None: no time."""
 
     name: str
     champion_seconds: float | None
@@ -96,9 +95,9 @@ class MemberTimes:
 class Resimulation:
     """Champion and candidate simulated again, both on the variant `name` of the machine (simulate/machine_variants.py).
 
-    `nominal` is the machine unchanged. Seconds are None where the simulator has no time. Of a suite they are the
-    weighted geometric means, and `members` those whose program is another than the champion's; the others take their
-    nominal time, for a program is no faster than itself on any machine.
+    `nominal` is the machine unchanged. Seconds are None if the simulator has no time. For a suite they are the weighted
+    geometric means, and `members` those whose program differs from the champion's; the others take their nominal time,
+    because a program is as fast as itself on any machine.
     """
 
     name: str
@@ -120,11 +119,11 @@ def _ratio(champion_seconds: float | None, candidate_seconds: float | None) -> f
 class Verdict:
     """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on.
 
-    `changes` says what moved in the counters against the champion, the largest relative change first.
-    Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since
-    the last accept, `error_rate` is the chance it left to a candidate that gains too little.
-    Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
-    Suites only: `members` are the times at each of them.
+    - `changes` are the counters that moved against the champion, the largest relative change first.
+    - Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since the last accept,
+      `error_rate` is the chance it left to a candidate that gains too little.
+    - Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
+    - Suites only: `members` are the times at each of them.
     """
 
     outcome: Outcome
@@ -152,18 +151,17 @@ class Champion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of the ratchet, whatever its outcome: what the ledger stores.
+    """One run of the ratchet, whatever its outcome, as the ledger stores it.
 
-    `judged_against` is the branch's commit when the attempt began. `champion` is None for a
-    baseline. `champion_evidence` is there when the champion was evaluated again inside this
-    attempt. `diff` is kernel.py against the champion's, unified. `settings` are the `--set`
-    rewrites. `expected_time_ratio` is the stated hypothesis in numbers (0.95: 5 % less time). `sweep` is
-    the grid of which this was the best setting, None where it was no sweep; `looked_at` is how many programs it was
-    chosen from, in that search or in one before it.
+    `judged_against` is the branch's commit when the attempt began. `champion` is None for a baseline.
+    `champion_evidence` is set if the champion was evaluated again inside this attempt. `diff` is kernel.py against the
+    champion's, unified. `settings` are the `--set` rewrites. `expected_time_ratio` is the stated hypothesis in numbers
+    (0.95: 5 % less time). `sweep` is the grid of which this was the best setting, None if there was none; `looked_at`
+    is how many programs it was chosen from, in that search or in one before it.
 
-    `revocation` is there in a `revoke` alone: `champion` is then the attempt that lost its title,
-    `champion_evidence` how it failed, and kernel and evidence are those of the attempt that holds the
-    title now, or the failed champion's where none does (the outcome is then `failed`).
+    `revocation` is set in a `revoke` alone. `champion` is then the attempt that lost its title, `champion_evidence` how
+    it failed, and kernel and evidence are those of the attempt that holds the title now. If none does, they are those
+    of the failed champion, and the outcome is `failed`.
     """
 
     number: int

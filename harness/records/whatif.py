@@ -1,23 +1,24 @@
-"""What was asked of another chip, and the answer: resources scaled, and the module's time with them."""
+"""A question about another chip and its answer: resources scaled, and the module's time with them."""
 
 import math
 from dataclasses import dataclass, fields
 
 from harness.errors import UsageError
 
-# Less than a tenth of a percent is nothing that anybody would build a chip, or rewrite a kernel, for.
+# Nobody would build a chip, or rewrite a kernel, for less than a tenth of a percent.
 NOTABLE = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Factors:
     """Factors on a chip's resources; 1 changes nothing.
 
-    clock: of the core, all its units with it; memory keeps its seconds. bandwidth: bytes per
-    second of HBM. dma_latency: from the start of a transfer to its arrival beyond its bytes.
-    transfer_cost: for how long each transfer keeps the way to HBM busy beyond its bytes. mxu:
-    speed of the matrix units, what they take in per cycle and how soon a result comes out
-    (one without the other helps little: the schedule waits for whichever is left).
+    - clock: of the core, with all its units; memory keeps its seconds.
+    - bandwidth: bytes per second of HBM.
+    - dma_latency: from the start of a transfer to its arrival, beyond the time of its bytes.
+    - transfer_cost: for how long each transfer occupies the way to HBM, beyond the time of its bytes.
+    - mxu: speed of the matrix units, both intake per cycle and latency of a result (one without the other helps little:
+      the schedule waits for whichever is left).
     """
 
     clock: float = 1.0
@@ -40,25 +41,25 @@ class Scale:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Those that are scaled: `clock x1.1`, `mxu x2`."""
+        """The scaled ones: `clock x1.1`, `mxu x2`."""
         factors = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
         return tuple(f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1)
 
     @property
     def words(self) -> str:
-        """`clock x1.1, mxu x2`; empty where nothing is scaled."""
+        """`clock x1.1, mxu x2`; empty if nothing is scaled."""
         return ", ".join(self.resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The module's time on the scaled machine, and against that on the real one (new / old)."""
+    """The module's time on the scaled machine, and its ratio to that on the real one (new / old)."""
 
-    scale: Scale
+    scale: Factors
     seconds: float
     time_ratio: float
 
     @property
     def profits(self) -> bool:
-        """Whether the kernel would be faster by a notable amount."""
+        """True if the kernel would be faster by a notable amount."""
         return self.time_ratio < 1 - NOTABLE

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.records.ablation import Ablated, Ablation, Effect
+from harness.records.ablation import AblatedChange, Ablation, Effect
 from harness.records.report_words import simulated
 from harness.render.layout import Style, clean, terminal_width
 from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
@@ -81,7 +81,7 @@ def _table(found: Ablation) -> Grid:
     return Grid(_COLUMNS, rows, title_room=0)
 
 
-def _short(one: Ablated) -> str:
+def _short(one: AblatedChange) -> str:
     """What the table calls it: `attempt 4` is 4 there."""
     return clean(one.name).removeprefix("attempt ")
 
@@ -96,7 +96,7 @@ def _more(value: int | None, champion: int | None, text: Callable[[float], str])
     return f"{'-' if difference < 0 else '+'}{text(abs(difference))}" if difference else ""
 
 
-def _notes(one: Ablated) -> Iterator[str]:
+def _notes(one: AblatedChange) -> Iterator[str]:
     others = _listed(one.together)
     rest = "the table has what they are worth together"
     if one.effect == "superseded":

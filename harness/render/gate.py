@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from harness.records.comparison import LinePair, ProgramPair
-from harness.records.gate import Gate, Gated
+from harness.records.gate import Gate, GatedContest
 from harness.records.report_words import simulated
 from harness.render.comparison import amount, heading, notable, relative, time_words, where
 from harness.render.layout import clean
@@ -123,7 +123,7 @@ def annotations(found: Gate) -> Iterator[str]:
                 yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", said)
 
 
-def _costlier(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
+def _costlier(one: GatedContest) -> list[tuple[ProgramPair, LinePair]]:
     """The lines of the candidate's own files that cost notably more, those that cost most first."""
     found = []
     for program in one.comparison.programs if one.comparison else ():
@@ -133,7 +133,7 @@ def _costlier(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
     return sorted(found, key=lambda pair: -pair[1].difference)
 
 
-def _moved(one: Gated) -> Iterator[Block]:
+def _moved(one: GatedContest) -> Iterator[Block]:
     yield Words(f"{_name(one)}: {one.outcome}, {one.reason}")
     for program, name in _headed(one):
         yield Words(f"{name}{time_words(program)}", lead="  ", rest="    ")
@@ -149,7 +149,7 @@ _FIGURES = (Column("figure"), Column("before", "count"), Column("after", "count"
 _COSTS = (Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("source"))
 
 
-def _details(one: Gated) -> Iterator[str]:
+def _details(one: GatedContest) -> Iterator[str]:
     yield f"<details><summary>{_escaped(_name(one))}: {one.outcome}, {_escaped(one.reason)}</summary>"
     for program, name in _headed(one):
         yield from ("", _escaped(f"{name}{time_words(program)}"), "")
@@ -170,16 +170,16 @@ def _details(one: Gated) -> Iterator[str]:
     yield from ("", "</details>")
 
 
-def _headed(one: Gated) -> list[tuple[ProgramPair, str]]:
+def _headed(one: GatedContest) -> list[tuple[ProgramPair, str]]:
     found = one.comparison
     return [(program, heading(program, found)) for program in found.programs] if found else []
 
 
-def _name(one: Gated) -> str:
+def _name(one: GatedContest) -> str:
     return clean(one.contest) or "."
 
 
-def _time(one: Gated) -> str:
+def _time(one: GatedContest) -> str:
     if one.comparison is not None and one.comparison.programs:
         return time_words(one.comparison.programs[0])
     return "unknown" if one.seconds is None else f"{seconds(one.seconds)} [{clean(simulated(one.chip))}]"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.records import Recheck
 from harness.records.report_words import champion_words, source_label
-from harness.records.search_state import Constant, KindTried, SearchState, Tried
+from harness.records.search_state import Constant, KindTried, PastAttempt, SearchState
 from harness.render.hints import SHOWN
 from harness.render.layout import clean
 from harness.render.results import recheck_words
@@ -81,7 +81,7 @@ def _attempts(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
                 yield Words(recheck_words(run, champion), lead="     ", rest="       ")
 
 
-def _attempt(one: Tried) -> str:
+def _attempt(one: PastAttempt) -> str:
     came = one.failure_kind or one.taken_back or one.outcome
     moved = "" if one.time_ratio is None else f" {change(one.time_ratio)}"
     kinds = "+".join(one.kinds) if one.kinds else "-"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.records import Screened, Sweep, Swept
+from harness.records import ScreenedSetting, Sweep, SweepResult
 from harness.records.report_words import source_label
 from harness.render.layout import Style, clean, pad
 from harness.render.sections import GAP, Block, Column, Drawing, Grid, Line, Words, screen
@@ -17,12 +17,12 @@ _NOT_TRIED = "-"
 _MOST_REASONS = 8
 
 
-def sweep_text(swept: Swept, width: int, colour: bool) -> str:
+def sweep_text(swept: SweepResult, width: int, colour: bool) -> str:
     """The table, the heat map and the sentence on what was judged."""
     return screen(_blocks(swept), width, colour=colour)
 
 
-def _blocks(swept: Swept) -> Iterator[Block]:
+def _blocks(swept: SweepResult) -> Iterator[Block]:
     sweep = swept.sweep
     total = len(sweep.screened)
     failed = sum(one.seconds is None for one in sweep.screened)
@@ -38,7 +38,7 @@ def _blocks(swept: Swept) -> Iterator[Block]:
     yield from (GAP, _judged(swept))
 
 
-def _judged(swept: Swept) -> Words:
+def _judged(swept: SweepResult) -> Words:
     if swept.best is None or swept.attempt is None:
         return Words(swept.why_none, lead="nothing judged: " if swept.best is None else "", rest="")
     best = _settings(swept.best)
@@ -53,7 +53,9 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings)
 
 
-def remark(sweep: Sweep, one: Screened, best: Sequence[tuple[str, str]] | None, judged: str, came: str = "") -> str:
+def remark(
+    sweep: Sweep, one: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
+) -> str:
     """Why a setting has no latency, or what else is known of it: `judged` says that it was, `came` what of the best."""
     refused = next((other.failure for other in sweep.refused if other.settings == one.settings), None)
     if refused is not None:
@@ -111,7 +113,7 @@ def _map(sweep: Sweep) -> Drawing:
     return Drawing(lines, name=f"the heat map of {down} and {across}", legend=Line(legend, is_whole=True))
 
 
-def _cell(one: Screened | None, least: float | None, most: float | None, room: int) -> tuple[str, Style]:
+def _cell(one: ScreenedSetting | None, least: float | None, most: float | None, room: int) -> tuple[str, Style]:
     if one is None:
         return _NOT_TRIED.rjust(room), "faint"
     if one.seconds is None or least is None or most is None:

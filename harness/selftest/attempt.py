@@ -1,4 +1,4 @@
-"""The process that attempts a planted kernel in a scratch repository, as an experiment does; prints a Judgement."""
+"""The process that attempts a planted kernel in a scratch repository, as an experiment does; prints the verdict."""
 
 import sys
 from dataclasses import replace
@@ -12,7 +12,7 @@ from harness.loop import attempt as ratchet
 from harness.loop.bench import Bench
 from harness.loop.options import Options
 from harness.records import Policy
-from harness.records.selftest import Judgement, Refusal
+from harness.records.selftest import PlantedVerdict, Refusal
 from harness.selftest.callers import judgement
 
 # Honest candidates of this size trace within 3 s on an idle core, and no process of theirs was seen to
@@ -20,7 +20,7 @@ from harness.selftest.callers import judgement
 LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
 
 
-def judge(folder: Path, attempts: int) -> Judgement:
+def judge(folder: Path, attempts: int) -> PlantedVerdict:
     """The judgement of the last of `attempts` attempts at the kernel.py in `folder`; only a comment changes between
     them.
     """
@@ -33,7 +33,9 @@ def judge(folder: Path, attempts: int) -> Judgement:
         try:
             judged = ratchet.attempt(bench, "planted", Options(), _silent)
         except RatchetError as error:
-            return Judgement(outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error))
+            return PlantedVerdict(
+                outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error)
+            )
     attempt = judged.attempt
     return replace(judgement(attempt.verdict), warnings=attempt.evidence.warnings)
 

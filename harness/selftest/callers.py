@@ -1,6 +1,6 @@
 """Planted callers: not a kernel but whoever times and asks cheats, and the judge's decision must not follow.
 
-Run as a process it prints the Judgement of the caller named on its command line.
+Run as a process it prints the PlantedVerdict of the caller named on its command line.
 """
 
 import sys
@@ -25,7 +25,7 @@ from harness.records import (
     Source,
     Verdict,
 )
-from harness.records.selftest import Judgement, Planted, Refusal
+from harness.records.selftest import Planted, PlantedVerdict, Refusal
 from harness.sandbox.environment import environment
 
 _CHIP, _POLICY = chip(DEFAULT_CHIP), Policy()
@@ -206,14 +206,14 @@ CALLERS = (
 )  # fmt: skip
 
 
-def judgement(verdict: Verdict) -> Judgement:
+def judgement(verdict: Verdict) -> PlantedVerdict:
     """A verdict as the selftest sees it."""
     refusal = None
     if verdict.failure is not None:
         refusal = Refusal(stage=verdict.failure.stage, kind=verdict.failure.kind)
     elif verdict.outcome != "accept":
         refusal = Refusal(stage="verdict", kind=verdict.outcome)
-    return Judgement(outcome=verdict.outcome, refusal=refusal, message="; ".join(verdict.reasons))
+    return PlantedVerdict(outcome=verdict.outcome, refusal=refusal, message="; ".join(verdict.reasons))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Controls of every template: answers that lack a property, or are none, held against the operator's own tolerance.
 
-Run as a process it prints the Judgement of the controls named on its command line.
+Run as a process it prints the PlantedVerdict of the controls named on its command line.
 """
 
 import sys
@@ -11,7 +11,7 @@ from harness.loop import scaffold
 from harness.operators import Member, Suite
 from harness.operators.controls import every_answer, weaknesses
 from harness.prepare import data
-from harness.records.selftest import Judgement, Planted, Refusal
+from harness.records.selftest import Planted, PlantedVerdict, Refusal
 
 _CAUGHT = Refusal(stage="correctness", kind="wrong-result")
 _PREFIX = "controls_of_"
@@ -41,13 +41,13 @@ def _names(template: str) -> list[str]:
     return [name for member in _members(template) for name in every_answer(member.problem)]
 
 
-def judgement(name: str) -> Judgement:
+def judgement(name: str) -> PlantedVerdict:
     """The judgement on the controls of this name."""
     template = name.removeprefix(_PREFIX).replace("_", "-")
     passed = [f"{member.name} {name}".strip() for member in _members(template) for name in weaknesses(member.problem)]
     if passed:
-        return Judgement(outcome="accept", refusal=None, message=f"these pass: {', '.join(passed)}")
-    return Judgement(outcome="failed", refusal=_CAUGHT, message=f"{len(_names(template))} answers, none passes")
+        return PlantedVerdict(outcome="accept", refusal=None, message=f"these pass: {', '.join(passed)}")
+    return PlantedVerdict(outcome="failed", refusal=_CAUGHT, message=f"{len(_names(template))} answers, none passes")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from harness.contest import PACKAGE
-from harness.records.selftest import Judgement, Planted, Tried
+from harness.records.selftest import Planted, PlantedResult, PlantedVerdict
 from harness.selftest import planted as plantings
 from harness.selftest import scratch
 from harness.selftest.callers import CALLERS
@@ -36,7 +36,9 @@ def everything() -> tuple[Planted, ...]:
     return (*plantings.kernels(), *(caller.planted for caller in CALLERS), *controls())
 
 
-def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package: Path = PACKAGE) -> Iterator[Tried]:
+def sweep(
+    candidates: Sequence[Planted], tell: Callable[[PlantedResult], None], package: Path = PACKAGE
+) -> Iterator[PlantedResult]:
     """The result for each of `candidates`, in their order; `tell` is called with each as soon as it is known.
 
     `package` is the judge: the harness that is copied, once for all of them. Everything is written to a temporary
@@ -50,18 +52,18 @@ def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package:
         if len(candidates) > 1:
             compileall.compile_dir(judge, quiet=2)
 
-        def attempt_one(candidate: Planted) -> Tried:
+        def attempt_one(candidate: Planted) -> PlantedResult:
             began = time.monotonic()
             module = _MODULES.get(candidate.name)
             judgement = _attempt(candidate, judge) if module is None else _answer(judge.parent, module, candidate.name)
-            result = Tried(planted=candidate, judgement=judgement, seconds=time.monotonic() - began)
+            result = PlantedResult(planted=candidate, judgement=judgement, seconds=time.monotonic() - began)
             tell(result)
             return result
 
         yield from pool.map(attempt_one, candidates)
 
 
-def _attempt(candidate: Planted, judge: Path) -> Judgement:
+def _attempt(candidate: Planted, judge: Path) -> PlantedVerdict:
     home = judge.parent / "planted" / candidate.name
     scratch.make(home, candidate, plantings.source(candidate), judge)
     try:
@@ -70,7 +72,7 @@ def _attempt(candidate: Planted, judge: Path) -> Judgement:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _answer(home: Path, module: str, *arguments: str) -> Judgement:
+def _answer(home: Path, module: str, *arguments: str) -> PlantedVerdict:
     """The judgement that `module` of the harness in `home` prints; `bug` if there is none."""
     try:
         process = subprocess.run(
@@ -81,10 +83,12 @@ def _answer(home: Path, module: str, *arguments: str) -> Judgement:
             capture_output=True,
             timeout=_LIMIT_SECONDS,
         )
-        return msgspec.json.decode(process.stdout, type=Judgement)
+        return msgspec.json.decode(process.stdout, type=PlantedVerdict)
     except subprocess.TimeoutExpired:
-        return Judgement(outcome="bug", refusal=None, message=f"no judgement within {_LIMIT_SECONDS:g} s")
+        return PlantedVerdict(outcome="bug", refusal=None, message=f"no judgement within {_LIMIT_SECONDS:g} s")
     except msgspec.DecodeError:
         errors = process.stderr.decode("utf-8", errors="replace").strip().splitlines()
         ended = f"the judging process ended with exit code {process.returncode} and without a judgement"
-        return Judgement(outcome="bug", refusal=None, message=f"{ended}: {errors[-1] if errors else 'it said nothing'}")
+        return PlantedVerdict(
+            outcome="bug", refusal=None, message=f"{ended}: {errors[-1] if errors else 'it said nothing'}"
+        )

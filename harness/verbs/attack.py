@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness.records.attack import Attack as Record
-from harness.records.attack import Found
+from harness.records.attack import WorstInput
 from harness.shell.arguments import command, minutes
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -41,7 +41,7 @@ class Attack(Verb):
         number = given.number
         candidate = contest.candidate() if number is None else history.candidate(place_of(contest.directory), number)
 
-        def tell(tried: int, found: Found) -> None:
+        def tell(tried: int, found: WorstInput) -> None:
             if not (given.quiet or given.json):
                 print(f"  input {tried}: {_ratio(found)} ({found.words})", file=sys.stderr)
 
@@ -79,5 +79,5 @@ def _text(done: Record, given: Path | None, member: str) -> str:
     return "\n".join(lines)
 
 
-def _ratio(found: Found) -> str:
+def _ratio(found: WorstInput) -> str:
     return "output not finite" if found.ratio is None else f"{found.ratio:.3g} times the tolerance"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import UsageError
-from harness.records import Rejudged
+from harness.records import RejudgedAttempt
 from harness.shell.arguments import BASELINE, command, say
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -25,7 +25,7 @@ class RevokeDocument:
     holder: int | None
     attempt: int | None
     reasons: tuple[str, ...]
-    tried: tuple[Rejudged, ...]
+    tried: tuple[RejudgedAttempt, ...]
     time_ratio: float | None
 
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from harness.errors import RatchetError
-from harness.records.selftest import Tried
+from harness.records.selftest import PlantedResult
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -14,7 +14,7 @@ from harness.shell.verb import Document, Outcome, Verb
 class SelftestDocument:
     """Every planted candidate, and what the judge made of it; `classes` are those that they cover."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[PlantedResult, ...]
     classes: tuple[str, ...] = ()
 
 
@@ -50,7 +50,7 @@ class Selftest(Verb):
         began = time.monotonic()
         with progress_of(given) as progress:
 
-            def tell(tried: Tried) -> None:
+            def tell(tried: PlantedResult) -> None:
                 progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
 
             tried = tuple(runner.sweep(wanted, tell))

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from harness.errors import UsageError
-from harness.records.sweep import Swept
+from harness.records.sweep import SweepResult
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_screening
@@ -21,7 +21,7 @@ class Sweep(Verb):
         "grid. A setting that fails is a value of the table."
     )
     examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
-    document = Document(5, Swept)
+    document = Document(5, SweepResult)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:

@@ -4,7 +4,7 @@ import math
 import time
 from argparse import Namespace
 
-from harness.records.sweep import Swept
+from harness.records.sweep import SweepResult
 from harness.shell.arguments import at_least, minutes
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
@@ -21,7 +21,7 @@ class Tune(Verb):
         "interrupted goes on where it was when the same command is given again."
     )
     examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
-    document = Document(5, Swept)
+    document = Document(5, SweepResult)
     effect = "writes"
 
     def configure(self, parser: Parser) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
 from harness.records.report_words import simulated
-from harness.records.whatif import Answer, Scale
+from harness.records.whatif import Answer, Factors
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.units import change, seconds
@@ -52,7 +52,7 @@ class Whatif(Verb):
         from harness.advice.whatif import SWEEP, answers
         from harness.verbs.parts.schedules import dumped
 
-        names = (field.name for field in fields(Scale))
+        names = (field.name for field in fields(Factors))
         factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
         asked = _asked(factors) or SWEEP
         meant, dump, contents = dumped(given, runs=len(asked) + 1)
@@ -70,10 +70,10 @@ class Whatif(Verb):
         )
 
 
-def _asked(factors: dict[str, float]) -> tuple[Scale, ...]:
+def _asked(factors: dict[str, float]) -> tuple[Factors, ...]:
     """Each factor by itself, and if there are several, all of them together."""
-    alone = tuple(Scale(**{name: factor}) for name, factor in factors.items())
-    return (*alone, Scale(**factors)) if len(alone) > 1 else alone
+    alone = tuple(Factors(**{name: factor}) for name, factor in factors.items())
+    return (*alone, Factors(**factors)) if len(alone) > 1 else alone
 
 
 def _factor(name: str, word: str) -> float:

@@ -11,7 +11,7 @@ from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, chip
 from harness.judge.simulate.machine import machine_of
-from harness.records.whatif import Answer, Scale
+from harness.records.whatif import Answer, Factors
 from harness.shell.main import main
 
 
@@ -19,7 +19,7 @@ def dump(case: str, folder: Path) -> ModuleDump:
     return read_module(unpack(NEWEST, case, folder))
 
 
-def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
+def ratio(module: ModuleDump, name: str, scale: Factors) -> float:
     _, (answer,) = answers(module, chip(name), (scale,))
     return answer.time_ratio
 
@@ -27,21 +27,21 @@ def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
 @pytest.mark.parametrize("tpu", TPUS, ids=lambda tpu: tpu.name)
 def test_factors_of_one_change_nothing(tpu: object) -> None:
     machine = machine_of(tpu)  # type: ignore[arg-type]
-    assert scale_machine(machine, Scale()) == machine
-    assert Scale().words == ""
+    assert scale_machine(machine, Factors()) == machine
+    assert Factors().words == ""
 
 
 def test_a_run_with_factors_of_one_takes_exactly_as_long(tmp_path: Path) -> None:
-    assert ratio(dump("v5e-1024x512-2048", tmp_path), "v5e", Scale()) == 1.0
+    assert ratio(dump("v5e-1024x512-2048", tmp_path), "v5e", Factors()) == 1.0
 
 
 def test_twice_the_clock_of_everything_halves_the_time(tmp_path: Path) -> None:
-    everything = Scale(clock=2, bandwidth=2, dma_latency=0.5, transfer_cost=0.5)
+    everything = Factors(clock=2, bandwidth=2, dma_latency=0.5, transfer_cost=0.5)
     assert ratio(dump("v5e-1024x512-2048", tmp_path), "v5e", everything) == pytest.approx(0.5, rel=0.02)
 
 
 def test_single_buffers_profit_from_latency_and_a_large_matmul_from_its_matrix_units(tmp_path: Path) -> None:
-    no_latency, fast_mxu = Scale(dma_latency=0), Scale(mxu=2)
+    no_latency, fast_mxu = Factors(dma_latency=0), Factors(mxu=2)
     single = dump("v5e-1024x512-2048-single", tmp_path / "single")
     double = dump("v5e-1024x512-2048", tmp_path / "double")
     assert ratio(single, "v5e", no_latency) < ratio(double, "v5e", no_latency) - 0.03
@@ -53,19 +53,19 @@ def test_single_buffers_profit_from_latency_and_a_large_matmul_from_its_matrix_u
 def test_less_of_a_resource_never_helps(tmp_path: Path) -> None:
     module = dump("v5e-1024x512-2048", tmp_path)
     for worse in (
-        Scale(clock=0.5),
-        Scale(bandwidth=0.25),
-        Scale(dma_latency=4),
-        Scale(transfer_cost=4),
-        Scale(mxu=0.5),
+        Factors(clock=0.5),
+        Factors(bandwidth=0.25),
+        Factors(dma_latency=4),
+        Factors(transfer_cost=4),
+        Factors(mxu=0.5),
     ):
         assert ratio(module, "v5e", worse) >= 1.0
 
 
 def test_the_sweep_asks_for_one_resource_at_a_time() -> None:
     assert all(len(scale.resources) == 1 for scale in SWEEP)
-    assert Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.99).profits
-    assert not Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.9999).profits
+    assert Answer(scale=Factors(mxu=2), seconds=1.0, time_ratio=0.99).profits
+    assert not Answer(scale=Factors(mxu=2), seconds=1.0, time_ratio=0.9999).profits
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_sweep_asks_for_one_resource_at_a_time() -> None:
 )
 def test_a_factor_that_means_nothing_is_refused(name: str, factor: float) -> None:
     with pytest.raises(UsageError, match=name.replace("_", "-")):
-        Scale(**{name: factor})
+        Factors(**{name: factor})
 
 
 def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

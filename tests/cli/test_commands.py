@@ -15,7 +15,7 @@ from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.records.whatif import Scale
+from harness.records.whatif import Factors
 from harness.shell.arguments import command
 from harness.shell.catalogue import EVERY, listed, valued_options
 from harness.shell.help_page import overview
@@ -146,7 +146,7 @@ def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], capsys: pytes
 
 
 def test_the_resources_are_those_that_the_simulator_scales() -> None:
-    assert tuple(name.replace("-", "_") for name in RESOURCES) == tuple(field.name for field in fields(Scale))
+    assert tuple(name.replace("-", "_") for name in RESOURCES) == tuple(field.name for field in fields(Factors))
 
 
 def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_a_folder_without_a_contest_says_so(
         git(tmp_path, "init", "-q")
     for words in (["results"], ["fsck"], ["report"], ["plot"], ["show"], ["checkout", "1"], ["lines", "1"], ["status"]):
         assert main(["-C", str(tmp_path), *words]) == 4, words
-        assert "expected a contest (prepare.py and kernel.py), found no prepare.py" in capsys.readouterr().err
+        assert "expected a contest (prepare.py and kernel.py), got no prepare.py" in capsys.readouterr().err
     assert not (tmp_path / "profile_data").exists()
 
 

@@ -20,7 +20,7 @@ from harness.loop import pieces as changes
 from harness.loop import scaffold
 from harness.loop.ablate import ablate, with_worth
 from harness.records import Failure
-from harness.records.ablation import Ablated, Ablation
+from harness.records.ablation import AblatedChange, Ablation
 from harness.render.ablation import ablation_text
 from harness.shell.main import main
 
@@ -212,8 +212,8 @@ def test_the_fewest_that_have_to_go_too_are_found() -> None:
     assert found(9) is None
 
 
-def row() -> Ablated:
-    return Ablated(name="attempt 4", attempt=4, title="an idea", effect="unknown")
+def row() -> AblatedChange:
+    return AblatedChange(name="attempt 4", attempt=4, title="an idea", effect="unknown")
 
 
 def test_a_worth_is_told_as_the_decision_tells_it() -> None:
@@ -244,7 +244,7 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
         assert (failed.effect, failed.worth_seconds) == (effect, None)
 
 
-def ablation(*found: Ablated, whole: float | None = 1.0e-3) -> Ablation:
+def ablation(*found: AblatedChange, whole: float | None = 1.0e-3) -> Ablation:
     return Ablation(
         chip="v5e",
         source="simulated",
@@ -261,7 +261,7 @@ def ablation(*found: Ablated, whole: float | None = 1.0e-3) -> Ablation:
     )
 
 
-PAYS = Ablated(
+PAYS = AblatedChange(
     name="attempt 2",
     attempt=2,
     title="larger blocks",

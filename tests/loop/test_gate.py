@@ -19,7 +19,7 @@ from harness.ledger import Ledger, history
 from harness.loop import gate as gating
 from harness.loop import scaffold
 from harness.records import Failure
-from harness.records.gate import Gate, Gated, GateOutcome
+from harness.records.gate import Gate, GatedContest, GateOutcome
 from harness.render.gate import annotations, compilers, gate_text, markdown, workflow_text
 from harness.shell.main import main
 
@@ -218,7 +218,7 @@ def test_where_only_the_base_fails_the_change_mends_it_unless_the_machine_failed
 
 def gate(outcome: GateOutcome, reason: str, contest: str = "kernels/norm") -> Gate:
     comparison = compare(side(4), side(3), "")
-    gated = Gated(
+    gated = GatedContest(
         contest=contest,
         outcome=outcome,
         reason=reason,

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from harness.errors import UsageError
 from harness.loop.search_space import space
-from harness.records import Failure, Refused, Screened, Sweep, Swept
+from harness.records import Failure, RefusedSetting, ScreenedSetting, Sweep, SweepResult
 from harness.render.sweep import sweep_text
 
 
@@ -64,11 +64,11 @@ def test_a_grid_of_thousands_is_a_slip(tmp_path: Path) -> None:
     assert "at most 256 settings in a grid, got 400" in done.stderr
 
 
-def swept(*times: float | None, **changes: Any) -> Swept:
+def swept(*times: float | None, **changes: Any) -> SweepResult:
     """BQ x BKV, 2 x 2, with these times; None: failed."""
     values = [("128", "256"), ("128", "512"), ("1024", "256"), ("1024", "512")]
     screened = tuple(
-        Screened(
+        ScreenedSetting(
             settings=(("BQ", bq), ("BKV", bkv)),
             seconds=time,
             failure_kind="" if time is not None else "vmem-exceeded",
@@ -87,7 +87,7 @@ def swept(*times: float | None, **changes: Any) -> Swept:
         "why_none": "",
         "seconds": 12.0,
     }
-    return Swept(**{**given, **changes})
+    return SweepResult(**{**given, **changes})
 
 
 def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
@@ -130,7 +130,7 @@ def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
 def test_settings_that_were_judged_and_fail_are_said() -> None:
     wrong = Failure(stage="correctness", kind="wrong-result", message="2.0 times the tolerance")
     found = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))
-    refused = (Refused(settings=(("BQ", "1024"), ("BKV", "256")), failure=wrong),)
+    refused = (RefusedSetting(settings=(("BQ", "1024"), ("BKV", "256")), failure=wrong),)
     text = sweep_text(replace(found, sweep=replace(found.sweep, refused=refused)), 120, False)
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["1024", "256"]]
     assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line

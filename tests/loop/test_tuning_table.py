@@ -22,7 +22,7 @@ from harness.loop.tuning_table.fill import Filling
 from harness.loop.tuning_table.kernels import KERNELS
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.operators import Attention, GroupedMatmul
-from harness.records import Failure, Refused, Screened
+from harness.records import Failure, RefusedSetting, ScreenedSetting
 from harness.shell.main import main
 from harness.verbs.parts.table_page import page_of
 from harness.verbs.parts.tuned_table import _write, overview
@@ -447,7 +447,7 @@ def test_a_word_is_no_truth(tmp_path: Path, value: object) -> None:
         {"settings": (("BLOCK_Q", "(("),)},
         {"possible": 0},
         {"tried": -1},
-        {"trials": (Screened(settings=(("BLOCK_Q", "1"),), seconds=-1.0),)},
+        {"trials": (ScreenedSetting(settings=(("BLOCK_Q", "1"),), seconds=-1.0),)},
         {"settings": (("BLOCK_Q", "os.getcwd()"),)},
     ],
 )
@@ -469,11 +469,11 @@ def test_rows_that_are_no_file_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"unchecked": "timeout: 600 s"}, {"trials": (Screened(settings=(), seconds=None, failure_kind="killed"),)}],
+    [{"unchecked": "timeout: 600 s"}, {"trials": (ScreenedSetting(settings=(), seconds=None, failure_kind="killed"),)}],
 )
 def test_what_the_machine_kept_from_its_time_is_tried_again(changes: dict[str, Any]) -> None:
     assert fill._may_pass(row(**changes))
-    assert not fill._may_pass(row(trials=(Screened(settings=(), seconds=None, failure_kind="vmem-exceeded"),)))
+    assert not fill._may_pass(row(trials=(ScreenedSetting(settings=(), seconds=None, failure_kind="vmem-exceeded"),)))
 
 
 def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
@@ -552,7 +552,7 @@ def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
 
 def test_what_was_faster_and_failed_is_said() -> None:
     failure = Failure(kind="wrong-result", message="2.0 times the tolerance", stage="correctness")
-    table = overview([row(refused=(Refused(settings=(("BLOCK_Q", "256"),), failure=failure),))])
+    table = overview([row(refused=(RefusedSetting(settings=(("BLOCK_Q", "256"),), failure=failure),))])
     assert "prefill on v6e: BLOCK_Q=256 is faster and fails: wrong-result: 2.0 times" in " ".join(table.notes)
     assert row(settings=row().fallback, fallback_seconds=1e-3).is_certain, "it is the best, whatever its time"
 

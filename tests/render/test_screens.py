@@ -20,8 +20,8 @@ from harness.candidate import Candidate
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.loop.search_state import search_state
-from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
-from harness.records.selftest import Judgement, Planted, Refusal, Tried
+from harness.records import Audit, Finding, Policy, ScreenedSetting, Status, Sweep, SweepResult
+from harness.records.selftest import Planted, PlantedResult, PlantedVerdict, Refusal
 from harness.render import champions, gate, hints, lines, review, validation
 from harness.render.ablation import ablation_text
 from harness.render.comparison import bisection_text, comparison_text
@@ -101,7 +101,7 @@ def next_step() -> str:
 def swept() -> str:
     times = {("128", "256"): 4e-3, ("128", "512"): 2e-3, ("256", "256"): 1e-3, ("256", "512"): None}
     screened = tuple(
-        Screened(
+        ScreenedSetting(
             settings=(("BQ", bq), ("BKV", bkv)),
             seconds=taken,
             failure_kind="" if taken else "vmem-exceeded",
@@ -117,7 +117,7 @@ def swept() -> str:
         champion=2,
         champion_seconds=0.0009,
     )
-    found = Swept(
+    found = SweepResult(
         hypothesis="larger",
         sweep=sweep,
         best=(("BQ", "256"), ("BKV", "256")),
@@ -148,9 +148,13 @@ def selftested() -> str:
         name="halved", what="Halves the result.", row="1", expected=(Refusal(stage="correctness", kind="wrong-result"),)
     )
     good = Planted(name="plain", what="A plain kernel.", row="-", expected=())
-    wrong = Judgement(outcome="accept", refusal=None, message="")
+    wrong = PlantedVerdict(outcome="accept", refusal=None, message="")
     return selftest_text(
-        (Tried(planted=good, judgement=wrong, seconds=6.0), Tried(planted=bad, judgement=wrong, seconds=7.0)), 13.0
+        (
+            PlantedResult(planted=good, judgement=wrong, seconds=6.0),
+            PlantedResult(planted=bad, judgement=wrong, seconds=7.0),
+        ),
+        13.0,
     )
 
 

@@ -12,7 +12,7 @@ from harness import contest as contests
 from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
-from harness.records.selftest import Tried
+from harness.records.selftest import PlantedResult
 from harness.render.selftest import selftest_text
 from harness.selftest import planted, runner
 from harness.selftest.callers import CALLERS, Caller, judgement
@@ -26,7 +26,7 @@ HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready"
 CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
-def results_of(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
+def results_of(*names: str, package: Path = PACKAGE) -> tuple[PlantedResult, ...]:
     return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda planted_one: None, package))
 
 
@@ -126,7 +126,7 @@ def test_what_is_taken_away_is_there(guard: Guard) -> None:
         assert names <= redefined((PACKAGE / module).read_text()), f"{module} no longer defines {names}"
 
 
-def survivor(guard: Guard, folder: Path) -> Tried:
+def survivor(guard: Guard, folder: Path) -> PlantedResult:
     (planted_one,) = results_of(guard.candidate, package=judge_without(guard, folder))
     return planted_one
 

@@ -16,7 +16,19 @@ from harness.judge.verdict import decision, roofline
 from harness.ledger import Ledger, diff, history
 from harness.ledger.recording import Recorded
 from harness.loop import revoke as revoking
-from harness.records import Attempt, Champion, Evidence, Failure, Key, Note, Policy, Rejudged, Revocation, Row, Verdict
+from harness.records import (
+    Attempt,
+    Champion,
+    Evidence,
+    Failure,
+    Key,
+    Note,
+    Policy,
+    RejudgedAttempt,
+    Revocation,
+    Row,
+    Verdict,
+)
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # What `--set BQ=512` makes of it.
@@ -180,13 +192,15 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
     assert champion is not None
     lost = evidence(failure=WRONG)
     tried = [
-        Rejudged(attempt=number, kernel_sha256=history.attempt(ledger.place, number).kernel_sha256, failure=WRONG)
+        RejudgedAttempt(
+            attempt=number, kernel_sha256=history.attempt(ledger.place, number).kernel_sha256, failure=WRONG
+        )
         for number in (champion.number, *failing)
     ]
     kernel, verdict = ledger.champion_candidate(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
     if holder is not None:
         kernel = history.candidate(ledger.place, holder)
-        tried.append(Rejudged(attempt=holder, kernel_sha256=kernel.sha256))
+        tried.append(RejudgedAttempt(attempt=holder, kernel_sha256=kernel.sha256))
         verdict = Verdict(outcome="accept", reasons=("another holds the title",))
     made = attempt(
         ledger.next_number(),

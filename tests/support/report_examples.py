@@ -10,7 +10,7 @@ from ledger_fixtures import NAIVE, new_repository, run_attempt
 from harness.ledger import Ledger
 from harness.loop.tuning_table.row import Row as TunedRow
 from harness.operators import Attention
-from harness.records import Champion, Evidence, Failure, Refused, Screened, Sweep, Verdict
+from harness.records import Champion, Evidence, Failure, RefusedSetting, ScreenedSetting, Sweep, Verdict
 
 HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)>"
 # A comment that would end a script element, and one that turns the text after it around.
@@ -27,14 +27,14 @@ SEARCH = Sweep(
     champion=2,
     champion_seconds=2e-3,
     screened=(
-        Screened(
+        ScreenedSetting(
             settings=(("BQ", "8192"), ("BKV", "128")), seconds=None, failure_kind="vmem-exceeded", message=HOSTILE
         ),
-        Screened(settings=(("BQ", "512"), ("BKV", "128")), seconds=1.9e-3, fingerprint="a"),
-        Screened(settings=(("BQ", "64"), ("BKV", "128")), seconds=2.4e-3, fingerprint="b"),
-        Screened(settings=(("BQ", f'"{HOSTILE}"'), ("BKV", "128")), seconds=3e-3, fingerprint="c", same_as=1),
+        ScreenedSetting(settings=(("BQ", "512"), ("BKV", "128")), seconds=1.9e-3, fingerprint="a"),
+        ScreenedSetting(settings=(("BQ", "64"), ("BKV", "128")), seconds=2.4e-3, fingerprint="b"),
+        ScreenedSetting(settings=(("BQ", f'"{HOSTILE}"'), ("BKV", "128")), seconds=3e-3, fingerprint="c", same_as=1),
     ),
-    refused=(Refused(settings=(("BQ", "512"), ("BKV", "128")), failure=_WRONG),),
+    refused=(RefusedSetting(settings=(("BQ", "512"), ("BKV", "128")), failure=_WRONG),),
 )
 
 
@@ -119,17 +119,17 @@ def tuned_rows() -> tuple[TunedRow, ...]:
     parameters = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement().parameters
     fallback, best = (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), (("BLOCK_Q", "512"), ("BLOCK_KV", "128"))
     trials = (
-        Screened(settings=fallback, seconds=4e-3, fingerprint="a"),
-        Screened(settings=(("BLOCK_Q", "1024"), ("BLOCK_KV", HOSTILE)), seconds=0.9e-3, fingerprint="b"),
-        Screened(settings=best, seconds=1e-3, fingerprint="c"),
-        Screened(
+        ScreenedSetting(settings=fallback, seconds=4e-3, fingerprint="a"),
+        ScreenedSetting(settings=(("BLOCK_Q", "1024"), ("BLOCK_KV", HOSTILE)), seconds=0.9e-3, fingerprint="b"),
+        ScreenedSetting(settings=best, seconds=1e-3, fingerprint="c"),
+        ScreenedSetting(
             settings=(("BLOCK_Q", "2048"), ("BLOCK_KV", "128")),
             seconds=None,
             failure_kind="vmem-exceeded",
             message=HOSTILE,
         ),
     )
-    wrong = Refused(
+    wrong = RefusedSetting(
         settings=trials[1].settings, failure=Failure(stage="correctness", kind="wrong-result", message=HOSTILE)
     )
     first = TunedRow(

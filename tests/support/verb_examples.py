@@ -8,12 +8,12 @@ from screen_examples import story
 
 from harness.advice.comparison import ComparedSide, compare
 from harness.ledger import Ledger, history
-from harness.records import Change, CheckedChampion, Judgement, Redrawn, Replay
-from harness.records.ablation import Ablated, Ablation
-from harness.records.bisection import Bisection, Judgment
+from harness.records import Change, CheckedChampion, Judgement, RepeatedCheck, Replay
+from harness.records.ablation import AblatedChange, Ablation
+from harness.records.bisection import Bisection, JudgedVersion
 from harness.records.comparison import Comparison
 from harness.records.evidence import Draw
-from harness.records.gate import Gate, Gated
+from harness.records.gate import Gate, GatedContest
 from harness.records.validation import MeasuredKernel, Validation, ValidationStep
 
 DIFF = "--- a/kernel.py\n+++ b/kernel.py\n-BR = 64\n+BR = 256\n"
@@ -34,7 +34,7 @@ def comparison() -> Comparison:
 
 
 def bisection() -> Bisection:
-    good = Judgment(name="attempt 3", title="a tree of sums", seconds=7.1e-4, spills=0, failure="", is_bad=False)
+    good = JudgedVersion(name="attempt 3", title="a tree of sums", seconds=7.1e-4, spills=0, failure="", is_bad=False)
     lost = "compile-error: no such operation"
     unknown = replace(good, name="attempt 4", seconds=None, spills=None, failure=lost, is_bad=None)
     bad = replace(good, name="attempt 5", title="two halves of the rows", seconds=9.4e-4, spills=12_345, is_bad=True)
@@ -50,7 +50,7 @@ def bisection() -> Bisection:
 
 
 def ablation() -> Ablation:
-    pays = Ablated(
+    pays = AblatedChange(
         name="attempt 2",
         attempt=2,
         title="larger blocks",
@@ -64,7 +64,7 @@ def ablation() -> Ablation:
     )
     costs = replace(pays, name="attempt 5", effect="loss", worth_seconds=-0.02e-3, worth_fraction=-0.02 / 0.58)
     tied = replace(pays, name="attempt 4", tie="lines", own_seconds=0.03e-3, together=("attempt 5", "attempt 7"))
-    wrong = Ablated(
+    wrong = AblatedChange(
         name="attempt 3",
         attempt=3,
         title="an idea",
@@ -90,7 +90,7 @@ def ablation() -> Ablation:
 
 def gate() -> Gate:
     found = compare(_side(4), _side(3), "")
-    slower = Gated(
+    slower = GatedContest(
         contest="kernels/norm",
         outcome="slower",
         reason="5.74 % more simulated time",
@@ -128,8 +128,8 @@ def replay() -> Replay:
         fingerprint="abcdef0123456789",
     )
     draw = Draw(mode="interpret", shape=(512, 128), family="normal", seed=1)
-    drawn = Redrawn(family="normal", draw=draw, then=0.2, passed_then=True, now=0.3, passes_now=True)
-    kept = Redrawn(family="state", draw=draw, then=None, passed_then=True, why_not="the problem changed since")
+    drawn = RepeatedCheck(family="normal", draw=draw, then=0.2, passed_then=True, now=0.3, passes_now=True)
+    kept = RepeatedCheck(family="state", draw=draw, then=None, passed_then=True, why_not="the problem changed since")
     return Replay(
         number=4,
         hypothesis="larger blocks",

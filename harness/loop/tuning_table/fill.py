@@ -27,7 +27,7 @@ from harness.loop.search_space import Grid, words
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
-from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, Refused, Screened, Statement
+from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, RefusedSetting, ScreenedSetting, Statement
 from harness.units import quantity
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
@@ -268,7 +268,9 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         search=search,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         trials=tuple(_trial(settings, found.get(settings), earlier) for settings in dict.fromkeys((*earlier, *found))),
-        refused=tuple(Refused(settings=settings, failure=one.failure) for settings, one in judged if one.failure),
+        refused=tuple(
+            RefusedSetting(settings=settings, failure=one.failure) for settings, one in judged if one.failure
+        ),
         kernel_digest=kernel.digest,
     )
 
@@ -368,14 +370,16 @@ def _judged(
     return found
 
 
-def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float]) -> Screened:
+def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float]) -> ScreenedSetting:
     """What the settings came to; without evidence it is the time that they had earlier."""
     if evidence is None:
-        return Screened(settings=settings, seconds=earlier[settings])
+        return ScreenedSetting(settings=settings, seconds=earlier[settings])
     time_ = _latency(evidence)
     kind, message = screening.why_no_latency(evidence) if time_ is None else ("", "")
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    return Screened(settings=settings, seconds=time_, failure_kind=kind, message=message, fingerprint=fingerprint)
+    return ScreenedSetting(
+        settings=settings, seconds=time_, failure_kind=kind, message=message, fingerprint=fingerprint
+    )
 
 
 def _latency(evidence: Evidence) -> float | None:

@@ -11,7 +11,7 @@ from harness import files, reading_limits
 from harness.judge.verdict import compare_simulated
 from harness.loop.search import Settings
 from harness.loop.settings import value_of
-from harness.records import Refused, Screened
+from harness.records import RefusedSetting, ScreenedSetting
 from harness.records.problem import Parameter
 
 
@@ -49,8 +49,8 @@ class Row:
     search: str
     finished: str
     # Rows of before they were kept have none.
-    trials: tuple[Screened, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    trials: tuple[ScreenedSetting, ...] = ()
+    refused: tuple[RefusedSetting, ...] = ()
     kernel_digest: str = ""
 
     def __post_init__(self) -> None:

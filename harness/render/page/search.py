@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.records import Screened, Sweep
+from harness.records import ScreenedSetting, Sweep
 from harness.records.report_words import source_label
 from harness.render.layout import clean
 from harness.render.page.parts import Plain
@@ -91,7 +91,7 @@ def _own(sweep: Sweep) -> int:
     return len({one.fingerprint or one.settings for one in sweep.screened if one.seconds is not None})
 
 
-def _trial(number: int, one: Screened, found: Searched, least: float | None) -> Plain:
+def _trial(number: int, one: ScreenedSetting, found: Searched, least: float | None) -> Plain:
     given = dict(one.settings)
     words = remark(found.sweep, one, found.best, "judged", found.came)
     if found.also is not None and one.settings == found.also[0]:
@@ -107,7 +107,7 @@ def _trial(number: int, one: Screened, found: Searched, least: float | None) -> 
     }
 
 
-def _state(one: Screened, found: Searched) -> str:
+def _state(one: ScreenedSetting, found: Searched) -> str:
     if one.seconds is None:
         return "failed"
     if one.settings in {refused.settings for refused in found.sweep.refused}:
@@ -115,7 +115,7 @@ def _state(one: Screened, found: Searched) -> str:
     return "best" if one.settings == found.best else "timed"
 
 
-def values_tried(trials: Sequence[Screened]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def values_tried(trials: Sequence[ScreenedSetting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Each constant with the values that were tried."""
     found: dict[str, dict[str, None]] = {}
     for one in trials:

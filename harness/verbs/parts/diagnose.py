@@ -22,7 +22,7 @@ from harness.loop.bench import Bench
 from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Edit, Evidence, Hint, Policy, Report, Row, Table
-from harness.records.whatif import Scale
+from harness.records.whatif import Factors
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
 from harness.shell.arguments import colour, directory
@@ -35,9 +35,9 @@ from harness.workbench import tables
 from harness.workbench.tables import columns
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
-_CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
-    ("memory", "transfers that take no time", Scale(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
-    ("MXU", "MXU x2", Scale(mxu=2.0)),
+_CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Factors], ...] = (
+    ("memory", "transfers that take no time", Factors(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
+    ("MXU", "MXU x2", Factors(mxu=2.0)),
 )
 _TRIED = columns("edit;time_ratio=time, new/old;why=why there is none")
 _COLUMNS = columns(

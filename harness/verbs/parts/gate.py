@@ -31,7 +31,7 @@ from harness.ledger.git import index
 from harness.loop import gate as gating
 from harness.records import Attempt, Champion, Evidence, Policy, ScaledRow, Verdict
 from harness.records import Outcome as Ruling
-from harness.records.gate import Gate, Gated, GateOutcome
+from harness.records.gate import Gate, GatedContest, GateOutcome
 from harness.render import gate as rendering
 from harness.render.layout import clean, terminal_width
 from harness.render.page import Story, page
@@ -78,7 +78,7 @@ def _judged(given: Namespace, fails: frozenset[str]) -> Outcome:
     folder = directory(given.directory).resolve()
     change = gating.change(folder, given.base, given.head)
     below = git.relative_path(change.repository, folder)
-    found: list[Gated] = []
+    found: list[GatedContest] = []
     with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(given) as progress:
 
         def told(stage: str, state: str, taken: float) -> None:
@@ -229,7 +229,7 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
     return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
 
 
-def _page(contest: Contest, gated: Gated, sides: list[ComparedSide], into: Path) -> bytes:
+def _page(contest: Contest, gated: GatedContest, sides: list[ComparedSide], into: Path) -> bytes:
     """Both as attempts of one page, the change judged against the base."""
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
@@ -250,7 +250,7 @@ def _page(contest: Contest, gated: Gated, sides: list[ComparedSide], into: Path)
     return page(story)
 
 
-def _held(contest: Contest, gated: Gated, number: int, side: ComparedSide, base: ComparedSide | None) -> Held:
+def _held(contest: Contest, gated: GatedContest, number: int, side: ComparedSide, base: ComparedSide | None) -> Held:
     is_base = side is base
     champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
@@ -273,7 +273,7 @@ def _held(contest: Contest, gated: Gated, number: int, side: ComparedSide, base:
     return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, candidate=side.candidate)
 
 
-def _verdict(gated: Gated, evidence: Evidence, *, is_base: bool) -> Verdict:
+def _verdict(gated: GatedContest, evidence: Evidence, *, is_base: bool) -> Verdict:
     """What the gate found, in the words of a page of attempts."""
     if is_base:
         outcome: Ruling = "failed" if evidence.failure else "accept"

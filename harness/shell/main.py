@@ -160,8 +160,8 @@ def _carried_out(verb: Verb, words: list[str]) -> int:
     return outcome.exit_code
 
 
-def _printed(verb: Verb, given: Namespace, outcome: Outcome) -> str:
-    if outcome.document is None or verb.document is None or not given.json:
+def _printed(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
+    if outcome.document is None or verb.document is None or not arguments.json:
         return harmless(outcome.text(), colour())
     # Half a second that only a document is worth.
     from harness.shell.documents import json_text

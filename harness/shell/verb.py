@@ -95,7 +95,7 @@ class Verb:
         cls.name = cls.__module__.rpartition(".")[2]
         cls.example = cls.__dict__.get("example", cls.name)
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         """Does it. Raises RatchetError."""
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ class Verb:
         """The words after the verb, understood. Raises UsageError with the verb's usage."""
         return self.parser().parse_args(words)
 
-    def usage(self, given: Namespace) -> str:
+    def usage(self, arguments: Namespace) -> str:
         """The usage to show where what was parsed as `given` turns out to be wrong."""
         return self.parser().format_usage().strip()
 

@@ -25,18 +25,18 @@ class Ablate(Verb):
         parser.add_argument(
             "attempt", nargs="?", type=attempt_number, metavar="N", help="take out the hunks of this accepted attempt"
         )
-        parser.json("what was found")
+        parser.json("the result as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import pieces as changes
         from harness.loop.ablate import ablate
         from harness.render.ablation import ablation_text
-        from harness.verbs.parts.given import contest_of, progress_of, settled, tidy
+        from harness.verbs.parts.context import contest_of, progress_of, recovered_ledger, tidy
 
-        ledger, contest = settled(given), contest_of(given)
-        pieces = changes.accepts(ledger) if given.attempt is None else changes.hunks(ledger, given.attempt)
-        with progress_of(given) as progress:
-            found = ablate(contest, pieces, progress)
+        ledger, contest = recovered_ledger(arguments), contest_of(arguments)
+        pieces = changes.accepts(ledger) if arguments.attempt is None else changes.hunks(ledger, arguments.attempt)
+        with progress_of(arguments) as progress:
+            ablation = ablate(contest, pieces, progress)
         tidy(contest.directory)
-        return Outcome(document=found, text=lambda: ablation_text(found, colour=colour()))
+        return Outcome(document=ablation, text=lambda: ablation_text(ablation, colour=colour()))

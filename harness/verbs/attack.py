@@ -27,57 +27,63 @@ class Attack(Verb):
         parser.option("--repeat FILE", "try the input in this file once more", type=Path)
         parser.flag("--first", "stop at the first error above its tolerance")
         parser.member()
-        parser.json("what was found as JSON")
+        parser.json("the result as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import history
         from harness.ledger.paths import place_of
         from harness.loop import attack as attacking
-        from harness.verbs.parts.given import contest_of
+        from harness.verbs.parts.context import contest_of
 
-        contest = contest_of(given)
-        member = contest.member(given.member)
-        number = given.number
+        contest = contest_of(arguments)
+        member = contest.member(arguments.member)
+        number = arguments.number
         candidate = contest.candidate() if number is None else history.candidate(place_of(contest.directory), number)
 
-        def tell(tried: int, found: WorstInput) -> None:
-            if not (given.quiet or given.json):
-                print(f"  input {tried}: {_ratio(found)} ({found.words})", file=sys.stderr)
+        def tell(tried: int, worst: WorstInput) -> None:
+            if not (arguments.quiet or arguments.json):
+                print(f"  input {tried}: {_ratio(worst)} ({worst.words})", file=sys.stderr)
 
-        if given.repeat is not None:
-            done = attacking.repeat(contest, member, candidate, given.repeat)
+        if arguments.repeat is not None:
+            attack = attacking.repeat(contest, member, candidate, arguments.repeat)
         else:
-            done = attacking.attack(
-                contest, member, candidate, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell
+            attack = attacking.attack(
+                contest,
+                member,
+                candidate,
+                minutes=arguments.minutes,
+                seed=arguments.seed,
+                first=arguments.first,
+                tell=tell,
             )
         return Outcome(
-            document=done,
-            text=lambda: _text(done, given.directory, member.name),
-            exit_code=1 if done.worst is not None and done.worst.is_wrong else 0,
+            document=attack,
+            text=lambda: _text(attack, arguments.directory, member.name),
+            exit_code=1 if attack.worst is not None and attack.worst.is_wrong else 0,
         )
 
 
-def _text(done: Record, given: Path | None, member: str) -> str:
+def _text(attack: Record, directory: Path | None, member: str) -> str:
     from harness.loop import draw_text
 
-    tried = f"{done.tried} input{'s' * (done.tried != 1)} in {done.seconds:.0f} s, seed {done.seed}"
-    if done.worst is None:
+    tried = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
+    if attack.worst is None:
         return f"{tried}: none was checked in time"
-    worst, own = done.worst, f" --member {member}" if member else ""
+    worst, member_option = attack.worst, f" --member {member}" if member else ""
     lines = [
-        f"{done.problem}: {tried}",
+        f"{attack.problem}: {tried}",
         f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
         + "; no input above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",
         *([worst.said] if worst.said else []),
-        f"repeat it: {command(f'attack{own} --repeat {done.file}', given)}",
+        f"repeat it: {command(f'attack{member_option} --repeat {attack.file}', directory)}",
     ]
     if worst.is_wrong and worst.output:
-        revoke = command(f"revoke{draw_text.options([worst.draw])}", given)
+        revoke = command(f"revoke{draw_text.options([worst.draw])}", directory)
         lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
     return "\n".join(lines)
 
 
-def _ratio(found: WorstInput) -> str:
-    return "output not finite" if found.ratio is None else f"{found.ratio:.3g} times the tolerance"
+def _ratio(worst: WorstInput) -> str:
+    return "output not finite" if worst.ratio is None else f"{worst.ratio:.3g} times the tolerance"

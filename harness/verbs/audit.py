@@ -42,18 +42,18 @@ class Audit(Verb):
         rest, file = value_of(words, "--flags-file")
         return super().parse(words if file is None else [file, *(rest[1:] if rest[:1] == ["flags"] else rest)])
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.hardware import chip
         from harness.verbs.parts.flag_settings import settings_in
         from harness.workbench.doctor import findings, known_flags
         from harness.workbench.doctor.flag_rules import SYMPTOMS, RuleSubject
         from harness.workbench.doctor.flags import audit
 
-        meant = chip(given.chip) if given.chip else None
-        found = settings_in(given.file)
-        symptoms = tuple(SYMPTOMS[name] for name in given.symptom)
-        is_capture = bool(given.file and given.file.endswith(SUFFIX))
+        target = chip(arguments.chip) if arguments.chip else None
+        settings = settings_in(arguments.file)
+        symptoms = tuple(SYMPTOMS[name] for name in arguments.symptom)
+        is_capture = bool(arguments.file and arguments.file.endswith(SUFFIX))
         (table, every), fails = audit(
-            RuleSubject(found, known_flags.ask_libraries(found), meant, symptoms, is_capture=is_capture)
+            RuleSubject(settings, known_flags.ask_libraries(settings), target, symptoms, is_capture=is_capture)
         )
         return outcome_of("audit", (table, every), (findings.for_people(table), every), exit_code=1 if fails else 0)

@@ -44,30 +44,30 @@ class Bisect(Verb):
         )
         parser.option("--threshold PERCENT", "how much more than A's counts as worse (1)", type=float, default=1.0)
         parser.flag("--full", "print every figure and line of the guilty change")
-        parser.json("what was found")
+        parser.json("the result as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import bisect as searching
         from harness.render.comparison import bisection_text
         from harness.render.layout import terminal_width
-        from harness.verbs.parts.given import contest_of, progress_of, settled, tidy
+        from harness.verbs.parts.context import contest_of, progress_of, recovered_ledger, tidy
 
-        if not 0 <= given.threshold < 100:
-            raise UsageError("usage", f"expected --threshold in percent, from 0 to 100, got {given.threshold:g}")
-        ledger, contest = settled(given), contest_of(given)
-        ends = (given.first, given.last)
+        if not 0 <= arguments.threshold < 100:
+            raise UsageError("usage", f"expected --threshold in percent, from 0 to 100, got {arguments.threshold:g}")
+        ledger, contest = recovered_ledger(arguments), contest_of(arguments)
+        ends = (arguments.first, arguments.last)
         if all(re.fullmatch(_NUMBER, end) for end in ends):
             steps = searching.attempts(ledger, *map(int, ends))
         else:
             steps = searching.commits(ledger, *ends)
         records = searching.Records(ledger, contest)
-        with progress_of(given) as progress:
-            found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress, records)
+        with progress_of(arguments) as progress:
+            bisection = searching.bisect(contest, steps, arguments.metric, arguments.threshold / 100, progress, records)
         tidy(contest.directory)
-        known = f"not judged again, recorded under the present key: {', '.join(records.used)}"
+        reused = f"not judged again, recorded under the present key: {', '.join(records.used)}"
         return Outcome(
-            document=found,
-            text=lambda: bisection_text(found, terminal_width(), full=given.full, colour=colour()),
-            messages=(known,) if records.used else (),
+            document=bisection,
+            text=lambda: bisection_text(bisection, terminal_width(), full=arguments.full, colour=colour()),
+            messages=(reused,) if records.used else (),
         )

@@ -34,43 +34,43 @@ class Champions(Verb):
         parser.flag("--commit", "commit notes and page, and nothing else")
         parser.flag("--all", "time rejected and undecided attempts too")
         parser.flag("--again", "check champions again that passed under these keys")
-        parser.json("what came of each as JSON")
+        parser.json("the results as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.files import write_atomically
         from harness.ledger import git
         from harness.loop import champions as checking
         from harness.render.champions import champions_page, champions_text
         from harness.verbs.parts.committing import committed
         from harness.verbs.parts.contests_page import contest_folders
-        from harness.verbs.parts.given import progress_of
+        from harness.verbs.parts.context import progress_of
 
-        folder = directory(given.directory).resolve()
+        folder = directory(arguments.directory).resolve()
         repository = git.open_repository(folder)
         top = git.root(repository)
-        page = given.page.resolve() if given.page else None
+        page = arguments.page.resolve() if arguments.page else None
         if page is not None and not page.is_relative_to(top):
-            raise UsageError("outside", f"expected --page in the repository {top}, got {given.page}")
+            raise UsageError("outside", f"expected --page in the repository {top}, got {arguments.page}")
         if page is not None and (page.suffix != ".md" or page.is_relative_to(git.git_directory(repository))):
-            raise UsageError("usage", f"expected --page to be a page in Markdown (.md), got {given.page}")
-        if given.commit:
+            raise UsageError("usage", f"expected --page to be a page in Markdown (.md), got {arguments.page}")
+        if arguments.commit:
             git.require_committable(repository)
         folders = [(name or ".", top / name) for name in contest_folders(repository, folder)]
-        with progress_of(given) as progress:
-            found = checking.check(folders, progress, say, everything=given.all, again=given.again)
-        found = tuple(one for one in found if one.is_due)
-        if not found:
+        with progress_of(arguments) as progress:
+            checked = checking.check(folders, progress, say, everything=arguments.all, again=arguments.again)
+        checked = tuple(champion for champion in checked if champion.is_due)
+        if not checked:
             raise RatchetError("no-attempts", f"expected contests with a champion in {folder} or below it, found none")
         messages = []
         if page is not None:
-            write_atomically(page, champions_page(found).encode())
+            write_atomically(page, champions_page(checked).encode())
             messages.append(f"wrote {page}")
-        if given.commit:
-            messages.append(committed(top, [one.folder for one in found], page, found))
+        if arguments.commit:
+            messages.append(committed(top, [champion.folder for champion in checked], page, checked))
         return Outcome(
-            document=ChampionsDocument(champions=found),
-            text=lambda: champions_text(found),
-            exit_code=0 if all(one.passes for one in found) else 1,
+            document=ChampionsDocument(champions=checked),
+            text=lambda: champions_text(checked),
+            exit_code=0 if all(champion.passes for champion in checked) else 1,
             messages=tuple(messages),
         )

@@ -32,12 +32,12 @@ class Checkout(Verb):
         parser.flag("--force", "overwrite a kernel.py that no attempt and no commit holds")
         parser.json("what was done as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.undo import checkout
-        from harness.verbs.parts.given import opened
+        from harness.verbs.parts.context import open_ledger
 
-        ledger = opened(directory(given.directory))
-        return done(checkout(ledger, given.number, force=given.force))
+        ledger = open_ledger(directory(arguments.directory))
+        return done(checkout(ledger, arguments.number, force=arguments.force))
 
 
 def done(sentences: tuple[str, ...]) -> Outcome:

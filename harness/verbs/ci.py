@@ -13,7 +13,7 @@ POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive",
 
 
 def _failing(prefix: str, **_: object) -> list[str]:
-    """What the gate may fail on, behind what was typed before the last comma."""
+    """Completions of --fail-on: the words not yet typed before the last comma."""
     before, comma, _last = prefix.rpartition(",")
     chosen = before.split(",")
     return [f"{before}{comma}{word}" for word in POLICY if word not in chosen] + ["nothing"] * (not comma)
@@ -26,7 +26,7 @@ class Ci(Verb):
     description = (
         "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and where it left the "
         "base: both sides in this run, by one compiler, under the base's prepare.py. Nothing is recorded or checked "
-        "out. Exit code 1 where the change makes a kernel wrong or slower, 3 where that could not be told."
+        "out. Exit code 1 if the change makes a kernel wrong or slower, 3 if that is not known."
     )
     examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
     document = Document(1, Gate)
@@ -36,7 +36,7 @@ class Ci(Verb):
         parser.option("--head REF", "what is proposed (HEAD)", default="HEAD")
         parser.option(
             "--fail-on WHAT",
-            "which of regress, wrong, inconclusive, removed fail the gate; or nothing (all but removed)",
+            "outcomes that fail the gate: regress, wrong, inconclusive, removed, or nothing (all but removed)",
             default="regress,wrong,inconclusive",
             complete=_failing,
         )
@@ -49,7 +49,7 @@ class Ci(Verb):
         parser.choice(
             "--compilers",
             ["own", "both"],
-            "judge with the other compiler that is locked too, in an environment of its own (own)",
+            "judge with the other locked compiler too, in its own environment (own)",
             default="own",
         )
         parser.option("--markdown FILE", "append a summary to this file", type=Path)
@@ -62,10 +62,10 @@ class Ci(Verb):
         parser.json("the findings")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.gate import ci
 
-        return ci(given, _fails(given.fail_on))
+        return ci(arguments, _fails(arguments.fail_on))
 
 
 def _fails(text: str) -> frozenset[str]:

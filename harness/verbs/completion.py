@@ -20,7 +20,7 @@ class Completion(Verb):
     def configure(self, parser: Parser) -> None:
         parser.choice("shell", ["bash", "zsh", "fish"], "which shell")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.shell.completion import code
 
-        return Outcome(text=lambda: code(given.shell))
+        return Outcome(text=lambda: code(arguments.shell))

@@ -30,7 +30,7 @@ class Diagnose(Verb):
         parser.json("the findings as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.diagnose import diagnose
 
-        return diagnose(given)
+        return diagnose(arguments)

@@ -42,7 +42,7 @@ class Diff(Verb):
         parser.json("the comparison")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.comparison import diff
 
-        return diff(given)
+        return diff(arguments)

@@ -35,7 +35,7 @@ class Doctor(Verb):
         parser.json("the tables as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.doctor import doctor
 
-        return doctor(given)
+        return doctor(arguments)

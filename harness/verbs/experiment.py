@@ -41,7 +41,7 @@ class Experiment(Verb):
         parser.flag("--rebaseline", "make kernel.py the champion as it stands, if it is right")
         parser.flag("--all-checks", "run every check on a kernel that is slower than the champion too")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from dataclasses import replace
 
         from harness.advice import report as reporting
@@ -52,34 +52,34 @@ class Experiment(Verb):
         from harness.loop.options import Options
         from harness.loop.settings import parse
         from harness.verbs.parts import attempts
-        from harness.verbs.parts.given import contest_of, progress_of
+        from harness.verbs.parts.context import contest_of, progress_of
 
-        message, deep = given.message, given.deep
+        message, deep = arguments.message, arguments.deep
         if message.split()[-1:] == ["--deep"]:
             message, deep = message.rstrip().removesuffix("--deep"), True
         hypothesis = attempts.hypothesis_of(message)
-        contest = contest_of(given, given.chip)
+        contest = contest_of(arguments, arguments.chip)
         options = Options(
-            settings=tuple(parse(text) for text in given.settings),
-            expected_time_ratio=attempts.expectation(given.expect),
-            again=given.again,
-            record=given.record,
-            rebaseline=given.rebaseline,
-            all_checks=given.all_checks,
+            settings=tuple(parse(text) for text in arguments.settings),
+            expected_time_ratio=attempts.expectation(arguments.expect),
+            again=arguments.again,
+            record=arguments.record,
+            rebaseline=arguments.rebaseline,
+            all_checks=arguments.all_checks,
         )
-        with progress_of(given) as progress:
-            guess = expected.of(contest, wholly=given.all_checks)
+        with progress_of(arguments) as progress:
+            guess = expected.of(contest, wholly=arguments.all_checks)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-            bench = Bench(contest=contest, progress=progress, on=given.on, deep=deep)
+            bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=deep)
             judged = ratchet.attempt(bench, hypothesis, options, say)
         attempt = judged.attempt
         # The text of the report has them among its warnings.
-        words = attempts.friendly_words(contest, attempt) if given.json else ()
+        words = attempts.friendly_words(contest, attempt) if arguments.json else ()
         row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
 
         def text() -> str:
-            put_back = attempts.put_back(contest, judged, given.directory)
-            report = attempts.attempt_text(contest, judged, given.directory, full=given.full)
+            put_back = attempts.put_back(contest, judged, arguments.directory)
+            report = attempts.attempt_text(contest, judged, arguments.directory, full=arguments.full)
             return report + (put_back and f"\n\n{put_back}")
 
         return Outcome(
@@ -87,5 +87,5 @@ class Experiment(Verb):
             text=text,
             exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
             messages=(*words, *judged.messages),
-            afterwards=lambda: attempts.rescaled(contest, judged, given),
+            afterwards=lambda: attempts.rescaled(contest, judged, arguments),
         )

@@ -11,7 +11,7 @@ from harness.shell.arguments import colour, directory
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
-# Judging takes a minute or two, most of it in processes of its own.
+# A judgement takes a minute or two, most of it in child processes.
 _TIMES_OF_A_REPLAY = 30
 
 
@@ -35,29 +35,29 @@ class Fsck(Verb):
         parser.json("the findings as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import fsck as auditing
         from harness.render.layout import terminal_width
         from harness.render.review import audit_text
-        from harness.verbs.parts.given import opened
+        from harness.verbs.parts.context import open_ledger
 
-        folder = directory(given.directory)
-        ledger = opened(folder)
+        folder = directory(arguments.directory)
+        ledger = open_ledger(folder)
         champion = ledger.champion()
         present, why_not = _present_key(folder, champion)
-        found = auditing.audit(ledger, present, given.signed_by)
-        found = replace(found, notes=(*why_not, *found.notes))
-        if given.replay:
-            found = _replayed(found, folder, champion, given)
+        audit = auditing.audit(ledger, present, arguments.signed_by)
+        audit = replace(audit, notes=(*why_not, *audit.notes))
+        if arguments.replay:
+            audit = _replayed(audit, folder, champion, arguments)
         return Outcome(
-            document=found,
-            text=lambda: audit_text(found, terminal_width(), colour()),
-            exit_code=1 if found.findings else 0,
+            document=audit,
+            text=lambda: audit_text(audit, terminal_width(), colour()),
+            exit_code=1 if audit.findings else 0,
         )
 
 
 def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tuple[str, ...]]:
-    """The key of evidence taken now, of the champion's source; None and why where prepare.py does not say."""
+    """The key of evidence taken now, from the champion's source; or None and why prepare.py gives none."""
     from harness import contest as contests
 
     if champion is None:
@@ -65,20 +65,20 @@ def _present_key(folder: Path, champion: Attempt | None) -> tuple[Key | None, tu
     try:
         return contests.load(folder, champion.evidence.chip).key(champion.key.source), ()
     except RatchetError as error:
-        return None, (f"the champion was not held against the contest as it is: {error}",)
+        return None, (f"the champion was not compared with the present contest: {error}",)
 
 
-def _replayed(found: Audit, folder: Path, champion: Attempt | None, given: Namespace) -> Audit:
-    """The same with what judging the champion again came to."""
+def _replayed(audit: Audit, folder: Path, champion: Attempt | None, arguments: Namespace) -> Audit:
+    """The audit, with the result of judging the champion again."""
     from harness import contest as contests
     from harness.ledger import fsck as auditing
     from harness.loop.replay import replay
-    from harness.verbs.parts.given import progress_of
+    from harness.verbs.parts.context import progress_of
 
     if champion is None:
-        return replace(found, notes=(*found.notes, "there is no champion to judge again"))
+        return replace(audit, notes=(*audit.notes, "there is no champion to judge again"))
     reading_limits.allow(_TIMES_OF_A_REPLAY)
-    with progress_of(given) as progress:
+    with progress_of(arguments) as progress:
         again = replay(contests.load(folder), champion.number, progress)
     findings, notes = auditing.replayed(again)
-    return replace(found, findings=(*found.findings, *findings), notes=(*found.notes, *notes))
+    return replace(audit, findings=(*audit.findings, *findings), notes=(*audit.notes, *notes))

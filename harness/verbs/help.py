@@ -19,8 +19,8 @@ class Help(Verb):
         parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb, or `experiment`")
         parser.flag("--markdown", "print the page docs/COMMANDS.md")
 
-    def run(self, given: Namespace) -> Outcome:
-        parser = help_page.parser_named(given.verb) if given.verb is not None else None
-        if given.markdown:
+    def run(self, arguments: Namespace) -> Outcome:
+        parser = help_page.parser_named(arguments.verb) if arguments.verb is not None else None
+        if arguments.markdown:
             return Outcome(text=help_page.page)
         return Outcome(text=lambda: (parser.format_help() if parser else help_page.overview()).rstrip("\n"))

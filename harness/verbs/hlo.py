@@ -42,7 +42,7 @@ class Hlo(Verb):
         parser.json("the tables as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.hlo import hlo
 
-        return hlo(given)
+        return hlo(arguments)

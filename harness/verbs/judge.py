@@ -13,7 +13,7 @@ from harness.verbs.parts.arguments import add_evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeDocument:
-    """kernel.py judged as it stands: evidence, what it means, and the verdict; nothing of it is recorded."""
+    """kernel.py judged as it stands: evidence, report and verdict; nothing is recorded."""
 
     evidence: Evidence
     report: Report
@@ -33,7 +33,7 @@ class Judge(Verb):
         add_evaluation(parser)
         parser.settings("NAME=VALUE", "judge it with this constant rewritten; the file stays as it is")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import report as reporting
         from harness.judge.verdict import decision
         from harness.loop import expected
@@ -42,26 +42,28 @@ class Judge(Verb):
         from harness.loop.settings import parse
         from harness.render.report_text import View, judge_text
         from harness.verbs.parts.attempts import on_champion
-        from harness.verbs.parts.given import contest_of, progress_of, with_packages
+        from harness.verbs.parts.context import contest_of, progress_of, with_package_files
 
-        contest = contest_of(given, given.chip)
-        settings = tuple(parse(text) for text in given.settings)
-        judged = contest.candidate().set(settings)
-        with progress_of(given) as progress:
+        contest = contest_of(arguments, arguments.chip)
+        settings = tuple(parse(text) for text in arguments.settings)
+        candidate = contest.candidate().set(settings)
+        with progress_of(arguments) as progress:
             guess = expected.of(contest, wholly=True)
             progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-            bench = Bench(contest=contest, progress=progress, on=given.on, deep=given.deep)
+            bench = Bench(contest=contest, progress=progress, on=arguments.on, deep=arguments.deep)
             evidence = judge_here(bench, settings)
         verdict = decision.decide(evidence, None, None, bench.policy, contest.chip)
         report = reporting.report(evidence, contest.chip)
-        advice = for_kernel(reporting.advise(evidence, report), evidence, judged)
+        advice = for_kernel(reporting.advise(evidence, report), evidence, candidate)
         for sentence in () if settings else on_champion(contest, evidence):
             say(sentence)
-        again = [f"--set {shlex.quote(text)}" for text in given.settings]
-        whole = command(" ".join(["judge", *again, "--full"]), given.directory)
+        again = [f"--set {shlex.quote(text)}" for text in arguments.settings]
+        whole = command(" ".join(["judge", *again, "--full"]), arguments.directory)
 
         def text() -> str:
-            view = View(files=with_packages(judged, evidence), full=given.full, colour=colour(), whole=whole)
+            view = View(
+                files=with_package_files(candidate, evidence), full=arguments.full, colour=colour(), whole=whole
+            )
             return judge_text(evidence, report, advice, verdict, view)
 
         return Outcome(

@@ -39,32 +39,37 @@ class Lines(Verb):
         parser.json("the figures as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.advice.source_names import name_lines
         from harness.ledger import history
         from harness.loop.suite_member import evidence_of
         from harness.render.layout import terminal_width
         from harness.render.lines import listing
-        from harness.verbs.parts.given import contest_of, known_candidate, opened, with_packages
-        from harness.verbs.parts.judged import judged
+        from harness.verbs.parts.context import (
+            contest_of,
+            known_candidate,
+            open_ledger,
+            present_evidence,
+            with_package_files,
+        )
         from harness.verbs.parts.schedules import why_none
 
-        if given.number is not None and given.chip is not None:
+        if arguments.number is not None and arguments.chip is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
-        if given.number is None:
-            contest = contest_of(given, given.chip)
-            contest.member(given.member)
+        if arguments.number is None:
+            contest = contest_of(arguments, arguments.chip)
+            contest.member(arguments.member)
             title, candidate = "kernel.py as it stands", contest.candidate()
-            evidence, again = judged(contest, given, checked=False, with_lines=True), ""
+            evidence, again = present_evidence(contest, arguments, checked=False, with_lines=True), ""
         else:
-            ledger = opened(directory(given.directory))
-            title, candidate = f"kernel.py of attempt {given.number}", known_candidate(ledger, given.number)
-            evidence = history.attempt(ledger.place, given.number).evidence
-            back, lines = (command(words, given.directory) for words in (f"checkout {given.number}", "lines"))
+            ledger = open_ledger(directory(arguments.directory))
+            title, candidate = f"kernel.py of attempt {arguments.number}", known_candidate(ledger, arguments.number)
+            evidence = history.attempt(ledger.place, arguments.number).evidence
+            back, lines = (command(words, arguments.directory) for words in (f"checkout {arguments.number}", "lines"))
             again = f". Records stay as they were made; to see its lines: {back}, then {lines}"
-        evidence = evidence_of(evidence, given.member)
-        if given.member:
-            title += f" at {given.member}"
+        evidence = evidence_of(evidence, arguments.member)
+        if arguments.member:
+            title += f" at {arguments.member}"
         run = name_lines(evidence, evidence.simulation)
         if run is None or run.seconds is None:
             raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {why_none(evidence)}")
@@ -72,9 +77,9 @@ class Lines(Verb):
             raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
         if evidence.failure is not None:
             title += f" (failed: {evidence.failure.kind})"
-        elif given.number is None and not evidence.all_checks:
-            title += " (timed only: whether it is right was not looked at)"
-        breakdown, files = run.breakdown, with_packages(candidate, evidence)
+        elif arguments.number is None and not evidence.all_checks:
+            title += " (timed only: not checked for being right)"
+        breakdown, files = run.breakdown, with_package_files(candidate, evidence)
         document = LinesDocument(
             source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
         )

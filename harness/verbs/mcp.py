@@ -32,9 +32,9 @@ class Mcp(Verb):
             type=Path,
         )
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.shell.mcp_server import serve
 
-        contest = directory(given.directory)
-        serve(contest, given.root or [contest], _INSTRUCTIONS)
+        contest = directory(arguments.directory)
+        serve(contest, arguments.root or [contest], _INSTRUCTIONS)
         return Outcome()

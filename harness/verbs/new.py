@@ -33,14 +33,14 @@ class New(Verb):
         parser.choice("--chip", [chip.name for chip in CHIPS], "the chip it is judged for")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.new_contest import new
         from harness.loop.settings import parse
-        from harness.verbs.parts.given import progress_of
+        from harness.verbs.parts.context import progress_of
 
-        base = given.directory or Path.cwd()
-        settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
+        base = arguments.directory or Path.cwd()
+        settings = [*arguments.settings, *([f"CHIP={arguments.chip}"] if arguments.chip else [])]
         constants = tuple(parse(text) for text in settings)
-        with progress_of(given) as progress:
-            done = new(base / given.folder, given.like, constants, progress, around=given.around)
+        with progress_of(arguments) as progress:
+            done = new(base / arguments.folder, arguments.like, constants, progress, around=arguments.around)
         return Outcome(text=lambda: "\n".join(done))

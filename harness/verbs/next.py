@@ -35,7 +35,7 @@ class Next(Verb):
         parser.option("--limit N", f"look into the newest N attempts only ({_LIMIT})", type=at_least(1), default=_LIMIT)
         parser.json("the state as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.next_step import next_step
 
-        return next_step(given)
+        return next_step(arguments)

@@ -20,11 +20,11 @@ class Pack(Verb):
         parser.json("what was moved as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import packing
-        from harness.verbs.parts.given import settled
+        from harness.verbs.parts.context import recovered_ledger
 
-        ledger = settled(given)
+        ledger = recovered_ledger(arguments)
         with ledger.lock("pack"):
             packed = packing.pack(ledger.place)
         return Outcome(document=packed, text=lambda: packing.summary(packed), messages=packed.left)

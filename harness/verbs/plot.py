@@ -21,9 +21,9 @@ class Plot(Verb):
         parser.option("--out DIR", "default: profile_data/plots", type=Path)
         parser.flag("--dark", "for a dark background")
         parser.flag("--all", "one picture over every contest in DIR and below")
-        parser.option("--key KEY", "times as they were recorded under this timing key; results --json names them")
+        parser.option("--key KEY", "use the times recorded under this timing key; results --json lists the keys")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.plots import plot
 
-        return plot(given)
+        return plot(arguments)

@@ -57,7 +57,7 @@ class Predict(Verb):
         parser.option("--bandwidth B/s", "instead of the chip's: HBM's, or a ring's in both directions")
         parser.json("the tables as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.predict import predict
 
-        return predict(given)
+        return predict(arguments)

@@ -13,7 +13,7 @@ _SERVER_PORT = 9999
 
 
 def _steps(text: str) -> tuple[int, int]:
-    """`10:20`: the first and the last."""
+    """`10:20` as the first and the last step."""
     first, _, last = text.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise ArgumentTypeError(f"expected the first and the last step, such as 10:20, got {text!r}")
@@ -60,7 +60,7 @@ class Profile(Verb):
         parser.json("JSON instead of text")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.profile import profile
 
-        return profile(given)
+        return profile(arguments)

@@ -21,21 +21,21 @@ class Replay(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.attempt("the attempt's number", nargs=None)
-        parser.json("what was found as JSON")
+        parser.json("the result as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.replay import replay
         from harness.render.layout import terminal_width
         from harness.render.review import replay_text
-        from harness.verbs.parts.given import contest_of, progress_of, tidy
+        from harness.verbs.parts.context import contest_of, progress_of, tidy
 
-        contest = contest_of(given)
-        with progress_of(given) as progress:
-            found = replay(contest, given.number, progress)
+        contest = contest_of(arguments)
+        with progress_of(arguments) as progress:
+            result = replay(contest, arguments.number, progress)
         tidy(contest.directory)
         return Outcome(
-            document=found,
-            text=lambda: replay_text(found, terminal_width(), colour()),
-            exit_code=EXIT_OF_OUTCOME[found.now.outcome],
+            document=result,
+            text=lambda: replay_text(result, terminal_width(), colour()),
+            exit_code=EXIT_OF_OUTCOME[result.now.outcome],
         )

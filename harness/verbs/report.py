@@ -40,7 +40,7 @@ class Report(Verb):
             type=Path,
         )
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         import webbrowser
 
         from harness.files import write_atomically
@@ -49,26 +49,30 @@ class Report(Verb):
         from harness.verbs.parts import contests_page, stories, table_page
         from harness.workbench.profiles.places import PROFILE_DATA
 
-        if given.table is not None and (given.directory is not None or given.all):
+        if arguments.table is not None and (arguments.directory is not None or arguments.all):
             raise UsageError(
                 "usage", "a table has a page without a contest: expected -C DIR, --all or --table DIR alone"
             )
-        if given.peers is not None and not given.all:
+        if arguments.peers is not None and not arguments.all:
             raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
-        folder = directory(given.directory).resolve()
-        usual = folder / PROFILE_DATA if given.table is None else given.table
-        target: Path = (given.out or usual / ("contests/index.html" if given.all else "report.html")).resolve()
+        folder = directory(arguments.directory).resolve()
+        usual = folder / PROFILE_DATA if arguments.table is None else arguments.table
+        target: Path = (arguments.out or usual / ("contests/index.html" if arguments.all else "report.html")).resolve()
         if target.is_dir():
             raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
-        if given.all:
-            written = f"{contests_page.write_pages(folder, given.peers, target)}; they need no network and no server"
+        if arguments.all:
+            written = (
+                f"{contests_page.write_pages(folder, arguments.peers, target)}; they need no network and no server"
+            )
         else:
-            data, what = stories.page_of(given, target) if given.table is None else table_page.page_of(given.table)
+            data, what = (
+                stories.page_of(arguments, target) if arguments.table is None else table_page.page_of(arguments.table)
+            )
             write_atomically(target, data)
             written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
-        if given.out is None and given.table is None:
-            # git passes over it, also where no contest says so.
+        if arguments.out is None and arguments.table is None:
+            # Hidden from git, even if the contest's own .gitignore does not name it.
             kept_captures.made(folder / PROFILE_DATA)
-        if given.open and not webbrowser.open(target.as_uri()):
+        if arguments.open and not webbrowser.open(target.as_uri()):
             raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
         return Outcome(text=lambda: written)

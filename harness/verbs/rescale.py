@@ -11,7 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleDocument:
-    """The kernels that were timed again under the timing key `key_digest`; `skipped` says which were not, and why."""
+    """The kernels that were timed again under the timing key `key_digest`; `skipped` names the others, with reasons."""
 
     key_digest: str
     notes: tuple[Note, ...]
@@ -23,7 +23,7 @@ class Rescale(Verb):
     line = "time recorded kernels again, on one scale"
     description = (
         "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "
-        "those of then, and keeps the times as notes beside what was recorded. Nothing is checked, and nothing "
+        "the recorded ones, and keeps the times as notes beside the record. Nothing is checked, and nothing "
         "recorded is rewritten. An attempt does the same after its report."
     )
     examples = "ratchet.sh rescale --all"
@@ -35,27 +35,27 @@ class Rescale(Verb):
         parser.json("the times as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import Ledger, history
         from harness.loop import rescale as rescaling
         from harness.render.layout import joined, terminal_width, wrap
         from harness.units import quantity
-        from harness.verbs.parts.given import contest_of, progress_of
+        from harness.verbs.parts.context import contest_of, progress_of
 
-        contest = contest_of(given)
-        with progress_of(given) as progress:
-            found = rescaling.rescale(contest, progress, say, everything=given.all)
+        contest = contest_of(arguments)
+        with progress_of(arguments) as progress:
+            rescaled = rescaling.rescale(contest, progress, say, everything=arguments.all)
         ledger = Ledger.open(contest.directory)
         left = rescaling.pending(ledger, contest, contest.key("simulated"), everything=True)
         rows = [
             row
             for row in history.rows(ledger.place)[0]
-            if row.is_title or (given.all and row.outcome in ("reject", "inconclusive"))
+            if row.is_title or (arguments.all and row.outcome in ("reject", "inconclusive"))
         ]
-        attempts = quantity(len(rows), "attempt" if given.all else "accepted attempt") if rows else ""
-        said = rescaling.sentences(found, left, attempts)
+        attempts = quantity(len(rows), "attempt" if arguments.all else "accepted attempt") if rows else ""
+        sentences = rescaling.sentences(rescaled, left, attempts)
         width = terminal_width()
         return Outcome(
-            document=RescaleDocument(key_digest=found.key_digest, notes=found.notes, skipped=found.skipped),
-            text=lambda: joined([line for sentence in said for line in wrap(sentence, width)]),
+            document=RescaleDocument(key_digest=rescaled.key_digest, notes=rescaled.notes, skipped=rescaled.skipped),
+            text=lambda: joined([line for sentence in sentences for line in wrap(sentence, width)]),
         )

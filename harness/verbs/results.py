@@ -14,9 +14,8 @@ from harness.shell.verb import Document, Outcome, Verb
 class ResultsDocument:
     """The attempts, newest last, each with its time on the `scale` and as it was recorded.
 
-    `champion` is the number of the present one, `gain` the way to it, `notes` are later findings about recorded
-    kernels, `skipped` says what is unreadable. `gain` and `notes` are of the whole ledger, however few rows are asked
-    for.
+    `champion` is its number, `gain` the way to it, `notes` are later findings about recorded kernels, `skipped` lists
+    unreadable attempts. `gain` and `notes` are of the whole ledger, however few rows are asked for.
     """
 
     scale: Scale | None
@@ -58,7 +57,7 @@ class Results(Verb):
         parser.json("the attempts, their times on the scale and as recorded, and the notes as JSON")
         parser.flag("--csv", "print the same as lines of comma-separated values")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.ledger import table
         from harness.loop.expectations import calibration
         from harness.loop.gain import gain
@@ -66,54 +65,58 @@ class Results(Verb):
         from harness.render.results_csv import results_csv
         from harness.units import quantity
         from harness.verbs.parts import table_text
-        from harness.verbs.parts.given import settled
+        from harness.verbs.parts.context import recovered_ledger
 
-        if given.json and given.csv:
+        if arguments.json and arguments.csv:
             raise UsageError("usage", "expected --json or --csv, got both")
-        ledger = settled(given)
-        found = table.scaled(ledger)
-        for sentence in found.skipped:
+        ledger = recovered_ledger(arguments)
+        scaled = table.scaled(ledger)
+        for sentence in scaled.skipped:
             say(sentence)
         wanted = table.Wanted(
-            is_accepted=given.accepted,
-            is_best=given.best,
-            since=table_text.since(given.since, ledger, found),
-            text=given.grep,
+            is_accepted=arguments.accepted,
+            is_best=arguments.best,
+            since=table_text.since(arguments.since, ledger, scaled),
+            text=arguments.grep,
         )
-        lines = table.newest(table.chosen(found, table.lines(found, unfolded=given.all), wanted), given.limit)
-        progress = gain(found)
+        lines = table.newest(table.chosen(scaled, table.lines(scaled, unfolded=arguments.all), wanted), arguments.limit)
+        progress = gain(scaled)
         rows = tuple(
-            one for one in found.rows if any(one is other for line in lines for other in table_text.rows_of_line(line))
+            row for row in scaled.rows if any(row is other for line in lines for other in table_text.rows_of_line(line))
         )
         document = ResultsDocument(
-            scale=found.scale,
-            rows=rows[-given.limit :] if given.limit else rows,
-            champion=found.number,
+            scale=scaled.scale,
+            rows=rows[-arguments.limit :] if arguments.limit else rows,
+            champion=scaled.number,
             gain=progress,
-            notes=found.notes,
-            skipped=found.skipped,
+            notes=scaled.notes,
+            skipped=scaled.skipped,
         )
 
         def text() -> str:
-            if given.csv:
-                return results_csv(document.rows, found.notes, found.number)
-            if not found.rows:
-                return f"no attempts yet: {command(BASELINE, given.directory)} makes the first"
+            if arguments.csv:
+                return results_csv(document.rows, scaled.notes, scaled.number)
+            if not scaled.rows:
+                return f"no attempts yet: {command(BASELINE, arguments.directory)} makes the first"
             shown = Shown(
-                rows=found.rows,
+                rows=scaled.rows,
                 lines=lines,
-                champion=found.number,
+                champion=scaled.number,
                 gain=progress,
-                calibration=calibration([one.then for one in found.rows]),
-                has_then=given.then or (found.scale is not None and found.scale.timed < found.scale.accepted),
-                has_all=given.all,
-                again=command("rescale --all", given.directory),
+                calibration=calibration([row.then for row in scaled.rows]),
+                has_then=arguments.then or (scaled.scale is not None and scaled.scale.timed < scaled.scale.accepted),
+                has_all=arguments.all,
+                again=command("rescale --all", arguments.directory),
             )
-            none = (
-                "" if lines else f"none of {quantity(len(found.rows), 'attempt')} matches {table_text.filters(given)}\n"
+            no_match = (
+                ""
+                if lines
+                else f"none of {quantity(len(scaled.rows), 'attempt')} matches {table_text.filters(arguments)}\n"
             )
-            return none + (
-                results_table(shown) if wanted.is_narrow or given.all or given.limit else table_text.on_a_screen(shown)
+            return no_match + (
+                results_table(shown)
+                if wanted.is_narrow or arguments.all or arguments.limit
+                else table_text.on_a_screen(shown)
             )
 
         return Outcome(document=document, text=text)

@@ -15,9 +15,9 @@ _EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeDocument:
-    """The champion judged again. `passes` and `undecided`: nothing is recorded; else `attempt` is the record's number.
+    """The champion judged again. `attempt` is the record's number, None if the outcome is `passes` or `undecided`.
 
-    `holder` has the title now, None where no accepted attempt passes. `time_ratio` is the champion's, now / then.
+    `holder` has the title now, None if no accepted attempt passes. `time_ratio` is the champion's, now / then.
     """
 
     outcome: Literal["passes", "undecided", "revoked", "no champion"]
@@ -49,46 +49,48 @@ class Revoke(Verb):
             "inputs to check on too, as the message on a champion that fails names them; may be given more than once",
             dest="draws",
         )
-        parser.flag("--force", "believe a failure that may be this machine's (timeout, crash, no memory)")
-        parser.json("what was found as JSON")
+        parser.flag("--force", "revoke even if this machine may have caused the failure (timeout, crash, no memory)")
+        parser.json("the result as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import draw_text
         from harness.loop import revoke as revoking
         from harness.records import Policy
         from harness.render.layout import terminal_width
         from harness.render.review import revoked_text
-        from harness.verbs.parts.given import contest_of, progress_of, tidy
+        from harness.verbs.parts.context import contest_of, progress_of, tidy
 
-        reason = given.reason.strip()
+        reason = arguments.reason.strip()
         if reason.isdigit():
             raise UsageError(
                 "usage",
                 f"revoke judges the champion alone; expected a reason in words, got the number {reason}. "
                 f"`ratchet.sh replay {reason}` judges an attempt again",
             )
-        drawn = tuple(draw_text.parsed(words) for words in given.draws)
-        contest = contest_of(given)
-        with progress_of(given) as progress:
-            found = revoking.revoke(contest, reason, Policy(), progress, say, draws=drawn, force=given.force)
+        draws = tuple(draw_text.parsed(words) for words in arguments.draws)
+        contest = contest_of(arguments)
+        with progress_of(arguments) as progress:
+            result = revoking.revoke(contest, reason, Policy(), progress, say, draws=draws, force=arguments.force)
         tidy(contest.directory)
-        attempt = found.attempt
+        attempt = result.attempt
         document = RevokeDocument(
-            outcome=found.outcome,
-            champion=found.champion,
+            outcome=result.outcome,
+            champion=result.champion,
             holder=attempt.revocation.holder if attempt and attempt.revocation else None,
             attempt=attempt.number if attempt else None,
-            reasons=found.reasons,
+            reasons=result.reasons,
             tried=attempt.revocation.tried if attempt and attempt.revocation else (),
-            time_ratio=found.time_ratio,
+            time_ratio=result.time_ratio,
         )
 
         def text() -> str:
-            show = command(f"show {attempt.number}" if attempt else "show", given.directory)
-            printed = revoked_text(found.reasons, attempt, show, terminal_width())
-            if found.outcome != "no champion":
+            show = command(f"show {attempt.number}" if attempt else "show", arguments.directory)
+            printed = revoked_text(result.reasons, attempt, show, terminal_width())
+            if result.outcome != "no champion":
                 return printed
-            return f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, given.directory)}"
+            return (
+                f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, arguments.directory)}"
+            )
 
-        return Outcome(document=document, text=text, exit_code=_EXIT_OF[found.outcome], messages=found.messages)
+        return Outcome(document=document, text=text, exit_code=_EXIT_OF[result.outcome], messages=result.messages)

@@ -18,14 +18,16 @@ class Schema(Verb):
     def configure(self, parser: Parser) -> None:
         parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.shell.documents import documents, schema
 
         every = documents()
-        if given.verb is not None and given.verb not in every:
-            hint = did_you_mean(given.verb, every, "`ratchet.sh schema` prints all of them")
-            raise UsageError("unknown-verb", f"expected a verb with --json, got {given.verb!r}; {hint}")
-        found = (
-            schema(every[given.verb]) if given.verb else {verb: schema(document) for verb, document in every.items()}
+        if arguments.verb is not None and arguments.verb not in every:
+            hint = did_you_mean(arguments.verb, every, "`ratchet.sh schema` prints all of them")
+            raise UsageError("unknown-verb", f"expected a verb with --json, got {arguments.verb!r}; {hint}")
+        schemas = (
+            schema(every[arguments.verb])
+            if arguments.verb
+            else {verb: schema(document) for verb, document in every.items()}
         )
-        return Outcome(text=lambda: json.dumps(found, indent=1))
+        return Outcome(text=lambda: json.dumps(schemas, indent=1))

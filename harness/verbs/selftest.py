@@ -12,7 +12,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestDocument:
-    """Every planted candidate, and what the judge made of it; `classes` are those that they cover."""
+    """Every planted candidate with its verdict; `classes` are those that they cover."""
 
     tried: tuple[PlantedResult, ...]
     classes: tuple[str, ...] = ()
@@ -36,28 +36,28 @@ class Selftest(Verb):
         parser.json("records instead of the table")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.render.selftest import selftest_text
         from harness.sandbox.environment import environment
         from harness.selftest import planted, runner
-        from harness.verbs.parts.given import progress_of
+        from harness.verbs.parts.context import progress_of
 
         every = runner.everything()
-        wanted = planted.named(every, tuple(given.only)) if given.only else every
-        wanted = planted.one_of_each(wanted) if given.quick else wanted
+        wanted = planted.named(every, tuple(arguments.only)) if arguments.only else every
+        wanted = planted.one_of_each(wanted) if arguments.quick else wanted
         if environment().libtpu is None:
             raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")
         began = time.monotonic()
-        with progress_of(given) as progress:
+        with progress_of(arguments) as progress:
 
             def tell(tried: PlantedResult) -> None:
                 progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
 
             tried = tuple(runner.sweep(wanted, tell))
         seconds = time.monotonic() - began
-        classes = tuple(dict.fromkeys(one.planted.kind for one in tried))
+        classes = tuple(dict.fromkeys(result.planted.kind for result in tried))
         return Outcome(
             document=SelftestDocument(tried=tried, classes=classes),
-            text=lambda: selftest_text(tried, seconds, classes if given.quick else ()),
-            exit_code=0 if all(one.is_right for one in tried) else 1,
+            text=lambda: selftest_text(tried, seconds, classes if arguments.quick else ()),
+            exit_code=0 if all(result.is_right for result in tried) else 1,
         )

@@ -28,10 +28,10 @@ class Serve(Verb):
         )
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        given, rest = self.parser().parse_known_args(words)
-        return Namespace(**vars(given), rest=rest)
+        arguments, rest = self.parser().parse_known_args(words)
+        return Namespace(**vars(arguments), rest=rest)
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.pages import serve
 
-        return serve(given)
+        return serve(arguments)

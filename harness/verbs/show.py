@@ -27,7 +27,7 @@ class Show(Verb):
         parser.member()
         parser.json("the record")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import report as reporting
         from harness.hardware import chip
         from harness.ledger import history, table
@@ -36,36 +36,38 @@ class Show(Verb):
         from harness.loop.suite_member import of_member
         from harness.render.report_text import View, show_text
         from harness.render.results import scaled_words
-        from harness.verbs.parts.given import known_candidate, settled, with_packages
+        from harness.verbs.parts.context import known_candidate, recovered_ledger, with_package_files
 
-        ledger = settled(given)
+        ledger = recovered_ledger(arguments)
         newest = history.rows(ledger.place, 1)[0]
-        if given.number is None and not newest:
-            raise RatchetError("no-attempts", f"no attempts yet: {command(BASELINE, given.directory)} makes the first")
-        number = newest[-1].number if given.number is None else given.number
+        if arguments.number is None and not newest:
+            raise RatchetError(
+                "no-attempts", f"no attempts yet: {command(BASELINE, arguments.directory)} makes the first"
+            )
+        number = newest[-1].number if arguments.number is None else arguments.number
         attempt = history.attempt(ledger.place, number)
         document = AttemptDocument(attempt=attempt, row=None)
-        if given.member:
-            attempt = of_member(attempt, given.member)
+        if arguments.member:
+            attempt = of_member(attempt, arguments.member)
 
         def text() -> str:
-            found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+            report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
             candidate = known_candidate(ledger, number)
-            known = table.scaled(ledger)
-            advice = for_kernel(reporting.advise(attempt.evidence, found), attempt.evidence, candidate)
-            # Texts of files, which are printed as they are, stand beside them.
+            scaled = table.scaled(ledger)
+            advice = for_kernel(reporting.advise(attempt.evidence, report), attempt.evidence, candidate)
+            # The attempt's texts are printed as they are beside the advice.
             advice = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in advice)
-            own = (
-                one for one in known.rows if (one.row.number, one.row.kernel_sha256) == (number, attempt.kernel_sha256)
+            matching = (
+                row for row in scaled.rows if (row.row.number, row.row.kernel_sha256) == (number, attempt.kernel_sha256)
             )
             return show_text(
                 attempt,
-                found,
+                report,
                 advice,
                 attempt.diff,
-                View(colour=colour(), files=with_packages(candidate, attempt.evidence)),
-                revoked=search_state.revoked_by([one.row for one in known.rows], number),
-                scaled=next((scaled_words(one, known.scale) for one in own), ""),
+                View(colour=colour(), files=with_package_files(candidate, attempt.evidence)),
+                revoked=search_state.revoked_by([row.row for row in scaled.rows], number),
+                scaled=next((scaled_words(row, scaled.scale) for row in matching), ""),
             )
 
         return Outcome(document=document, text=text)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness import units
 from harness.errors import UsageError
+from harness.hardware import chip
+from harness.judge.verdict import roofline
 from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
 from harness.shell.parser import Parser
@@ -31,7 +33,7 @@ class OpFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleFigures:
-    """Where a simulated module's cycles go."""
+    """A simulated module's cycles by kind."""
 
     bundles: int
     dma_wait: float
@@ -42,9 +44,9 @@ class CycleFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateDocument:
-    """A directory of compiler dumps, simulated; without a latency `unknown` says why.
+    """A simulated directory of compiler dumps; without a latency `unknown` says why.
 
-    The program fetches all its operands within `total_seconds`. `profile_seconds` is what a profile of the chip shows
+    The program fetches all its operands within `total_seconds`. `profile_seconds` is the time in a profile of the chip
     if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
     """
 
@@ -104,35 +106,34 @@ class Simulate(Verb):
             raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
         return super().parse(words)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.hardware import chip
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.shell.arguments import FUNCTION, mesh_sizes
         from harness.workbench.capture.program_run import lower_program
 
-        target = chip(given.chip)
-        if not FUNCTION.fullmatch(given.what):
-            if given.arg or given.mesh:
+        target = chip(arguments.chip)
+        if not FUNCTION.fullmatch(arguments.what):
+            if arguments.arg or arguments.mesh:
                 raise UsageError("usage", "--arg and --mesh are for a function, MODULE.py:FUNCTION")
-            return self._simulate(given, target, Path(given.what))
+            return self._simulate(arguments, target, Path(arguments.what))
         with TemporaryDirectory(prefix="ratchet-") as scratch:
-            dumps, mesh = Path(scratch), mesh_sizes(given.mesh)
-            lower_program(given.what, given.arg, target, mesh=mesh, dumps=dumps)
-            return self._simulate(given, target, dumps)
+            dumps, mesh = Path(scratch), mesh_sizes(arguments.mesh)
+            lower_program(arguments.what, arguments.arg, target, mesh=mesh, dumps=dumps)
+            return self._simulate(arguments, target, dumps)
 
-    def _simulate(self, given: Namespace, target: "Chip", directory: Path) -> Outcome:
+    def _simulate(self, arguments: Namespace, target: "Chip", directory: Path) -> Outcome:
         from harness.advice import dump_directory
         from harness.judge.simulate.module import run_module
         from harness.judge.simulate.structure import prefetched_words
         from harness.verbs.parts.schedules import operands
 
         dump = dump_directory.read(directory, target)
-        dump = dump if given.assume is None else replace(dump, assumption=given.assume)
+        dump = dump if arguments.assume is None else replace(dump, assumption=arguments.assume)
         simulate = partial(
             run_module,
             dump,
             target,
             deadline_seconds=dump_directory.deadline_seconds(directory),
-            operands=operands(given.operand, dump),
+            operands=operands(arguments.operand, dump),
         )
         simulation = simulate()
         in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
@@ -172,7 +173,7 @@ def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocum
 
 
 def _links(simulation: Simulation, seconds: float) -> list[str]:
-    """What the links between several chips carry, and how long the chip that ends last waits for others."""
+    """Bytes over the links between chips, and the wait for others of the chip that ends last."""
     waits = simulation.link_wait_cycles / simulation.clock_hz
     share = units.percent(waits / seconds)
     lines = [
@@ -185,8 +186,29 @@ def _links(simulation: Simulation, seconds: float) -> list[str]:
     return lines
 
 
+def _cycles(name: str, cycles: float, total: float) -> str:
+    return f"  {name:18} {cycles:14.0f} cycles {units.percent(cycles / total):>7}"
+
+
+def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
+    """The least cycles that the same traffic and operations take, however they are scheduled, and the rest."""
+    traffic = simulation.hbm_read_bytes + simulation.hbm_written_bytes
+    floors = {"HBM": roofline.memory_only_seconds(traffic, chip(simulation.chip)) / seconds}
+    for unit in simulation.units:
+        busy = unit.busy_cycles / total if unit.busy_cycles is not None else 0.0
+        floors[unit.name] = max(unit.executed_slots / unit.offered_slots, busy)
+    limit = max(floors, key=floors.__getitem__)
+    # Rounded counts may exceed the time by a little.
+    share = min(1.0, floors[limit])
+    why = "its bytes at full bandwidth" if limit == "HBM" else "its operations without a pause"
+    return [
+        f"{_cycles('floor', share * total, total)} ({limit}: {why})",
+        f"{_cycles('rest', (1 - share) * total, total)} (all that a better schedule can save)",
+    ]
+
+
 def _text(simulation: Simulation, in_profile: float | None) -> str:
-    """The simulation for a person: the time, where it goes, each unit's use, and what was not understood."""
+    """The simulation for a person: time, cycles by kind, limit, use of each unit, and what was not understood."""
     lines = []
     if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
         lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
@@ -204,7 +226,8 @@ def _text(simulation: Simulation, in_profile: float | None) -> str:
             ("waiting for units", simulation.unit_stall_cycles),
             ("launch", simulation.launch_cycles),
         ):
-            lines.append(f"  {name:18} {cycles:14.0f} cycles {units.percent(cycles / simulation.cycles):>7}")
+            lines.append(_cycles(name, cycles, simulation.cycles))
+        lines += _floor(simulation, simulation.seconds, simulation.cycles)
         for unit in simulation.units:
             busy = unit.busy_cycles / simulation.cycles if unit.busy_cycles is not None else None
             used = unit.executed_slots / unit.offered_slots

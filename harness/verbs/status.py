@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from harness.records import Status as Standing
+from harness.records import Status as Record
 from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 
@@ -13,16 +13,16 @@ class Status(Verb):
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
     is_watched = True
-    document = Document(7, Standing)
+    document = Document(7, Record)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
         parser.json("where you stand as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.status import status
         from harness.render.status_text import status_text
-        from harness.verbs.parts.given import contest_of
+        from harness.verbs.parts.context import contest_of
 
-        found = status(contest_of(given), only_reads=given.only_reads)
-        return Outcome(document=found, text=lambda: status_text(found))
+        state = status(contest_of(arguments), only_reads=arguments.only_reads)
+        return Outcome(document=state, text=lambda: status_text(state))

@@ -8,7 +8,7 @@ from harness.shell.parser import Parser
 from harness.shell.verb import Document, Outcome, Verb
 from harness.verbs.parts.arguments import add_screening
 
-# Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard, or for a search.
+# Each takes some seconds of two cores; a larger grid is a typing error, or for a search.
 _MOST_SETTINGS = 256
 
 
@@ -27,17 +27,17 @@ class Sweep(Verb):
     def configure(self, parser: Parser) -> None:
         add_screening(parser)
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop import search_space
         from harness.loop.search import WholeGrid
-        from harness.verbs.parts.searches import searched
+        from harness.verbs.parts.searches import run_search
 
-        parameters = search_space.space(given.settings)
-        allowed = search_space.allowed(parameters, given.where)
+        parameters = search_space.space(arguments.settings)
+        allowed = search_space.allowed(parameters, arguments.where)
         count = search_space.size(parameters) if allowed is None else len(allowed)
         if count > _MOST_SETTINGS:
             raise UsageError(
                 "bad-grid",
                 f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it",
             )
-        return searched(given, parameters, lambda contest: WholeGrid(parameters, allowed), count)
+        return run_search(arguments, parameters, lambda contest: WholeGrid(parameters, allowed), count)

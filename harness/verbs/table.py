@@ -54,7 +54,7 @@ class Table(Verb):
         parser.json("the rows as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.tuned_table import table
 
-        return table(given)
+        return table(arguments)

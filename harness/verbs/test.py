@@ -16,20 +16,20 @@ class Test(Verb):
     )
     examples = "ratchet.sh test -k settings"
     takes_contest = False
-    # It is pytest's.
+    # --quiet is passed on to pytest.
     takes_quiet = False
 
     def configure(self, parser: Parser) -> None:
         parser.flag("--quick", "only the shorter tests (a minute on two idle cores)")
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        given, options = self.parser().parse_known_args(words)
-        return Namespace(quick=given.quick, options=options)
+        arguments, options = self.parser().parse_known_args(words)
+        return Namespace(quick=arguments.quick, options=options)
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts import project_tests
 
-        quick = ("--quick", "-m", "not slow and not long and not device") if given.quick else ()
-        # They take turns on one device: a second process would only collect them again.
-        alone = ("-n", "0") if "device" in given.options and "-n" not in given.options else ()
-        return Outcome(exit_code=project_tests.run([*quick, *alone, *given.options]))
+        quick = ("--quick", "-m", "not slow and not long and not device") if arguments.quick else ()
+        # Tests take turns on one device: a second process would only collect them again.
+        alone = ("-n", "0") if "device" in arguments.options and "-n" not in arguments.options else ()
+        return Outcome(exit_code=project_tests.run([*quick, *alone, *arguments.options]))

@@ -24,30 +24,32 @@ class Timeline(Verb):
         parser.option("--steps N", "grid steps to show bundle by bundle (3)", type=at_least(0), default=3)
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import dump_directory
         from harness.advice.operands import in_problem_names
         from harness.files import write_atomically
         from harness.judge.simulate.timeline import timeline
         from harness.loop import kept_captures, simulated_capture
         from harness.render.traces.summary import summary
-        from harness.verbs.parts.given import tidy
+        from harness.verbs.parts.context import tidy
         from harness.verbs.parts.schedules import dumped
         from harness.workbench.profiles.places import PROFILE_DATA
         from harness.workbench.traces.perfetto import trace_json
 
-        folder = directory(given.directory).resolve()
-        meant, dump, contents = dumped(given, runs=2)
-        deadline = dump_directory.deadline_seconds(meant.dumps)
+        folder = directory(arguments.directory).resolve()
+        subject, dump, contents = dumped(arguments, runs=2)
+        deadline = dump_directory.deadline_seconds(subject.dumps)
         try:
-            found = timeline(dump, meant.chip, steps_shown=given.steps, deadline_seconds=deadline, operands=contents)
+            run = timeline(
+                dump, subject.chip, steps_shown=arguments.steps, deadline_seconds=deadline, operands=contents
+            )
         except RatchetError as error:
             raise RatchetError(error.kind, dump_directory.explain_no_end(str(error))) from error
-        if meant.problem is not None:
-            found = in_problem_names(found, meant.problem)
-        title = f"{meant.name} simulated {meant.chip.name}"
+        if subject.problem is not None:
+            run = in_problem_names(run, subject.problem)
+        title = f"{subject.name} simulated {subject.chip.name}"
         perfetto = kept_captures.made(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
-        write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
-        profile = simulated_capture.write(found, meant.chip, meant.name, folder)
+        write_atomically(perfetto, gzip.compress(trace_json(run, title), mtime=0))
+        profile = simulated_capture.write(run, subject.chip, subject.name, folder)
         tidy(folder)
-        return Outcome(text=lambda: summary(found, perfetto, profile, partial(command, given=given.directory)))
+        return Outcome(text=lambda: summary(run, perfetto, profile, partial(command, given=arguments.directory)))

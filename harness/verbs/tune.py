@@ -26,7 +26,7 @@ class Tune(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.option("--trials N", "settings screened at most (40)", type=at_least(1), default=40)
-        parser.option("--minutes M", "begin no setting after so long", type=minutes)
+        parser.option("--minutes M", "stop starting new settings after M minutes", type=minutes)
         parser.choice(
             "--method",
             ["tpe", "random"],
@@ -36,28 +36,28 @@ class Tune(Verb):
         add_seed(parser)
         add_screening(parser)
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.contest import Contest
         from harness.loop import search_space
         from harness.loop.search import Study, as_it_stands, study_name
-        from harness.verbs.parts.searches import searched
+        from harness.verbs.parts.searches import run_search
 
-        parameters = search_space.space(given.settings)
-        allowed = search_space.allowed(parameters, given.where)
-        trials = min(given.trials, search_space.size(parameters))
-        deadline = time.monotonic() + 60 * given.minutes if given.minutes is not None else math.inf
+        parameters = search_space.space(arguments.settings)
+        allowed = search_space.allowed(parameters, arguments.where)
+        trials = min(arguments.trials, search_space.size(parameters))
+        deadline = time.monotonic() + 60 * arguments.minutes if arguments.minutes is not None else math.inf
 
         def study(contest: Contest) -> Study:
             return Study(
                 parameters,
-                method=given.method,
+                method=arguments.method,
                 trials=trials,
                 deadline=deadline,
-                seed=given.seed,
+                seed=arguments.seed,
                 path=contest.directory / "profile_data" / "tune.journal",
                 name=study_name(contest, parameters),
                 first=as_it_stands(contest.candidate(), parameters),
                 allowed=allowed,
             )
 
-        return searched(given, parameters, study, trials)
+        return run_search(arguments, parameters, study, trials)

@@ -17,9 +17,9 @@ class Undo(Verb):
     def configure(self, parser: Parser) -> None:
         parser.json("what was done as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.loop.undo import undo
         from harness.records import Policy
-        from harness.verbs.parts.given import contest_of
+        from harness.verbs.parts.context import contest_of
 
-        return done(undo(contest_of(given), Policy()))
+        return done(undo(contest_of(arguments), Policy()))

@@ -39,7 +39,7 @@ class Validate(Verb):
         parser.json("the findings")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.verbs.parts.validation import validate
 
-        return validate(given)
+        return validate(arguments)

@@ -24,7 +24,7 @@ class WhatifDocument:
     answers: tuple[Answer, ...]
 
 
-# The resources of records.whatif.Scale.
+# The resources of records.whatif.Factors.
 RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
 
 
@@ -47,31 +47,31 @@ class Whatif(Verb):
         parser.json("the figures as JSON")
         parser.quiet()
 
-    def run(self, given: Namespace) -> Outcome:
+    def run(self, arguments: Namespace) -> Outcome:
         from harness.advice import dump_directory
         from harness.advice.whatif import SWEEP, answers
         from harness.verbs.parts.schedules import dumped
 
         names = (field.name for field in fields(Factors))
-        factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
+        factors = {name: _factor(name, word) for name in names if (word := getattr(arguments, name)) is not None}
         asked = _asked(factors) or SWEEP
-        meant, dump, contents = dumped(given, runs=len(asked) + 1)
-        deadline = dump_directory.deadline_seconds(meant.dumps)
-        real, found = answers(dump, meant.chip, asked, deadline_seconds=deadline, operands=contents)
+        subject, dump, contents = dumped(arguments, runs=len(asked) + 1)
+        deadline = dump_directory.deadline_seconds(subject.dumps)
+        real, scaled = answers(dump, subject.chip, asked, deadline_seconds=deadline, operands=contents)
         if real.seconds is None:
             raise RatchetError(
-                "no-simulation", f"{meant.name} has no latency: {dump_directory.explain_no_end(real.unknown[0])}"
+                "no-simulation", f"{subject.name} has no latency: {dump_directory.explain_no_end(real.unknown[0])}"
             )
-        number, dash, member = meant.name.partition("-")
-        name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else meant.name
+        number, dash, member = subject.name.partition("-")
+        name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else subject.name
         return Outcome(
-            document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found),
-            text=lambda: _text(name, real, found),
+            document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=scaled),
+            text=lambda: _text(name, real, scaled),
         )
 
 
 def _asked(factors: dict[str, float]) -> tuple[Factors, ...]:
-    """Each factor by itself, and if there are several, all of them together."""
+    """Each factor alone, then, if there are several, all of them together."""
     alone = tuple(Factors(**{name: factor}) for name, factor in factors.items())
     return (*alone, Factors(**factors)) if len(alone) > 1 else alone
 
@@ -81,24 +81,24 @@ def _factor(name: str, word: str) -> float:
     try:
         return float(word.strip().removeprefix("x"))
     except ValueError as error:
-        said = f"--{name.replace('_', '-')}: expected a factor such as x2, got {word!r}"
-        raise UsageError("bad-factor", said) from error
+        message = f"--{name.replace('_', '-')}: expected a factor such as x2, got {word!r}"
+        raise UsageError("bad-factor", message) from error
 
 
-def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
+def _text(name: str, real: Simulation, scaled: tuple[Answer, ...]) -> str:
     from tabulate import tabulate
 
     assert real.seconds is not None
 
     rows = [
         [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
-        for answer in found
+        for answer in scaled
     ]
-    # All together are better than any, which says nothing about which one counts; a clock no kernel can change.
-    alone = [answer for answer in found if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
+    # All together beat any single one, which says nothing about that one; no kernel can change the clock.
+    alone = [answer for answer in scaled if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
     last = "nothing here but the clock, which no kernel can change, would make it notably faster"
-    if not any(answer.profits for answer in found):
+    if not any(answer.profits for answer in scaled):
         last = "nothing here would make it notably faster"
     if best is not None and best.profits:
         last = f"it would profit most from {best.scale.words}"

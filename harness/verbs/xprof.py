@@ -92,9 +92,9 @@ def _captures(found: Sequence[CaptureFiles]) -> Sequence[Capture]:
 def _analysis(function: str, *options: str) -> Answering:
     """An analysis of harness.workbench.profiles, `module:function`, which takes the captures and then these options."""
 
-    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
         analyse = pkgutil.resolve_name(f"harness.workbench.profiles.{function}")
-        result: Answer = analyse(*_captures(found), *(getattr(given, option) for option in options))
+        result: Answer = analyse(*_captures(found), *(getattr(arguments, option) for option in options))
         return result
 
     return answer
@@ -103,13 +103,13 @@ def _analysis(function: str, *options: str) -> Answering:
 def _tables(name: str, *options: str) -> Answering:
     """Analyses of harness.workbench.profiles, `module:NAME` of one or several, which take these options."""
 
-    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench.profiles.analysis import Analysis, tables
 
         meant = pkgutil.resolve_name(f"harness.workbench.profiles.{name}")
         (capture,) = _captures(found)
         analyses = (meant,) if isinstance(meant, Analysis) else meant
-        return tables(capture, analyses, **{option: getattr(given, option) for option in options})
+        return tables(capture, analyses, **{option: getattr(arguments, option) for option in options})
 
     return answer
 
@@ -117,18 +117,18 @@ def _tables(name: str, *options: str) -> Answering:
 def _beside_useful(answer: Answering) -> Answering:
     """The same with the option `useful_flops`: those of one run, None where no attempt's contest counts them."""
 
-    def beside(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
-        given.useful_flops = _useful_flops(given, found[0])
-        return answer(given, found)
+    def beside(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+        arguments.useful_flops = _useful_flops(arguments, found[0])
+        return answer(arguments, found)
 
     return beside
 
 
-def _useful_flops(given: Namespace, place: CaptureFiles) -> float | None:
+def _useful_flops(arguments: Namespace, place: CaptureFiles) -> float | None:
     from harness.ledger import history
     from harness.ledger.paths import place_of
 
-    folder = directory(given.directory).resolve()
+    folder = directory(arguments.directory).resolve()
     if place.attempt is None or place.log_directory.resolve() != folder / PROFILE_DATA:
         return None
     try:
@@ -139,89 +139,91 @@ def _useful_flops(given: Namespace, place: CaptureFiles) -> float | None:
     return None if evidence.members else evidence.problem.work.flops
 
 
-def _framework_ops(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _framework_ops(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import hotspots
 
     (capture,) = _captures(found)
-    return hotspots.framework_ops(capture, ",".join(given.category), given.top)
+    return hotspots.framework_ops(capture, ",".join(arguments.category), arguments.top)
 
 
 def _memory(function: str) -> Answering:
     """An analysis of memory; of a message or a snapshot that is no capture what that says."""
     analyse = _analysis(function, "top", "module")
 
-    def answer(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench import memory_reports
 
         path = found[0].paths[0] if found[0].paths else None
-        return (memory_reports.read(path) if isinstance(path, Path) else None) or analyse(given, found)
+        return (memory_reports.read(path) if isinstance(path, Path) else None) or analyse(arguments, found)
 
     return answer
 
 
-def _overlap(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _overlap(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import communication
 
     (capture,) = _captures(found)
-    return communication.overlap(capture, mesh_sizes(given.mesh))
+    return communication.overlap(capture, mesh_sizes(arguments.mesh))
 
 
-def _graph(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _graph(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import graph
 
     (capture,) = _captures(found)
-    around = graph.neighbourhood(capture, given.op, given.depth, given.module)
-    return graph.dot(around) if given.dot else graph.table(capture, around)
+    around = graph.neighbourhood(capture, arguments.op, arguments.depth, arguments.module)
+    return graph.dot(around) if arguments.dot else graph.table(capture, around)
 
 
-def _sql(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+def _sql(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import asking
 
-    if given.schema:
+    if arguments.schema:
         return asking.schema()
-    if given.query is None:
+    if arguments.query is None:
         raise UsageError("usage", "expected a capture and a query, or --schema, got no query")
-    place = places.resolve(given.where, directory(given.directory).resolve(), remote.server())
+    place = places.resolve(arguments.where, directory(arguments.directory).resolve(), remote.server())
     (capture,) = _captures((place,))
-    return asking.ask(capture, given.query, given.top)
+    return asking.ask(capture, arguments.query, arguments.top)
 
 
-def _diagnose(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _diagnose(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import diagnosis
 
-    other = given.other and places.resolve(given.other, directory(given.directory).resolve(), remote.server())
+    other = arguments.other and places.resolve(
+        arguments.other, directory(arguments.directory).resolve(), remote.server()
+    )
     return diagnosis.diagnose(*_captures([*found, other] if other else found))
 
 
-def _list_runs(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+def _list_runs(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles.listing import list_on_server, list_runs
 
-    if remote.server() and not given.log_directory:
+    if remote.server() and not arguments.log_directory:
         return list_on_server(remote.root(remote.server()))
-    where = Path(given.log_directory) if given.log_directory else directory(given.directory) / PROFILE_DATA
+    where = Path(arguments.log_directory) if arguments.log_directory else directory(arguments.directory) / PROFILE_DATA
     return list_runs(places.runs(where), str(where))
 
 
-def _url(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _url(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import links
 
     (place,) = found
-    addresses = links.links(place, given.url or remote.server() or remote.LOCAL)
-    return addresses if given.json else links.plain(addresses)
+    addresses = links.links(place, arguments.url or remote.server() or remote.LOCAL)
+    return addresses if arguments.json else links.plain(addresses)
 
 
-def _export(given: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _export(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import exporting, reading
 
     (place,) = found
-    own = directory(given.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
-    return exporting.export(reading.read(place.paths), Path(given.output) if given.output else own)
+    own = directory(arguments.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
+    return exporting.export(reading.read(place.paths), Path(arguments.output) if arguments.output else own)
 
 
-def _serve(given: Namespace, _: Sequence[CaptureFiles]) -> Answer:
+def _serve(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     from harness.verbs.parts.pages import serve
 
-    return serve(Namespace(**vars(given), distributed=False, rest=()))
+    return serve(Namespace(**vars(arguments), distributed=False, rest=()))
 
 
 def _add_log_directory(parser: Parser) -> None:
@@ -411,14 +413,14 @@ class Xprof(Verb):
         parser.set_defaults(directory=given.directory, subcommand=name)
         return parser.parse_args(_places(rest))
 
-    def usage(self, given: Namespace) -> str:
-        return BY_NAME[given.subcommand].parser().format_usage().strip()
+    def usage(self, arguments: Namespace) -> str:
+        return BY_NAME[arguments.subcommand].parser().format_usage().strip()
 
-    def run(self, given: Namespace) -> Outcome:
-        command = BY_NAME[given.subcommand]
-        folder = directory(given.directory).resolve()
-        found = [places.resolve(getattr(given, name), folder, remote.server()) for name in command.places]
-        answer = command.answer(given, found)
+    def run(self, arguments: Namespace) -> Outcome:
+        command = BY_NAME[arguments.subcommand]
+        folder = directory(arguments.directory).resolve()
+        found = [places.resolve(getattr(arguments, name), folder, remote.server()) for name in command.places]
+        answer = command.answer(arguments, found)
         asked = f"xprof {command.name}"
         if isinstance(answer, Outcome):
             return answer

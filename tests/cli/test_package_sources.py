@@ -14,7 +14,7 @@ from harness.advice.source_names import name_lines
 from harness.candidate import Candidate
 from harness.records import Evidence, SourceFile
 from harness.render.lines import listing
-from harness.verbs.parts.given import with_packages
+from harness.verbs.parts.context import with_package_files
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
 NAMESAKE = "jax/experimental/pallas/ops/tpu/ragged_paged_attention/kernel.py"
@@ -31,7 +31,7 @@ def judged(name: str, sha256: str | None = None) -> Evidence:
 
 
 def test_the_file_that_was_judged_is_shown() -> None:
-    shown = with_packages(Candidate(text=KERNEL.encode()), judged(NAME))
+    shown = with_package_files(Candidate(text=KERNEL.encode()), judged(NAME))
     assert shown["kernel.py"] == KERNEL.splitlines()
     assert shown["flash_attention.py"] == (HOME / NAME).read_text().splitlines()
 
@@ -40,7 +40,10 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     wrapper = "from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention\n"
     found = judged(NAMESAKE)
     run = name_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
-    files, text = with_packages(Candidate(text=wrapper.encode()), found), (HOME / NAMESAKE).read_text().splitlines()
+    files, text = (
+        with_package_files(Candidate(text=wrapper.encode()), found),
+        (HOME / NAMESAKE).read_text().splitlines(),
+    )
     assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
     assert run is not None
     assert run.breakdown is not None
@@ -55,7 +58,8 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
 
 def test_another_one_is_not() -> None:
     assert (
-        with_packages(Candidate(text=KERNEL.encode()), judged(NAME, "0" * 64)) == Candidate(text=KERNEL.encode()).lines
+        with_package_files(Candidate(text=KERNEL.encode()), judged(NAME, "0" * 64))
+        == Candidate(text=KERNEL.encode()).lines
     )
 
 
@@ -64,11 +68,13 @@ def test_nothing_outside_of_packages_is_read_for_a_record(tmp_path: Path, kind: 
     (tmp_path / f"secret{kind}").write_text("secret\n")
     up = "../" * len(HOME.parts)
     assert (
-        with_packages(Candidate(text=KERNEL.encode()), judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}"))
+        with_package_files(
+            Candidate(text=KERNEL.encode()), judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}")
+        )
         == Candidate(text=KERNEL.encode()).lines
     )
 
 
 def test_a_helper_of_that_name_stays_what_it_is() -> None:
     own = Candidate.of_files({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"})
-    assert with_packages(own, judged(NAME)) == own.lines
+    assert with_package_files(own, judged(NAME)) == own.lines

@@ -8,7 +8,7 @@ from ledger_fixtures import candidate, new_repository, run_attempt
 
 from harness.ledger import Ledger
 from harness.loop import kept_captures
-from harness.verbs.parts.given import tidy
+from harness.verbs.parts.context import tidy
 from harness.workbench.profiles.places import PROFILE_DATA
 
 

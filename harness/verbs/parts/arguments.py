@@ -6,7 +6,7 @@ from harness.shell.parser import Parser
 
 
 def add_screening(parser: Parser) -> None:
-    """What sweep and tune take."""
+    """Adds the arguments of `sweep` and `tune`."""
     parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
     parser.settings(
         "NAME=VALUES",
@@ -28,7 +28,7 @@ def add_screening(parser: Parser) -> None:
 
 
 def add_seed(parser: Parser) -> None:
-    # As many as numpy takes.
+    # The range of numpy's seeds.
     parser.option(
         "--seed N",
         "of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
@@ -68,7 +68,7 @@ def add_operands(parser: Parser) -> None:
 
 
 def add_evaluation(parser: Parser) -> None:
-    """What an attempt and `judge` take."""
+    """Adds the arguments of an attempt and of `judge`."""
     parser.chip(f"judge for this chip: {', '.join(chip.name for chip in CHIPS)}")
     parser.add_argument(
         "--on",

@@ -1,4 +1,4 @@
-"""What verbs that make attempts say and ask: the text of an attempt, its hypothesis, what is expected of it."""
+"""Texts and checks of verbs that make attempts: the report, the hypothesis, the expected gain."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -19,11 +19,11 @@ from harness.records import Attempt, Evidence
 from harness.render import report_text
 from harness.shell.arguments import colour, command, say
 from harness.units import quantity
-from harness.verbs.parts.given import progress_of, with_packages
+from harness.verbs.parts.context import progress_of, with_package_files
 
 
-def rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tuple[str, ...]:
-    """Times accepted attempts under today's key if that is new, so that the table keeps one scale; says what it did."""
+def rescaled(contest: Contest, judged: ratchet.Judged, arguments: Namespace) -> tuple[str, ...]:
+    """Times accepted attempts under a new timing key, so that the table keeps one scale; returns what it did."""
     if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
         return ()
     ledger = Ledger.open(contest.directory)
@@ -34,23 +34,23 @@ def rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tupl
         f"the timing key is new: {quantity(count, 'accepted kernel')} timed again, so that the table has one scale; "
         "Ctrl-C is harmless"
     )
-    with progress_of(given) as progress, ledger.lock("rescale"):
+    with progress_of(arguments) as progress, ledger.lock("rescale"):
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
 
 
-def put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> str:
-    """Where the text of an attempt went whose kernel.py is the champion's again; "" where it stayed."""
+def put_back(contest: Contest, judged: ratchet.Judged, directory: Path | None) -> str:
+    """A sentence on where to find the text of a rejected attempt whose kernel.py was put back; else ""."""
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
         return ""
     if not contest.kernel_path.is_file() or contest.candidate() != Ledger.open(contest.directory).champion_candidate():
         return ""
-    back = command(f"checkout {attempt.number}", given)
+    back = command(f"checkout {attempt.number}", directory)
     return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
 
 
-def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *, full: bool) -> str:
-    """The report of an attempt that has just ended, recorded or not; `given` is the folder as `-C` named it."""
+def attempt_text(contest: Contest, judged: ratchet.Judged, directory: Path | None, *, full: bool) -> str:
+    """The report of an attempt that has just ended, recorded or not; `directory` is the folder as `-C` named it."""
     attempt, report = judged.attempt, judged.report
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
@@ -62,10 +62,10 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             for_kernel(judged.advice, attempt.evidence, recorded),
             judged.champion_report,
             report_text.View(
-                files=with_packages(recorded, attempt.evidence),
+                files=with_package_files(recorded, attempt.evidence),
                 full=full,
                 colour=colour(),
-                whole=command(f"show {attempt.number}", given),
+                whole=command(f"show {attempt.number}", directory),
             ),
         )
     text = report_text.judge_text(
@@ -74,10 +74,10 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         for_kernel(judged.advice, attempt.evidence, contest.candidate()),
         attempt.verdict,
         report_text.View(
-            files=with_packages(contest.candidate(), attempt.evidence),
+            files=with_package_files(contest.candidate(), attempt.evidence),
             full=full,
             colour=colour(),
-            whole=command("judge --full", given),
+            whole=command("judge --full", directory),
         ),
     )
     if judged.noted:
@@ -87,7 +87,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
-    """What may be said of how an experiment was made: its hypothesis, and whether it is one change; no verdict."""
+    """Remarks on how an experiment was made: its hypothesis, and whether it is one change. They decide nothing."""
     if attempt.kind != "experiment" or attempt.champion is None:
         return ()
     words = [hypotheses.on_hypothesis(attempt.hypothesis)]
@@ -105,7 +105,7 @@ def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
 
 
 def hypothesis_of(message: str) -> str:
-    """What follows `experiment:`. Raises UsageError `no-message`."""
+    """The text after `experiment:`. Raises UsageError `no-message`."""
     if not message.startswith("experiment:"):
         raise UsageError("no-message", f"expected a message that begins with `experiment:`, got {message!r}")
     hypothesis = message.removeprefix("experiment:").strip()
@@ -140,7 +140,7 @@ def expectation(text: str | None) -> float | None:
 
 
 def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
-    """What to do where what was judged and fails is the champion's own kernel.py."""
+    """What to do if the judged kernel.py fails and is the champion's."""
     if evidence.failure is None:
         return ()
     try:

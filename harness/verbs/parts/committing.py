@@ -17,14 +17,14 @@ committed here; the notes in each contest's ledger hold them.
 """
 
 
-def committed(top: Path, folders: list[str], page: Path | None, found: tuple[CheckedChampion, ...]) -> str:
-    """Commits the notes of these contests and the page, and nothing else; says what it did."""
+def committed(top: Path, folders: list[str], page: Path | None, champions: tuple[CheckedChampion, ...]) -> str:
+    """Commits the notes of these contests and the page, and nothing else; returns a sentence on it."""
     ledgers = [Ledger.open(top / name) for name in folders]
     paths = [path for ledger in ledgers for path in _files_of_notes(ledger)]
     paths += [page] if page is not None else []
     place = ledgers[0].place
-    passing = sum(one.passes for one in found)
-    message = _MESSAGE.format(passing=passing, all=len(found))
+    passing = sum(champion.passes for champion in champions)
+    message = _MESSAGE.format(passing=passing, all=len(champions))
     contents = {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
     made = write.commit_files(place.repository, contents, message, place.state_directory / "index.champions")
     if made is None:
@@ -33,7 +33,7 @@ def committed(top: Path, folders: list[str], page: Path | None, found: tuple[Che
 
 
 def _files_of_notes(ledger: Ledger) -> Iterator[Path]:
-    """The files of a contest's ledger that hold notes. Where all attempts are packed, the notes are packed too."""
+    """The files of a contest's ledger that hold notes. If all attempts are packed, the notes are packed first."""
     place = ledger.place
     if place.packed_path.is_file() and not experiments.names_in(place.experiments_directory):
         with ledger.lock("pack"):

@@ -1,4 +1,4 @@
-"""What `diff` does: two kernels held against each other, of attempts, of files, or kernel.py as it stands."""
+"""The work of `diff`: two kernels compared, of attempts, of files, or kernel.py as it stands."""
 
 import re
 from argparse import Namespace
@@ -16,37 +16,37 @@ from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
 from harness.shell.arguments import BASELINE, colour, command
 from harness.shell.verb import Outcome
-from harness.verbs.parts.given import contest_of, progress_of, settled
-from harness.verbs.parts.judged import judged
+from harness.verbs.parts.context import contest_of, present_evidence, progress_of, recovered_ledger
 
 
-def diff(given: Namespace) -> Outcome:
-    sides = [_side(given, what, place) for place, what in enumerate((given.before, given.after))]
+def diff(arguments: Namespace) -> Outcome:
+    sides = [_side(arguments, what, place) for place, what in enumerate((arguments.before, arguments.after))]
     (before, old), (after, new) = sides
     differing = "" if old.timed == new.timed else key_difference(old, new)
-    found = compare(before, after, unified(before.candidate.text, after.candidate.text), differing)
+    comparison = compare(before, after, unified(before.candidate.text, after.candidate.text), differing)
     return Outcome(
-        document=found, text=lambda: comparison_text(found, terminal_width(), full=given.full, colour=colour())
+        document=comparison,
+        text=lambda: comparison_text(comparison, terminal_width(), full=arguments.full, colour=colour()),
     )
 
 
-def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide, Key]:
-    """One of the two, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
+def _side(arguments: Namespace, what: str | None, place: int) -> tuple[ComparedSide, Key]:
+    """One side, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
     if what is None and place == 1:
-        contest = contest_of(given)
-        evidence = judged(contest, given)
+        contest = contest_of(arguments)
+        evidence = present_evidence(contest, arguments)
         side = ComparedSide(name="kernel.py as it stands", candidate=contest.candidate(), evidence=evidence)
         return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
     if what is None or re.fullmatch(r"\d+", what):
-        return _attempt(settled(given), what, given.directory)
-    if given.only_reads:
-        raise RatchetError("not-judged", f"{what} would have to be judged first, and this only reads: name an attempt")
+        return _attempt(recovered_ledger(arguments), what, arguments.directory)
+    if arguments.only_reads:
+        raise RatchetError("not-judged", f"{what} is not judged yet, and this only reads: name an attempt")
     path = Path(what)
     if not path.is_file():
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
-    contest = contest_of(given)
+    contest = contest_of(arguments)
     candidate = Candidate.of_file(path)
-    with progress_of(given) as progress:
+    with progress_of(arguments) as progress:
         bench = Bench(contest=contest, progress=progress)
         with bench.held("diff"):
             evidence = bench.judge(candidate, f"diff-{place}")
@@ -54,11 +54,13 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[ComparedSide,
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
 
 
-def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[ComparedSide, Key]:
+def _attempt(ledger: Ledger, what: str | None, directory: Path | None) -> tuple[ComparedSide, Key]:
     if what is None:
         attempt = ledger.champion()
         if attempt is None:
-            raise RatchetError("no-champion", f"there is no champion yet: {command(BASELINE, given)} makes the first")
+            raise RatchetError(
+                "no-champion", f"there is no champion yet: {command(BASELINE, directory)} makes the first"
+            )
     else:
         attempt = history.attempt(ledger.place, int(what))
     title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"

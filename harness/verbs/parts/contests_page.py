@@ -1,4 +1,4 @@
-"""What `report --all` and `plot --all` show: every contest below a folder, from their ledgers."""
+"""Contests below a folder, read from their ledgers, for `report --all` and `plot --all`."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ContestList:
     """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown.
 
     `untried` are the folders of contests without attempts.
@@ -35,27 +35,27 @@ class Found:
 
 
 def write_pages(folder: Path, file_of_peers: Path | None, target: Path) -> str:
-    """Writes the page of every contest beside `target`, which gets the page over them; says what was written."""
+    """Writes the page of every contest beside `target`, which gets the page over them; returns a sentence on it."""
 
     def keep(story: Story, name: str) -> None:
         write_atomically(target.parent / name, page(story))
 
-    found = contests(folder, target.parent, peers(file_of_peers), keep, target.name)
+    listed = contests(folder, target.parent, peers(file_of_peers), keep, target.name)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    untried = (f"no attempts yet: {', '.join(found.untried)}",) if found.untried else ()
-    data = contests_page(f"Contests of {folder.name}", made, found.rows, (*untried, *found.notes))
+    untried = (f"no attempts yet: {', '.join(listed.untried)}",) if listed.untried else ()
+    data = contests_page(f"Contests of {folder.name}", made, listed.rows, (*untried, *listed.notes))
     write_atomically(target, data)
-    wrote = f"wrote {target}: {quantity(len(found.rows), 'contest')}, {decimal(len(data), 'B')}"
+    wrote = f"wrote {target}: {quantity(len(listed.rows), 'contest')}, {decimal(len(data), 'B')}"
     return "; ".join([wrote, *untried, "their own pages lie beside it"])
 
 
 def contests(
     folder: Path,
     page_folder: Path,
-    known: dict[str, Peer],
+    peer_of: dict[str, Peer],
     keep: Callable[[Story, str], None] = lambda story, name: None,
     taken: str = "",
-) -> Found:
+) -> ContestList:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
     None of the pages is called `taken`.
@@ -70,19 +70,19 @@ def contests(
                 if _is_contest(ledger.place.kernel_path.parent):
                     untried.append(place or ".")
                 continue
-            told = story(ledger, page_folder)
+            shown = story(ledger, page_folder)
         except RatchetError as error:
             notes.append(f"{place or '.'} is left out: {error}")
             continue
         # No contest's name ends so.
         name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != taken else f"{ledger.place.name}+.html"
-        keep(told, name)
-        peer = known.get(place or ".")
-        rows.append(contest_row(ledger.place.name, place, quote(name), told.entries, told.champion, peer))
-        notes += [f"{place or '.'}: {note}" for note in told.notes]
+        keep(shown, name)
+        peer = peer_of.get(place or ".")
+        rows.append(contest_row(ledger.place.name, place, quote(name), shown.entries, shown.champion, peer))
+        notes += [f"{place or '.'}: {note}" for note in shown.notes]
     if not rows:
         raise RatchetError("no-attempts", f"expected contests with attempts in {folder} or below it, found none")
-    return Found(rows=tuple(rows), untried=tuple(untried), notes=tuple(notes))
+    return ContestList(rows=tuple(rows), untried=tuple(untried), notes=tuple(notes))
 
 
 def _is_contest(folder: Path) -> bool:
@@ -108,7 +108,7 @@ def peers(file: Path | None) -> dict[str, Peer]:
         return {}
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-        found = csv.DictReader(lines, delimiter="\t")
+        rows = csv.DictReader(lines, delimiter="\t")
         return {
             line["contest"]: Peer(
                 name=line["peer"],
@@ -116,7 +116,7 @@ def peers(file: Path | None) -> dict[str, Peer]:
                 ratio=float(line["ratio"]) if line["ratio"] else None,
                 note=line["note"],
             )
-            for line in found
+            for line in rows
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         columns = ", ".join(_PEER_COLUMNS)

@@ -1,4 +1,4 @@
-"""What `diagnose` says: what to try next, all findings, ranked, with their gains."""
+"""The work of `diagnose`: all findings on a kernel, ranked, with their gains."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -29,12 +29,11 @@ from harness.shell.arguments import colour, directory
 from harness.shell.tables import TablesDocument, figures
 from harness.shell.verb import Outcome
 from harness.units import change, percent
-from harness.verbs.parts.given import known_candidate, opened, progress_of
-from harness.verbs.parts.judged import judged
+from harness.verbs.parts.context import known_candidate, open_ledger, present_evidence, progress_of
 from harness.workbench import tables
 from harness.workbench.tables import columns
 
-# What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
+# Ideal machines that bound gains: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Factors], ...] = (
     ("memory", "transfers that take no time", Factors(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Factors(mxu=2.0)),
@@ -48,7 +47,7 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was found about one kernel; `notes` say what the gains rest on."""
+    """The findings on one kernel; `notes` say what the gains rest on."""
 
     name: str
     report: Report
@@ -58,9 +57,9 @@ class Diagnosis:
 
     @property
     def edits(self) -> Table:
-        """The edits that were simulated, the fastest first."""
+        """The simulated edits, the fastest first."""
         title = f"advised edits of one constant, simulated: {self.name}, {self.report.chip}"
-        rows = [(one.words, one.time_ratio, one.why) for one in self.tried]
+        rows = [(edit.words, edit.time_ratio, edit.why) for edit in self.tried]
         note = "not checked for being right: that is an attempt's part"
         why = "no advised edit of one constant was simulated"
         return tables.table("edits", title, "simulated", _TRIED, rows, (note,), why)
@@ -86,83 +85,90 @@ class Diagnosis:
         )
 
 
-def diagnose(given: Namespace) -> Outcome:
-    if given.number is not None and given.chip is not None:
+def diagnose(arguments: Namespace) -> Outcome:
+    if arguments.number is not None and arguments.chip is not None:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
-    found = _diagnosis(given)
+    diagnosis = _diagnosis(arguments)
     return Outcome(
-        document=TablesDocument(command="diagnose", tables=figures([found.table, found.edits])),
-        text=lambda: diagnosis_text(found.name, found.report, found.advice, found.notes, terminal_width(), colour()),
+        document=TablesDocument(command="diagnose", tables=figures([diagnosis.table, diagnosis.edits])),
+        text=lambda: diagnosis_text(
+            diagnosis.name, diagnosis.report, diagnosis.advice, diagnosis.notes, terminal_width(), colour()
+        ),
     )
 
 
-def _diagnosis(given: Namespace) -> Diagnosis:
-    """What was found about an attempt, or about kernel.py as it stands; of a suite at the member that is named.
+def _diagnosis(arguments: Namespace) -> Diagnosis:
+    """The findings on an attempt, or on kernel.py as it stands; for a suite, on the named member.
 
     Raises RatchetError `unknown-attempt`, UsageError `which-member`.
     """
-    folder, number, member = directory(given.directory).resolve(), given.number, given.member
+    folder, number, member = directory(arguments.directory).resolve(), arguments.number, arguments.member
     if number is None:
-        contest = contests.load(folder, given.chip)
+        contest = contests.load(folder, arguments.chip)
         contest.member(member)
-        evidence = judged(contest, given)
-        name, own, candidate = "kernel.py", contest.chip, contest.candidate()
+        evidence = present_evidence(contest, arguments)
+        name, target, candidate = "kernel.py", contest.chip, contest.candidate()
     else:
-        ledger = opened(folder)
+        ledger = open_ledger(folder)
         evidence = history.attempt(ledger.place, number).evidence
-        name, own, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
+        name, target, candidate = f"attempt {number}", chip(evidence.chip), known_candidate(ledger, number)
     evidence = evidence_of(evidence, member)
     if member:
         name += f" at {member}"
-    report = reporting.report(evidence, own)
-    ceilings, note = _ceilings(folder, evidence, own)
+    report = reporting.report(evidence, target)
+    ceilings, note = _ceilings(folder, evidence, target)
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
-    tried, why = _tried(given, folder, number, evidence, candidate, asked) if asked else ((), "")
+    tried, why = _tried(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
     advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, tried), evidence, candidate)
     notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(tried, why))
     return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=tried)
 
 
 def _tried(
-    given: Namespace, folder: Path, number: int | None, evidence: Evidence, candidate: Candidate, asked: Sequence[Edit]
+    arguments: Namespace,
+    folder: Path,
+    number: int | None,
+    evidence: Evidence,
+    candidate: Candidate,
+    asked: Sequence[Edit],
 ) -> tuple[tuple[SimulatedEdits, ...], str]:
-    """The advised edits of one constant, simulated; or why none was."""
+    """The advised edits of one constant, simulated; or the reason why none was."""
     without = "no advised edit was simulated: "
-    own = chip(evidence.chip)
-    if given.no_edits:
+    target = chip(evidence.chip)
+    if arguments.no_edits:
         return (), f"{without}--no-edits"
-    if own.platform != "tpu":
-        return (), f"{without}there is no simulator of {own.name}"
-    if given.member:
+    if target.platform != "tpu":
+        return (), f"{without}there is no simulator of {target.name}"
+    if arguments.member:
         return (), f"{without}those of a suite's members are not"
     try:
-        contest = contests.load(folder, own.name)
+        contest = contests.load(folder, target.name)
     except RatchetError:
         # An attempt's record is read where its contest is no more.
         return (), f"{without}the contest cannot be loaded"
     if number is not None and history.attempt(place_of(folder), number).key.timed != contest.key("simulated").timed:
         return (), f"{without}attempt {number} was judged under another key"
-    if given.only_reads:
+    if arguments.only_reads:
         return (), f"{without}this only reads"
-    with Bench(contest=contest).held("diagnose"), progress_of(given) as progress:
+    with Bench(contest=contest).held("diagnose"), progress_of(arguments) as progress:
         tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 
 
 def _of_edits(tried: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
-    """What every simulated edit came to, in a sentence; else why there is none."""
+    """The simulated edits with their times, in a sentence; else the reason why there is none."""
     if not tried:
         return (why,) if why else ()
-    told = [
-        f"{one.words}: {one.why.partition(':')[0] if one.time_ratio is None else change(one.time_ratio)}"
-        for one in tried
+    times = [
+        f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
+        for edit in tried
     ]
-    return (f"simulated edits, not checked for being right: {', '.join(told)}",)
+    return (f"simulated edits, not checked for being right: {', '.join(times)}",)
 
 
 def _order(advice: Sequence[Hint]) -> tuple[str, ...]:
-    """By what the findings are ordered, in a sentence, where that is not the order of the gains that they print."""
+    """The ranks of the findings in a sentence, if their order is not that of the printed gains."""
     gains = [hint.gain or 0.0 for hint in advice]
     if gains == sorted(gains, reverse=True):
         return ()
@@ -185,21 +191,21 @@ def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
     return tuple(row for row in rows if number is None or row.number < number)
 
 
-def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceiling, ...], str]:
-    """What the schedule would take without the cost of each resource, and a sentence on whether that is known."""
+def _ceilings(folder: Path, evidence: Evidence, target: Chip) -> tuple[tuple[Ceiling, ...], str]:
+    """The schedule's time without the cost of each resource, and a sentence on the bounds or on why there are none."""
     without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
-    if own.platform != "tpu" or evidence.dump_directory is None:
+    if target.platform != "tpu" or evidence.dump_directory is None:
         return (), f"{without}there is no schedule"
     dumps = dump_directory.of(evidence, folder)
     if dumps is None:
         return (), f"{without}its schedule is not on this machine"
     scales = tuple(scale for _, _, scale in _CEILINGS)
-    real, found = answers(dump_directory.read(dumps, own, len(scales) + 1), own, scales)
-    if not found:
+    real, scaled = answers(dump_directory.read(dumps, target, len(scales) + 1), target, scales)
+    if not scaled:
         return (), f"{without}{real.unknown[0] if real.unknown else 'the schedule has no latency'}"
     ceilings = tuple(
         Ceiling(resource=resource, time_ratio=min(1.0, answer.time_ratio), words=words)
-        for (resource, words, _), answer in zip(_CEILINGS, found, strict=True)
+        for (resource, words, _), answer in zip(_CEILINGS, scaled, strict=True)
     )
-    said = ", ".join(f"{c.words}: {1 - c.time_ratio:.1%} less time" for c in ceilings)
-    return ceilings, f"simulated what-ifs that bound gains: {said}"
+    bounds = ", ".join(f"{c.words}: {1 - c.time_ratio:.1%} less time" for c in ceilings)
+    return ceilings, f"simulated what-ifs that bound gains: {bounds}"

@@ -1,4 +1,4 @@
-"""What `doctor` says: whether this machine is fit, and the checklist of a user's program."""
+"""The work of `doctor`: whether this machine is fit, and the checklist of a user's program."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from harness.shell.arguments import directory
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.units import quantity
-from harness.verbs.parts.given import progress_of
+from harness.verbs.parts.context import progress_of
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import analysis, ceilings, reading
@@ -27,17 +27,17 @@ from harness.workbench.profiles.timeline import idle_in_steps
 _LOCK = "ratchet/lock"
 
 
-def doctor(given: Namespace) -> Outcome:
-    folder = directory(given.directory).resolve()
-    with progress_of(given) as progress:
-        if given.module:
-            found: tuple[Table, ...] = _program(given.module, given.limit, given.capture, folder, progress)
+def doctor(arguments: Namespace) -> Outcome:
+    folder = directory(arguments.directory).resolve()
+    with progress_of(arguments) as progress:
+        if arguments.module:
+            tables: tuple[Table, ...] = _program(arguments.module, arguments.limit, arguments.capture, folder, progress)
             ill = False
         else:
             table, ill = machine_check.table(tuple(_machine(folder, progress)))
-            found = (table,)
-    shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in found]
-    return outcome_of("doctor", found, shown, exit_code=1 if ill else 0)
+            tables = (table,)
+    shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in tables]
+    return outcome_of("doctor", tables, shown, exit_code=1 if ill else 0)
 
 
 def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:
@@ -64,8 +64,8 @@ def _in_use(capture: str, folder: Path) -> program.InUse:
 
 
 def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
-    found = environment.environment()
-    yield from machine_check.software(found, PACKAGE.parent / "requirements.lock")
+    versions = environment.environment()
+    yield from machine_check.software(versions, PACKAGE.parent / "requirements.lock")
     contest, why = _contest(folder)
     progress("devices", "start", 0.0)
     kinds, failure = devices.visible_devices()
@@ -94,22 +94,22 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
         if Ledger.open(contest.directory).is_unfinished():
             yield from machine_check.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
             return
-        found = status.status(contest)
+        state = status.status(contest)
     except RatchetError as error:
         yield from machine_check.log(None, (str(error),))
         return
-    yield from machine_check.log(found.log, found.messages)
-    if found.dirty_judge_files:
+    yield from machine_check.log(state.log, state.messages)
+    if state.dirty_judge_files:
         yield Line(
             what="judge",
-            value=f"differs from HEAD in {quantity(len(found.dirty_judge_files), 'file')}",
+            value=f"differs from HEAD in {quantity(len(state.dirty_judge_files), 'file')}",
             state="note",
             remedy="Attempts are refused until they are committed or put back",
         )
 
 
 def _with_remedies(table: Table) -> Table:
-    """What to do stands below the machine's table, whole."""
+    """The machine's table with its remedies below it, uncut."""
     if table.name != "machine":
         return table
     return machine_check.for_people(table)

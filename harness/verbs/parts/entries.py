@@ -1,4 +1,4 @@
-"""An attempt as the pages and pictures show it: its report, what it was judged against, the floor of its work."""
+"""An attempt as pages and pictures show it: its report, its champion of then, the floor of its work."""
 
 import os
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def entry_of(
             complaint=held.complaint,
         )
     evidence = attempt.evidence
-    found = reporting.report(evidence, chip(evidence.chip))
+    report = reporting.report(evidence, chip(evidence.chip))
     attempt = replace(attempt, evidence=replace(evidence, simulation=name_lines(evidence, evidence.simulation)))
     trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
     address = Path(os.path.relpath(trace, page_folder)).as_posix()
@@ -50,12 +50,12 @@ def entry_of(
         why_unknown=one.why_unknown,
         recheck=recheck,
         attempt=attempt,
-        report=found,
-        advice=reporting.advise(evidence, found),
+        report=report,
+        advice=reporting.advise(evidence, report),
         against=_against(held, before),
-        # What a CPU takes is not to be seen beside the floor of a TPU.
-        bound=None if attempt.key.source == "measured cpu" else _bound(found, attempt.evidence.problem.work),
-        score_range=_score_range(found) if row.score is not None and row.seconds == found.seconds else None,
+        # A CPU's time must not be shown next to the floor of a TPU.
+        bound=None if attempt.key.source == "measured cpu" else _bound(report, attempt.evidence.problem.work),
+        score_range=_score_range(report) if row.score is not None and row.seconds == report.seconds else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
         lanes=kept_lanes(trace),
@@ -65,7 +65,7 @@ def entry_of(
 
 
 def kept_lanes(trace: Path) -> tuple[Lane, ...]:
-    """What a trace that was kept holds; () where it is not there or cannot be read."""
+    """The lanes of a kept trace; () if it is not there or cannot be read."""
     try:
         return lanes_of(trace.read_bytes()) if trace.is_file() else ()
     except OSError:
@@ -73,7 +73,7 @@ def kept_lanes(trace: Path) -> tuple[Lane, ...]:
 
 
 def _deviations(sweep: Sweep | None) -> float | None:
-    """How many standard deviations of the simulator the best of the sweep has to win by."""
+    """The number of the simulator's standard deviations by which the best of the sweep has to win."""
     if sweep is None or sweep.source != "simulated":
         return None
     return compare_simulated.deviations(max(1, sweep.looked_at))
@@ -82,7 +82,7 @@ def _deviations(sweep: Sweep | None) -> float | None:
 def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     """The champion that the attempt was judged against, under the attempt's own key where it is known."""
     attempt = held.attempt
-    # A revoke compares nothing: what took the title's place is beside nothing, what lost it failed.
+    # A revoke compares nothing: the loser failed, and the new holder was compared with nobody.
     if attempt is None or attempt.champion is None or attempt.kind == "revoke":
         return None
     number, again = attempt.champion.attempt, attempt.champion_evidence
@@ -103,20 +103,20 @@ def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     return Against(number=number, report=None, why_unknown=why)
 
 
-def _bound(found: Report, work: Work) -> Bound:
+def _bound(report: Report, work: Work) -> Bound:
     """The least time of the useful work, and the score it would give."""
-    floor = floor_of(work, chip(found.chip), None)
+    floor = floor_of(work, chip(report.chip), None)
     name = "compute-only" if floor.bound_by == "compute" else "memory-only (every array once)"
     return Bound(
         name=name, seconds=floor.seconds, score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds)
     )
 
 
-def _score_range(found: Report) -> tuple[float, float] | None:
+def _score_range(report: Report) -> tuple[float, float] | None:
     """The score at the two ends of the latency's uncertainty; None where there is none."""
-    seconds, off = found.seconds, found.plus_minus_seconds
+    seconds, off = report.seconds, report.plus_minus_seconds
     if seconds is None or off is None or not 0 < off < seconds:
         return None
-    compute = found.compute_only_seconds
+    compute = report.compute_only_seconds
     low, high = (roofline.score(compute / at, at) for at in (seconds + off, seconds - off))
     return low, high

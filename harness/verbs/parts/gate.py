@@ -1,4 +1,4 @@
-"""What `ci` does: judge what a change does to every contest of a repository, and say it in each form that is asked."""
+"""The work of `ci`: the effect of a change on every contest of a repository, in each form that is asked for."""
 
 import gzip
 import os
@@ -38,13 +38,13 @@ from harness.render.page import Story, page
 from harness.render.series import Entry
 from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
+from harness.verbs.parts.context import progress_of
 from harness.verbs.parts.entries import entry_of, kept_lanes
-from harness.verbs.parts.given import progress_of
 from harness.workbench.traces.perfetto import trace_json
 
-# What the locks have another compiler for, by whether this Python is 3.12 or newer.
+# The Python of the other locked compiler, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
-# What a page of attempts calls each outcome of a change.
+# The outcome on a page of attempts for each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "wrong": "failed",
     "slower": "reject",
@@ -58,32 +58,32 @@ _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
 _STEPS = 2
 
 
-def ci(given: Namespace, fails: frozenset[str]) -> Outcome:
+def ci(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     """The gate, which the outcomes `fails` fail. Raises RatchetError."""
     try:
-        return _judged(given, fails)
+        return _judged(arguments, fails)
     except RatchetError as error:
-        if not given.annotations:
+        if not arguments.annotations:
             raise
         raise type(error)(error.kind, rendering.unobeyed(str(error))) from error
 
 
-def _judged(given: Namespace, fails: frozenset[str]) -> Outcome:
-    if not 0 < given.threshold < 100:
-        raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
-    if given.annotations and given.json:
+def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
+    if not 0 < arguments.threshold < 100:
+        raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {arguments.threshold:g}")
+    if arguments.annotations and arguments.json:
         raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is no JSON")
-    if given.out is not None and given.out.exists() and not given.out.is_dir():
-        raise UsageError("usage", f"expected --out to name a folder, got {given.out}, which is a file")
-    folder = directory(given.directory).resolve()
-    change = gating.change(folder, given.base, given.head)
+    if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
+        raise UsageError("usage", f"expected --out to name a folder, got {arguments.out}, which is a file")
+    folder = directory(arguments.directory).resolve()
+    change = gating.change(folder, arguments.base, arguments.head)
     below = git.relative_path(change.repository, folder)
-    found: list[GatedContest] = []
-    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(given) as progress:
+    results: list[GatedContest] = []
+    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(arguments) as progress:
 
         def told(stage: str, state: str, taken: float) -> None:
             # A runner reads what is printed there too.
-            progress(rendering.unobeyed(stage) if given.annotations else stage, state, taken)
+            progress(rendering.unobeyed(stage) if arguments.annotations else stage, state, taken)
 
         touched = dict(gating.touched(change, "" if below == "." else below))
         origins = gating.moved(change, tuple(touched), Path(scratch) / "moved")
@@ -94,50 +94,65 @@ def _judged(given: Namespace, fails: frozenset[str]) -> Outcome:
             name = Path(contest).name if contest.isprintable() else ""
             into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(
-                change, contest, changed, into, given.threshold / 100, told, origin=origins.get(contest)
+                change, contest, changed, into, arguments.threshold / 100, told, origin=origins.get(contest)
             )
-            found.append(judged.gated)
-            if given.out is not None:
-                _keep(judged, _inside(given.out, contest))
+            results.append(judged.gated)
+            if arguments.out is not None:
+                _keep(judged, _inside(arguments.out, contest))
     gate = Gate(
-        base=change.base, head=change.head, compiler=_compiler(), threshold=given.threshold / 100, contests=tuple(found)
+        base=change.base,
+        head=change.head,
+        compiler=_compiler(),
+        threshold=arguments.threshold / 100,
+        contests=tuple(results),
     )
-    if given.compilers == "both":
-        gate = replace(gate, other=_under_the_other(given, folder))
-    if given.out is not None:
-        write_atomically(given.out / "benchmark.json", valid_json(_history(gate)).encode())
-    if given.markdown is not None:
-        _append(given.markdown, rendering.markdown(gate))
+    if arguments.compilers == "both":
+        gate = replace(gate, other=_under_the_other(arguments, folder))
+    if arguments.out is not None:
+        write_atomically(arguments.out / "benchmark.json", valid_json(_history(gate)).encode())
+    if arguments.markdown is not None:
+        _append(arguments.markdown, rendering.markdown(gate))
     return Outcome(
         document=gate,
-        text=lambda: (rendering.workflow_text if given.annotations else rendering.gate_text)(gate, terminal_width()),
+        text=lambda: (rendering.workflow_text if arguments.annotations else rendering.gate_text)(
+            gate, terminal_width()
+        ),
         exit_code=_exit_code(gate, fails),
-        messages=tuple(_sentences(given, change, folder, _exit_code(gate, fails))),
+        messages=tuple(_sentences(arguments, change, folder, _exit_code(gate, fails))),
     )
 
 
-def _sentences(given: Namespace, change: gating.Change, folder: Path, code: int) -> Iterator[str]:
-    """What was not judged, what was written, and whether the gate fails."""
+def _sentences(arguments: Namespace, change: gating.Change, folder: Path, code: int) -> Iterator[str]:
+    """Sentences on what was not judged, what was written, and whether the gate fails."""
     edited = [path for path in index.changed_paths(change.repository, [folder]) if path.endswith(".py")]
-    if given.head == "HEAD" and edited:
+    if arguments.head == "HEAD" and edited:
         shown = ", ".join(rendering.unobeyed(clean(path)) for path in edited[:3]) + (", ..." if edited[3:] else "")
         yield f"not committed, so not judged: {shown}"
-    if given.out is not None:
-        yield f"wrote {given.out}: reports, timelines and benchmark.json"
-    if given.markdown is not None:
-        yield f"added a summary to {given.markdown}"
-    yield f"the gate {'passes' if code == 0 else 'fails'}: exit code {code} (--fail-on {given.fail_on})"
+    if arguments.out is not None:
+        yield f"wrote {arguments.out}: reports, timelines and benchmark.json"
+    if arguments.markdown is not None:
+        yield f"added a summary to {arguments.markdown}"
+    yield f"the gate {'passes' if code == 0 else 'fails'}: exit code {code} (--fail-on {arguments.fail_on})"
 
 
-def _under_the_other(given: Namespace, folder: Path) -> Gate:
-    """The same under the compiler that is locked for the other Python. Raises RatchetError."""
+def _under_the_other(arguments: Namespace, folder: Path) -> Gate:
+    """The gate under the compiler that is locked for the other Python. Raises RatchetError."""
     script, python = PACKAGE.parent / "ratchet.sh", _OTHER[sys.version_info[:2] >= (3, 12)]
     cache = cache_directory()
     if not script.is_file() or cache is None:
         raise RatchetError("one-compiler", "--compilers both needs a clone of the ratchet, and a home for its cache")
-    words = ("--base", given.base, "--head", given.head, "--threshold", str(given.threshold), "--fail-on", "nothing")
+    words = (
+        "--base",
+        arguments.base,
+        "--head",
+        arguments.head,
+        "--threshold",
+        str(arguments.threshold),
+        "--fail-on",
+        "nothing",
+    )
     done = subprocess.run(
-        [script, "--python", python, "ci", "-C", folder, *words, "--json", *(["--quiet"] if given.quiet else [])],
+        [script, "--python", python, "ci", "-C", folder, *words, "--json", *(["--quiet"] if arguments.quiet else [])],
         env=os.environ | {"RATCHET_ENVIRONMENT": str(cache / f"environment-{python}")},
         stdout=subprocess.PIPE,
     )
@@ -145,13 +160,13 @@ def _under_the_other(given: Namespace, folder: Path) -> Gate:
         return msgspec.json.decode(done.stdout, type=Gate)
     except msgspec.DecodeError as error:
         raise RatchetError(
-            "one-compiler", f"the ratchet under Python {python} said nothing to read; see above"
+            "one-compiler", f"the ratchet under Python {python} printed no result; see its messages above"
         ) from error
 
 
 def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
     every = (gate, gate.other) if gate.other else (gate,)
-    outcomes = {one.outcome for under in every for one in under.contests} & fails
+    outcomes = {gated.outcome for under in every for gated in under.contests} & fails
     if outcomes & {"wrong", "slower", "removed"}:
         return 1
     return 3 if outcomes else 0
@@ -163,33 +178,33 @@ def _compiler() -> str:
 
 
 def _append(path: Path, text: str) -> None:
-    """Behind what is there: a workflow's summary has a file for all of its steps."""
+    """Appends the text: a workflow's summary is one file for all of its steps."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as stream:
         stream.write(text)
 
 
 def _history(gate: Gate) -> list[dict[str, object]]:
-    """A list of figures, less is better, as charts of a benchmark's history read them."""
-    found: list[dict[str, object]] = []
-    for one in gate.contests:
-        if one.outcome == "wrong":
-            # How long a wrong answer takes is no figure to be proud of.
+    """A list of figures, less is better, in the form of charts of a benchmark's history."""
+    figures: list[dict[str, object]] = []
+    for gated in gate.contests:
+        if gated.outcome == "wrong":
+            # The time of a wrong answer means nothing.
             continue
-        programs = one.comparison.programs if one.comparison else ()
-        times = [(program.name, program.after_seconds) for program in programs] or [("", one.seconds)]
+        programs = gated.comparison.programs if gated.comparison else ()
+        times = [(program.name, program.after_seconds) for program in programs] or [("", gated.seconds)]
         for member, seconds in times:
             if seconds is not None:
-                name = " ".join(part for part in (one.contest or ".", member) if part)
-                found.append({"name": name, "unit": "us", "value": 1e6 * seconds, "extra": f"simulated {one.chip}"})
-    return found
+                name = " ".join(part for part in (gated.contest or ".", member) if part)
+                figures.append({"name": name, "unit": "us", "value": 1e6 * seconds, "extra": f"simulated {gated.chip}"})
+    return figures
 
 
 # --- files beside the answer ---------------------------------------------------------------------
 
 
 def _inside(out: Path, contest: str) -> Path:
-    """Where the files of a contest go. Raises RatchetError `outside`: `out` may hold links that came with a change."""
+    """The folder of a contest's files. Raises RatchetError `outside`: `out` may hold links that came with a change."""
     into = out / contest
     if not into.resolve().is_relative_to(out.resolve()):
         raise RatchetError(
@@ -199,7 +214,7 @@ def _inside(out: Path, contest: str) -> Path:
 
 
 def _keep(judged: gating.Judged, into: Path) -> None:
-    """The page of both sides, and a timeline of each, in `into`."""
+    """Writes the page of both sides, and a timeline of each, into `into`."""
     if judged.contest is None or judged.after is None:
         return
     sides = [(name, side) for name, side in (("before", judged.before), ("after", judged.after)) if side is not None]
@@ -212,13 +227,13 @@ def _keep(judged: gating.Judged, into: Path) -> None:
 
 
 def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
-    """Its trace for Perfetto; None where there is no schedule, or it cannot be executed."""
+    """A trace for Perfetto; None if there is no schedule, or it cannot be executed."""
     dumps = dump_directory.of(evidence, contest.directory)
     if dumps is None or evidence.simulation is None or evidence.simulation.seconds is None:
         return None
     target = chip(evidence.chip)
     try:
-        found = timeline(
+        run = timeline(
             dump_directory.read(dumps, target, 2),
             target,
             steps_shown=_STEPS,
@@ -226,11 +241,11 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
         )
     except RatchetError:
         return None
-    return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
+    return gzip.compress(trace_json(run, f"{title} simulated {target.name}"), mtime=0)
 
 
 def _page(contest: Contest, gated: GatedContest, sides: list[ComparedSide], into: Path) -> bytes:
-    """Both as attempts of one page, the change judged against the base."""
+    """A page with both sides as attempts, the change judged against the base."""
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
     for place, side in enumerate(sides, 1):
@@ -274,7 +289,7 @@ def _held(contest: Contest, gated: GatedContest, number: int, side: ComparedSide
 
 
 def _verdict(gated: GatedContest, evidence: Evidence, *, is_base: bool) -> Verdict:
-    """What the gate found, in the words of a page of attempts."""
+    """The gate's result in the words of a page of attempts."""
     if is_base:
         outcome: Ruling = "failed" if evidence.failure else "accept"
         return Verdict(outcome=outcome, reasons=("the base of the change",), failure=evidence.failure)

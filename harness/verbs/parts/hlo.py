@@ -1,4 +1,4 @@
-"""What `hlo` says: a module, one of its operations or a pasted piece of HLO, explained."""
+"""The work of `hlo`: a module, one of its operations or pasted HLO, explained."""
 
 import difflib
 import re
@@ -33,48 +33,52 @@ from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse
 from harness.workbench.profiles.reading import hlo_protos
 from harness.workbench.profiles.remote import Source
 
-# So many names are compared with one that is unknown.
+# At most so many names are compared with an unknown one.
 _MOST_COMPARED = 5000
-# Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
+# Pasted HLO has a shape in it; a file's name may have a bracket, but not after a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
-def hlo(given: Namespace) -> Outcome:
-    named = figures_of(given.chip) if given.chip else None
-    if given.what and (match := FUNCTION.fullmatch(given.what)) and Path(match[1]).is_file():
-        return _function(given, named or figures_of(DEFAULT_CHIP))
-    if given.arg:
+def hlo(arguments: Namespace) -> Outcome:
+    named = figures_of(arguments.chip) if arguments.chip else None
+    if arguments.what and (match := FUNCTION.fullmatch(arguments.what)) and Path(match[1]).is_file():
+        return _function(arguments, named or figures_of(DEFAULT_CHIP))
+    if arguments.arg:
         raise UsageError("usage", "--arg is for a function, MODULE.py:FUNCTION")
-    module, target, inside = _module(given, named)
-    module = with_mesh(module, _mesh(given.mesh, module))
-    if given.steps > 1 and not module.is_pasted:
+    module, target, inside = _module(arguments, named)
+    module = with_mesh(module, _mesh(arguments.mesh, module))
+    if arguments.steps > 1 and not module.is_pasted:
         raise UsageError("usage", "--steps is for pasted HLO: a module says itself how often its operations run")
-    graph = Graph(module=module, times=given.steps)
-    return outcome_of("hlo", (*_tables(graph, given.op, target, given.top), *(() if given.op else inside)))
+    graph = Graph(module=module, times=arguments.steps)
+    return outcome_of("hlo", (*_tables(graph, arguments.op, target, arguments.top), *(() if arguments.op else inside)))
 
 
-def _function(given: Namespace, target: Figures) -> Outcome:
-    """A function of somebody's own: its jaxpr and its StableHLO as they are, and what XLA makes of them explained."""
+def _function(arguments: Namespace, target: Figures) -> Outcome:
+    """A user's function: its jaxpr and StableHLO as they are, and the explained HLO that XLA makes of them."""
     of_chip = chip(target.name)
-    sizes = mesh_sizes(given.mesh)
-    found = lower_program(given.what, given.arg, of_chip if of_chip.topology else None, mesh=sizes)
-    say(f"compiled for {found.compiled_for}")
-    module = parse.module(found.hlo, given.what)
-    module = with_mesh(module, _mesh(given.mesh, module))
+    sizes = mesh_sizes(arguments.mesh)
+    function = lower_program(arguments.what, arguments.arg, of_chip if of_chip.topology else None, mesh=sizes)
+    say(f"compiled for {function.compiled_for}")
+    module = parse.module(function.hlo, arguments.what)
+    module = with_mesh(module, _mesh(arguments.mesh, module))
     levels = [
-        level_table(name, title, text, given.top)
-        for name, title, text in (("jaxpr", "jaxpr", found.jaxpr), ("stablehlo", "StableHLO", found.stablehlo))
+        level_table(name, title, text, arguments.top)
+        for name, title, text in (("jaxpr", "jaxpr", function.jaxpr), ("stablehlo", "StableHLO", function.stablehlo))
     ]
-    own = () if given.op else (*levels, level_table("hlo", f"HLO for {found.compiled_for}", found.hlo, given.top))
-    return outcome_of("hlo", (*own, *_tables(Graph(module=module), given.op, target, given.top)))
+    levels_shown = (
+        ()
+        if arguments.op
+        else (*levels, level_table("hlo", f"HLO for {function.compiled_for}", function.hlo, arguments.top))
+    )
+    return outcome_of("hlo", (*levels_shown, *_tables(Graph(module=module), arguments.op, target, arguments.top)))
 
 
-def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures, tuple[Table, ...]]:
-    """The module, the chip that is predicted for, and of a kernel that was simulated what is inside it."""
-    what, default = given.what, named or figures_of(DEFAULT_CHIP)
-    if what not in (None, "-") and (capture := _capture(what, directory(given.directory).resolve())) is not None:
-        return _of_capture(capture, given.module), named or reading.chip_of(capture) or default, ()
-    if given.module is not None:
+def _module(arguments: Namespace, named: Figures | None) -> tuple[Module, Figures, tuple[Table, ...]]:
+    """The module, the chip to predict for, and the inside of a simulated kernel as a table."""
+    what, default = arguments.what, named or figures_of(DEFAULT_CHIP)
+    if what not in (None, "-") and (capture := _capture(what, directory(arguments.directory).resolve())) is not None:
+        return _of_capture(capture, arguments.module), named or reading.chip_of(capture) or default, ()
+    if arguments.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
     if what == "-":
         return read(reading_limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default, ()
@@ -89,30 +93,30 @@ def _module(given: Namespace, named: Figures | None) -> tuple[Module, Figures, t
             f"expected a file, - for stdin, the number of an attempt, or HLO such as 'f32[3,5]{{1,0:T(2,2)}}', got "
             f"{what!r}: there is no such file",
         )
-    meant = subject(given, None)
-    texts = (meant.dumps.parent / "kernel.hlo.txt", *sorted(meant.dumps.glob("*TLP-hlo.txt")))
+    chosen = subject(arguments, None)
+    texts = (chosen.dumps.parent / "kernel.hlo.txt", *sorted(chosen.dumps.glob("*TLP-hlo.txt")))
     text = next((path for path in texts if path.is_file()), None)
     if text is None:
-        raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
-    run = meant.evidence.simulation if meant.evidence else None
+        raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {chosen.dumps}, found none")
+    run = chosen.evidence.simulation if chosen.evidence else None
     inside = (kernel_table(run.breakdown, run.chip),) if run and run.breakdown else ()
-    return read(reading_limits.read(text), str(text)), named or figures_of(meant.chip.name), inside
+    return read(reading_limits.read(text), str(text)), named or figures_of(chosen.chip.name), inside
 
 
 def _mesh(text: str | None, module: Module) -> Mesh | None:
-    """The mesh that is named; None where none is. Raises UsageError where it has another number of devices."""
+    """The mesh that `text` names, None without a text. Raises UsageError if it has another number of devices."""
     if text is None:
         return None
-    found = Mesh(axes=tuple(mesh_sizes(text).items()))
-    if module.devices not in (1, found.devices):
+    mesh = Mesh(axes=tuple(mesh_sizes(text).items()))
+    if module.devices not in (1, mesh.devices):
         raise UsageError(
-            "usage", f"expected --mesh of the module's {module.devices} devices, got {found.devices}: {text}"
+            "usage", f"expected --mesh of the module's {module.devices} devices, got {mesh.devices}: {text}"
         )
-    return found
+    return mesh
 
 
 def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
-    """The files of the capture that `what` names: a file, a folder, or a run; None where it is none."""
+    """The files of the capture that `what` names: a file, a folder, or a run; None if it names none."""
     is_run = Path(what).name == what and (contest / PROFILE_DATA / RUNS / what).is_dir()
     if remote.server() and not (Path(what).exists() or what.isdecimal() or _PASTED.search(what)):
         return resolve(what, contest, remote.server()).paths
@@ -122,31 +126,33 @@ def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
 
 
 def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
-    """The module called `name`, with its number or without; where none is named that on which most time was spent,
-    the largest where nothing ran. Raises RatchetError `no-hlo`, UsageError `unknown-module`."""
+    """The module called `name`, with or without its number. Default: the module with the most time, else the largest.
+
+    Raises RatchetError `no-hlo`, UsageError `unknown-module`.
+    """
     protos = hlo_protos(paths)
     if not protos:
         raise RatchetError(
             "no-hlo", f"{paths[0]} holds no modules: they are stored where the profiler's enable_hlo_proto is on"
         )
-    known = ", ".join(sorted(protos))
-    there = [one for one in protos if name in (None, one, one.partition("(")[0])]
-    if not there:
-        raise UsageError("unknown-module", f"expected --module, one of {known}, got {name!r}")
-    meant = there[0]
-    if len(there) > 1:
+    names = ", ".join(sorted(protos))
+    matching = [module for module in protos if name in (None, module, module.partition("(")[0])]
+    if not matching:
+        raise UsageError("unknown-module", f"expected --module, one of {names}, got {name!r}")
+    chosen = matching[0]
+    if len(matching) > 1:
         spent: defaultdict[str, float] = defaultdict(float)
         for device in reading.read(paths).devices:
             for run in device.executions:
                 spent[device.operations[run.operation].module] += run.self_seconds
-        meant = max(there, key=lambda one: (spent[one], len(protos[one])))
-        why = "where most time was spent" if spent[meant] else "the largest"
-        say(f"this is {meant}, {why}; --module names another of {len(there)}: {known}")
-    return proto.module(protos[meant], meant)
+        chosen = max(matching, key=lambda module: (spent[module], len(protos[module])))
+        why = "where most time was spent" if spent[chosen] else "the largest"
+        say(f"this is {chosen}, {why}; --module names another of {len(matching)}: {names}")
+    return proto.module(protos[chosen], chosen)
 
 
 def read(data: bytes, name: str) -> Module:
-    """The module in a file, whether it is text or a proto, compressed or not. Raises RatchetError `bad-hlo`."""
+    """The module in a file of text or of a proto, compressed or not. Raises RatchetError `bad-hlo`."""
     if data[:2] == b"\x1f\x8b":
         try:
             data = reading_limits.unpacked(data, name)
@@ -170,16 +176,16 @@ def _tables(graph: Graph, op: str | None, target: Figures, top: int) -> tuple[Ta
         return operation_tables(graph, computation, instruction, target)
     if not module.is_pasted:
         return module_tables(graph, target, top)
-    found: list[Table] = []
+    tables: list[Table] = []
     for computation, instruction in places:
-        found += (
+        tables += (
             operation_tables(graph, computation, instruction, target)
             if instruction.opcode
             else shape_tables(instruction.shape)
         )
     if module.not_understood:
-        found.append(not_understood(graph))
-    return tuple(found)
+        tables.append(not_understood(graph))
+    return tuple(tables)
 
 
 def _named(places: list[tuple[Computation, Instruction]], op: str) -> tuple[Computation, Instruction]:

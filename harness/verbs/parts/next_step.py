@@ -1,4 +1,4 @@
-"""What `next` says: where the search stands and whether to go on; a program decides its next attempt by it."""
+"""The work of `next`: the state of the search, and the advice to go on or to stop."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,25 +17,27 @@ from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
 from harness.shell.arguments import BASELINE, command
 from harness.shell.verb import Outcome
-from harness.verbs.parts.given import contest_of, settled
+from harness.verbs.parts.context import contest_of, recovered_ledger
 
 
-def next_step(given: Namespace) -> Outcome:
-    contest = contest_of(given)
-    ledger = settled(given)
+def next_step(arguments: Namespace) -> Outcome:
+    contest = contest_of(arguments)
+    ledger = recovered_ledger(arguments)
     attempts = table.scaled(ledger)
-    found = search_state.search_state(
-        _sighted(contest, ledger, attempts, given), plateau=given.plateau, limit=given.limit
+    state = search_state.search_state(
+        _search_inputs(contest, ledger, attempts, arguments), plateau=arguments.plateau, limit=arguments.limit
     )
     checks = tuple(line for line in table.lines(attempts) if isinstance(line, Recheck))
-    return Outcome(document=found, text=lambda: search_state_text(found, terminal_width(), checks))
+    return Outcome(document=state, text=lambda: search_state_text(state, terminal_width(), checks))
 
 
-def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: Namespace) -> search_state.Sighted:
-    limit = given.limit
-    champion, skipped = found.champion, found.skipped
+def _search_inputs(
+    contest: Contest, ledger: Ledger, scaled: table.ScaledTable, arguments: Namespace
+) -> search_state.Sighted:
+    limit = arguments.limit
+    champion, skipped = scaled.champion, scaled.skipped
     # Times are of one scale, so that what was tried can be compared.
-    rows = tuple(one.row for one in found.rows)
+    rows = tuple(scaled_row.row for scaled_row in scaled.rows)
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # Those to look into, and the champion that the oldest of them was judged against.
     begins = next(iter([at for at, row in enumerate(rows) if search_state.is_attempt(row)][-limit:]), 0)
@@ -47,10 +49,10 @@ def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: 
     }
     standing = search_state.title_row(rows, champion.number if champion else None)
     last = champion or (history.attempt(ledger.place, rows[-1].number) if rows else None)
-    given_by = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
-    if given_by is not None and given_by.is_on_branch is not False:
+    revoke = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
+    if revoke is not None and revoke.is_on_branch is not False:
         # The revoke that gave it the title judged it last.
-        last = history.attempt(ledger.place, given_by.number)
+        last = history.attempt(ledger.place, revoke.number)
     report, advice = None, tuple[Hint, ...]()
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip))
@@ -59,7 +61,7 @@ def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: 
     is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
-        messages.append(f"begin with: {command(BASELINE, given.directory)}")
+        messages.append(f"begin with: {command(BASELINE, arguments.directory)}")
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     return search_state.Sighted(
@@ -79,17 +81,17 @@ def _sighted(contest: Contest, ledger: Ledger, found: table.ScaledTable, given: 
 
 
 def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings], ...]:
-    """The settings that the sweeps among these attempts screened under any judge, with the attempt of each."""
-    found: list[tuple[int, Settings]] = []
+    """The settings screened by the sweeps among these attempts, under any judge, with the attempt of each."""
+    screened: list[tuple[int, Settings]] = []
     for row in rows:
         with suppress(RatchetError):
             sweep = history.attempt(ledger.place, row.number).sweep
-            found += [(row.number, one.settings) for one in sweep.screened] if sweep else []
-    return tuple(found)
+            screened += [(row.number, setting.settings) for setting in sweep.screened] if sweep else []
+    return tuple(screened)
 
 
 def _candidate(ledger: Ledger, number: int) -> Candidate | None:
-    """None where only the record is known here, as in a clone without the log."""
+    """The candidate of an attempt; None if only its record is known here, as in a clone without the log."""
     try:
         return history.candidate(ledger.place, number)
     except RatchetError:

@@ -1,4 +1,4 @@
-"""What `serve` serves: XProf's own pages over the captures of a log directory, with an address for each."""
+"""The work of `serve`: XProf's own pages over the captures of a log directory, with an address for each."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -11,23 +11,23 @@ from harness.workbench import xprof_server
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.places import CLOUD, PROFILE_DATA
 
-# As many as fit a screen; the pages list all.
+# The number that fits a screen; the pages list all.
 _SHOWN = 10
 
 
-def serve(given: Namespace) -> Outcome:
-    rest = given.rest
-    where = _log_directory(given.log_directory, directory(given.directory))
+def serve(arguments: Namespace) -> Outcome:
+    rest = arguments.rest
+    where = _log_directory(arguments.log_directory, directory(arguments.directory))
     if any(not word.startswith("-") for word in rest[:1]):
         raise UsageError("usage", f"expected one log directory, got {rest[0]!r} besides {where!r}")
-    if given.distributed or rest:
+    if arguments.distributed or rest:
         say(
             "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "
             "read every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
         )
-        code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
+        code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={arguments.port}", *rest])
         return Outcome(text=lambda: "", exit_code=code)
-    server = xprof_server.bind_server(where, given.port)
+    server = xprof_server.bind_server(where, arguments.port)
     host, port = server.bind_addr
     try:
         with xprof_server.until_stopped():
@@ -40,7 +40,7 @@ def serve(given: Namespace) -> Outcome:
 
 
 def _log_directory(word: str | None, contest: Path) -> str:
-    """What xprof is given: a folder of this machine with its whole path, anything else as it is.
+    """The log directory for xprof: a local folder as an absolute path, anything else unchanged.
 
     Raises UsageError `no-such-place`.
     """
@@ -60,8 +60,8 @@ def _greeting(where: str, base: str) -> str:
     lines = [f"XProf over {where} at {base}/ (only on this machine; Ctrl-C stops it)"]
     if where.startswith(CLOUD):
         return "\n".join((*lines, "  its runs are read when the page asks for them"))
-    found = places.runs(Path(where))
-    for place in found[:_SHOWN]:
+    runs = places.runs(Path(where))
+    for place in runs[:_SHOWN]:
         run, host = links.run_name(place, Path(where)), places.host_name(place.files[0])
         folder = str(place.files[0].resolve().parent)
         lines += [
@@ -70,9 +70,9 @@ def _greeting(where: str, base: str) -> str:
             f"    trace viewer:  {links.page(base, 'trace_viewer@', run, host)}",
             f"    by its folder: {links.page(base, 'trace_viewer@', place.name, host, {'session_path': folder})}",
         ]
-    if len(found) > _SHOWN:
-        lines.append(f"  and {len(found) - _SHOWN} older runs, which the page lists")
-    if not found:
+    if len(runs) > _SHOWN:
+        lines.append(f"  and {len(runs) - _SHOWN} older runs, which the page lists")
+    if not runs:
         lines.append("  there is no capture yet; those that come appear when the page is loaded again")
     lines.append(
         f"from another machine: ssh -L {base.rpartition(':')[2]}:127.0.0.1:{base.rpartition(':')[2]} THIS_HOST"

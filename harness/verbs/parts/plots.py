@@ -1,4 +1,4 @@
-"""What `plot` writes: the figures of a contest, or of all below a folder, as PNG."""
+"""The work of `plot`: the figures of a contest, or of all below a folder, as PNG."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,54 +17,56 @@ from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.units import quantity
 from harness.verbs.parts import contests_page, stories
-from harness.verbs.parts.given import settled
+from harness.verbs.parts.context import recovered_ledger
 from harness.workbench.profiles.places import PROFILE_DATA
 
 
-def plot(given: Namespace) -> Outcome:
-    folder = directory(given.directory).resolve()
-    target: Path = (given.out or folder / PROFILE_DATA / "plots").resolve()
-    if given.all:
-        return _plot_of_all(given, folder, target)
-    ledger = settled(given)
+def plot(arguments: Namespace) -> Outcome:
+    folder = directory(arguments.directory).resolve()
+    target: Path = (arguments.out or folder / PROFILE_DATA / "plots").resolve()
+    if arguments.all:
+        return _plot_of_all(arguments, folder, target)
+    ledger = recovered_ledger(arguments)
     scaled = table.scaled(ledger)
-    if given.key is not None:
-        # A key of then is asked for by name: its times are those that were recorded.
+    if arguments.key is not None:
+        # A key of the past is named explicitly: the times are the recorded ones.
         scaled = replace(scaled, rows=scaled.recorded, scale=None)
-    found, champion = stories.entries_of(ledger, scaled, folder / "profile_data", target)
-    group = _meant(groups(found), champion, given.key)
+    entries, champion = stories.entries_of(ledger, scaled, folder / "profile_data", target)
+    group = _group_of(groups(entries), champion, arguments.key)
     written: list[str] = []
-    for name, picture in plots.pictures(group, dark=given.dark):
+    for name, picture in plots.pictures(group, dark=arguments.dark):
         write_atomically(target / name, picture)
         written.append(f"wrote {target / name}")
-    if given.out is None:
+    if arguments.out is None:
         kept_captures.made(folder / PROFILE_DATA)
     return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
 
 
-def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
-    if given.key is not None:
+def _plot_of_all(arguments: Namespace, folder: Path, target: Path) -> Outcome:
+    if arguments.key is not None:
         raise UsageError("usage", "expected --all or --key, got both: the picture over all contests has every key")
-    found = contests_page.contests(folder, target, {})
-    picture = gallery(found.rows, dark=given.dark)
+    listed = contests_page.contests(folder, target, {})
+    picture = gallery(listed.rows, dark=arguments.dark)
     if picture is None:
         raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
     write_atomically(target / NAME, picture)
-    if given.out is None:
+    if arguments.out is None:
         kept_captures.made(folder / PROFILE_DATA)
-    return Outcome(text=lambda: f"wrote {target / NAME}: {quantity(len(found.rows), 'contest')}", messages=found.notes)
+    return Outcome(
+        text=lambda: f"wrote {target / NAME}: {quantity(len(listed.rows), 'contest')}", messages=listed.notes
+    )
 
 
-def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:
-    """The group with that key, or a key that begins so; without one the champion's. Raises UsageError `unknown-key`."""
+def _group_of(all_groups: Sequence[Group], champion: str | None, key: str | None) -> Group:
+    """The group whose key begins with `key`; without one, the champion's. Raises UsageError `unknown-key`."""
     if key is None:
-        group = opening(found, champion)
+        group = opening(all_groups, champion)
         assert group is not None
         return group
-    matching = [group for group in found if group.digest.startswith(key)]
+    matching = [group for group in all_groups if group.digest.startswith(key)]
     if len(matching) != 1:
-        known = "; ".join(
-            f"{group.digest} ({group.label}, {quantity(len(group.entries), 'attempt')})" for group in found
+        described = "; ".join(
+            f"{group.digest} ({group.label}, {quantity(len(group.entries), 'attempt')})" for group in all_groups
         )
-        raise UsageError("unknown-key", f"expected --key to name one of {known}; got {key!r}")
+        raise UsageError("unknown-key", f"expected --key to name one of {described}; got {key!r}")
     return matching[0]

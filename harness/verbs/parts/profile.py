@@ -1,4 +1,4 @@
-"""What `profile` does: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
+"""The work of `profile`: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
 
 import secrets
 from argparse import Namespace
@@ -17,7 +17,7 @@ from harness.sandbox.profiles import TraceMode
 from harness.shell.arguments import command, directory, say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
-from harness.verbs.parts.given import progress_of, rows_of, tidy
+from harness.verbs.parts.context import progress_of, rows_of, tidy
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import CapturedKernel
 from harness.workbench.capture.messages import CaptureReply, StepsWindow
@@ -31,24 +31,24 @@ _LISTENS_BEYOND_LOOPBACK = (
 )
 
 
-def profile(given: Namespace) -> Outcome:
-    if given.serve is not None and given.snapshots is not None:
+def profile(arguments: Namespace) -> Outcome:
+    if arguments.serve is not None and arguments.snapshots is not None:
         raise UsageError("usage", "--snapshots starts a server of its own: leave --serve out")
-    if not 0 < given.every < float("inf"):
-        raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {given.every}")
-    contest = contests.load(directory(given.directory).resolve(), given.chip)
-    kernel = _kernel(contest, given.on, given.member)
-    if given.mode is not None and kernel.device != "tpu":
-        say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
+    if not 0 < arguments.every < float("inf"):
+        raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {arguments.every}")
+    contest = contests.load(directory(arguments.directory).resolve(), arguments.chip)
+    kernel = _kernel(contest, arguments.on, arguments.member)
+    if arguments.mode is not None and kernel.device != "tpu":
+        say(f"--mode {arguments.mode} has no effect here: only a TPU's profiler knows modes")
     rows = rows_of(contest.directory)
-    on_and_on = given.serve is not None or given.steps is not None
-    found = _served(kernel, given, rows) if on_and_on else _captured(kernel, given, rows)
+    is_running = arguments.serve is not None or arguments.steps is not None
+    tables = _served(kernel, arguments, rows) if is_running else _captured(kernel, arguments, rows)
     tidy(contest.directory)
-    return outcome_of("profile", found) if found else Outcome()
+    return outcome_of("profile", tables) if tables else Outcome()
 
 
 def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKernel:
-    """kernel.py as it stands, on the chip if it is here, else on the CPU."""
+    """kernel.py as it stands, to run on the chip if it is here, else on the CPU."""
     member, source = contest.member(name), device.source(contest.chip, on)
     if source == "simulated":
         say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
@@ -66,27 +66,27 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> CapturedKerne
 
 
 def session_label(candidate: Candidate, rows: tuple[Row, ...], what: str) -> str:
-    """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
+    """The beginning of a capture's name: `0003-profile` if kernel.py is that of attempt 3, else `kernel-profile`."""
     sha256 = candidate.sha256
     number = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
     return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
 
 
-def _captured(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
-    if given.snapshots is not None:
-        return _snapshots(kernel, given, rows)
+def _captured(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    if arguments.snapshots is not None:
+        return _snapshots(kernel, arguments, rows)
     label = session_label(kernel.candidate, rows, "profile")
     with (
         kept_captures.in_use(kernel.profiles),
-        progress_of(given) as progress,
-        exported(kernel, given.warmup, progress) as program,
+        progress_of(arguments) as progress,
+        exported(kernel, arguments.warmup, progress) as program,
     ):
-        reply, text = capturing.capture(program, label=label, mode=given.mode or _MODE, calls=given.calls)
-    return (_calls(reply, program.title, text, kernel, given.directory),)
+        reply, text = capturing.capture(program, label=label, mode=arguments.mode or _MODE, calls=arguments.calls)
+    return (_calls(reply, program.title, text, kernel, arguments.directory),)
 
 
-def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, given: Path | None) -> Table:
-    overview = command(f"xprof overview {Path(reply.profile).parent.name}", given)
+def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, directory: Path | None) -> Table:
+    overview = command(f"xprof overview {Path(reply.profile).parent.name}", directory)
     on_device: tuple[float | None, ...] = reply.device_seconds
     if len(on_device) != len(reply.host_seconds):
         on_device = (None,) * len(reply.host_seconds)
@@ -104,66 +104,66 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, 
     return table("calls", f"captured calls on {reply.device_kind}", _origin(kernel), named, rows, notes)
 
 
-def _snapshots(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     label = session_label(kernel.candidate, rows, "snapshot")
     taken: list[tuple[int, str]] = []
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (
-        progress_of(given) as progress,
-        exported(kernel, given.warmup, progress) as program,
+        progress_of(arguments) as progress,
+        exported(kernel, arguments.warmup, progress) as program,
         profile_server.serving(program, profile_server.free_port()) as served,
     ):
         for files in profile_server.snapshots(
-            served, given.snapshots, given.every, lambda _: f"{label}-{secrets.token_hex(4)}"
+            served, arguments.snapshots, arguments.every, lambda _: f"{label}-{secrets.token_hex(4)}"
         ):
             taken += [(len(taken), str(file)) for file in files]
     title = f"snapshots of the running kernel on {served.reply.device_kind}"
-    note = f"Look at the newest: {command('xprof overview', given.directory)}"
+    note = f"Look at the newest: {command('xprof overview', arguments.directory)}"
     return (table("snapshots", title, _origin(kernel), "snapshot:count;profile=capture", taken, (note,)),)
 
 
-def _served(kernel: CapturedKernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     """Runs kernel.py until Ctrl-C; nothing is left to print then."""
-    port = profile_server.free_port() if given.serve is None else given.serve
+    port = profile_server.free_port() if arguments.serve is None else arguments.serve
     # Before the kernel is traced, which takes longer.
     profile_server.require_free(port)
     window = None
-    if given.steps is not None:
+    if arguments.steps is not None:
         kept_captures.made(kernel.profiles)
         session = f"{session_label(kernel.candidate, rows, 'profile')}-{secrets.token_hex(4)}"
         window = StepsWindow(
-            first=given.steps[0],
-            last=given.steps[1],
-            mode=given.mode or _MODE,
+            first=arguments.steps[0],
+            last=arguments.steps[1],
+            mode=arguments.mode or _MODE,
             session=session,
             profile_directory=str(kernel.profiles),
         )
     with (
-        progress_of(given) as progress,
-        exported(kernel, given.warmup, progress) as program,
+        progress_of(arguments) as progress,
+        exported(kernel, arguments.warmup, progress) as program,
         profile_server.serving(program, port, window) as served,
     ):
         if window is not None:
             folder = served.captured()
             say(f"steps {window.first} to {window.last}: {folder}")
-            say(f"look at them: {command(f'xprof steps {folder.name}', given.directory)}")
-            if given.serve is None:
+            say(f"look at them: {command(f'xprof steps {folder.name}', arguments.directory)}")
+            if arguments.serve is None:
                 return ()
         try:
-            print(_how_to_capture(served, kernel, given.directory), flush=True)
+            print(_how_to_capture(served, kernel, arguments.directory), flush=True)
             served.wait()
         except KeyboardInterrupt:
             print("stopped", flush=True)
     return ()
 
 
-def _how_to_capture(served: profile_server.Served, kernel: CapturedKernel, given: Path | None) -> str:
+def _how_to_capture(served: profile_server.Served, kernel: CapturedKernel, directory: Path | None) -> str:
     port = served.address.rpartition(":")[2]
     return "\n".join(
         (
             f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
             f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
-            f"  from XProf's page: {command('serve', given)}, and there CAPTURE PROFILE, {served.address}",
+            f"  from XProf's page: {command('serve', directory)}, and there CAPTURE PROFILE, {served.address}",
             f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
             "--no_perfetto_link",
             f"  warning: {_LISTENS_BEYOND_LOOPBACK}",

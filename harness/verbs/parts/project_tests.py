@@ -1,4 +1,4 @@
-"""The project's own tests, which a clone has and a package has not."""
+"""The project's own tests, which are in a clone but not in a package."""
 
 import importlib.util
 import subprocess
@@ -10,9 +10,9 @@ from harness.errors import RatchetError
 
 
 def run(options: list[str], output: IO[bytes] | int | None = None) -> int:
-    """The exit code of pytest on the project's tests, with its output on a stream (stdout), or as subprocess has it.
+    """Runs pytest on the project's tests, output to a stream (default: stdout), and returns its exit code.
 
-    Raises RatchetError `no-tests` outside of a clone, and `no-pytest`.
+    Raises RatchetError `no-tests` outside a clone, and `no-pytest`.
     """
     if not (PACKAGE.parent / "tests").is_dir():
         raise RatchetError("no-tests", "the installed package has no tests; they run in a clone: ./ratchet.sh test")

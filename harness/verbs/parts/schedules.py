@@ -1,4 +1,4 @@
-"""The compiler's schedules that a verb is given: of kernel.py as it stands, of an attempt, or of a directory."""
+"""The compiler's schedules that a verb works on: of kernel.py as it stands, of an attempt, or of a directory."""
 
 import re
 from argparse import Namespace
@@ -19,13 +19,12 @@ from harness.ledger import history
 from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Statement
 from harness.shell.arguments import directory
-from harness.verbs.parts.given import opened
-from harness.verbs.parts.judged import judged
+from harness.verbs.parts.context import open_ledger, present_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a timeline is made of; `problem` and `evidence` are None for dumps that nobody says anything about."""
+    """Schedules with a name and a chip; `problem` and `evidence` are None for dumps of an unknown program."""
 
     name: str
     dumps: Path
@@ -34,29 +33,29 @@ class Subject:
     evidence: Evidence | None = None
 
 
-def dumped(given: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
-    """What is meant, its schedules, which will run so many times, and what `--operand` gives their arguments.
+def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
+    """The subject, its schedules (to be run `runs` times), and the contents of arguments from `--operand`.
 
-    Raises what finding each raises.
+    Raises what `subject`, `dump_directory.read` and `operands` raise.
     """
-    if given.operand and (given.what is None or re.fullmatch(r"\d+", given.what)):
+    if arguments.operand and (arguments.what is None or re.fullmatch(r"\d+", arguments.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
-    meant = subject(given, given.chip)
-    dump = dump_directory.read(meant.dumps, meant.chip, runs)
-    return meant, dump, operands(given.operand, dump)
+    chosen = subject(arguments, arguments.chip)
+    dump = dump_directory.read(chosen.dumps, chosen.chip, runs)
+    return chosen, dump, operands(arguments.operand, dump)
 
 
-def subject(given: Namespace, chip_name: str | None) -> Subject:
-    """The schedules meant, and their chip; of a suite those of the member that is named.
+def subject(arguments: Namespace, chip_name: str | None) -> Subject:
+    """The schedules that `what` names, and their chip; for a suite those of the named member.
 
     Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`,
     `which-member`.
     """
-    folder, what, member = directory(given.directory).resolve(), given.what, given.member
+    folder, what, member = directory(arguments.directory).resolve(), arguments.what, arguments.member
     if what is None:
         contest = contests.load(folder, chip_name)
         contest.member(member)
-        evidence = evidence_of(judged(contest, given, checked=False), member)
+        evidence = evidence_of(present_evidence(contest, arguments, checked=False), member)
         dumps = _dumps(folder, evidence, "kernel.py")
         return Subject(
             name=_named("kernel.py", member),
@@ -68,7 +67,7 @@ def subject(given: Namespace, chip_name: str | None) -> Subject:
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
-        evidence = evidence_of(history.attempt(opened(folder).place, int(what)).evidence, member)
+        evidence = evidence_of(history.attempt(open_ledger(folder).place, int(what)).evidence, member)
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
         return Subject(
             name=_named(f"{int(what):04d}", member),
@@ -95,7 +94,7 @@ def _named(name: str, member: str | None) -> str:
 
 
 def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
-    """Where the compiler's schedules of this evidence are. Raises RatchetError `no-simulation` or `no-dump`."""
+    """The folder of this evidence's schedules. Raises RatchetError `no-simulation` or `no-dump`."""
     if evidence.dump_directory is None:
         raise RatchetError("no-simulation", f"{name} has no schedule: {why_none(evidence)}")
     dumps = dump_directory.of(evidence, folder)
@@ -110,7 +109,7 @@ def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
 
 
 def why_none(evidence: Evidence) -> str:
-    """Why the evidence has no simulated run."""
+    """The reason why the evidence has no simulated run."""
     if evidence.failure is not None:
         return f"it failed, {evidence.failure.kind}: {evidence.failure.message}"
     reasons = evidence.latency.reasons if evidence.latency else ()
@@ -118,18 +117,18 @@ def why_none(evidence: Evidence) -> str:
 
 
 def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
-    """What each `NAME=FILE.npy` gives an argument of the module. Raises UsageError `bad-operand` for anything else."""
-    known = Tables(dump.module).parameters
-    found: dict[str, Values] = {}
+    """The contents of the module's arguments from words `NAME=FILE.npy`. Raises UsageError `bad-operand`."""
+    parameters = Tables(dump.module).parameters
+    contents: dict[str, Values] = {}
     for word in words:
         name, _, file = word.partition("=")
-        if name not in known:
-            names = ", ".join(known) or "none: its HLO module is not in the dump"
+        if name not in parameters:
+            names = ", ".join(parameters) or "none: its HLO module is not in the dump"
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
         try:
             reading_limits.note(reading_limits.check_file(Path(file)))
-            # Its header may promise more than the file holds; a map of the file is refused then.
-            found[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
+            # The header may promise more than the file holds; mapping the file is refused then.
+            contents[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy, got {error}") from error
-    return found
+    return contents

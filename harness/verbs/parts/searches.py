@@ -1,4 +1,4 @@
-"""Settings screened, all of a grid or those that a search asks for, and the best judged as one attempt."""
+"""Settings screened, a whole grid or those that a search asks for, and the best judged as one attempt."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -17,50 +17,52 @@ from harness.render.sweep import sweep_text
 from harness.shell.arguments import EXIT_OF_OUTCOME, colour, say
 from harness.shell.verb import Outcome
 from harness.verbs.parts.attempts import attempt_text, expectation, hypothesis_of
-from harness.verbs.parts.given import contest_of, progress_of
+from harness.verbs.parts.context import contest_of, progress_of
 
 
 @contextmanager
-def places_of(given: Namespace) -> Iterator[Places]:
-    """Where settings are screened: in processes of this machine (`--jobs`), else by Ray (`--workers`, `--ray`)."""
-    if given.workers is None and given.ray is None:
-        yield screening.local(given.jobs)
+def places_of(arguments: Namespace) -> Iterator[Places]:
+    """The places to screen settings: processes of this machine (`--jobs`), or Ray (`--workers`, `--ray`)."""
+    if arguments.workers is None and arguments.ray is None:
+        yield screening.local(arguments.jobs)
         return
-    if given.jobs is not None:
+    if arguments.jobs is not None:
         raise UsageError("usage", "expected --jobs (processes of this machine), or --workers and --ray, got both")
-    with ray_cluster.connected(given.ray, given.workers, say) as places:
+    with ray_cluster.connected(arguments.ray, arguments.workers, say) as places:
         yield places
 
 
-def searched(
-    given: Namespace, parameters: search_space.Grid, begin: Callable[[Contest], Search], count: int
+def run_search(
+    arguments: Namespace, parameters: search_space.Grid, begin: Callable[[Contest], Search], count: int
 ) -> Outcome:
     """Screens `count` settings of the search that `begin` makes, and judges the best as one attempt."""
-    hypothesis = hypothesis_of(given.message)
-    contest = contest_of(given, given.chip)
-    options = Options(expected_time_ratio=expectation(given.expect), again=given.again)
-    if contest.chip.platform != "tpu" and (given.workers or given.ray):
+    hypothesis = hypothesis_of(arguments.message)
+    contest = contest_of(arguments, arguments.chip)
+    options = Options(expected_time_ratio=expectation(arguments.expect), again=arguments.again)
+    if contest.chip.platform != "tpu" and (arguments.workers or arguments.ray):
         raise UsageError(
             "usage",
             f"--workers and --ray screen in the simulator of TPUs; settings for {contest.chip.name} are timed "
             "here, one by one",
         )
-    with places_of(given) as places, progress_of(given) as progress:
+    with places_of(arguments) as places, progress_of(arguments) as progress:
         guess = expected.of_screening(expected.of(contest), count, places.count)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        bench = Bench(contest=contest, progress=progress, on=given.on)
+        bench = Bench(contest=contest, progress=progress, on=arguments.on)
         wanted = sweeping.Screening(parameters=parameters, begin=lambda: begin(contest), places=places)
-        found = sweeping.sweep(bench, hypothesis, wanted, options, say)
-    judged = found.judged
+        result = sweeping.sweep(bench, hypothesis, wanted, options, say)
+    judged = result.judged
 
     def text() -> str:
-        grid = sweep_text(found.swept, terminal_width(), colour())
+        grid = sweep_text(result.swept, terminal_width(), colour())
         return (
-            grid if judged is None else f"{grid}\n\n{attempt_text(contest, judged, given.directory, full=given.full)}"
+            grid
+            if judged is None
+            else f"{grid}\n\n{attempt_text(contest, judged, arguments.directory, full=arguments.full)}"
         )
 
     return Outcome(
-        document=found.swept,
+        document=result.swept,
         text=text,
         exit_code=1 if judged is None else EXIT_OF_OUTCOME[judged.attempt.verdict.outcome],
         messages=judged.messages if judged else (),

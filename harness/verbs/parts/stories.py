@@ -1,4 +1,4 @@
-"""What the page and the pictures of a contest tell: its attempts as they are shown, and what it says beside them."""
+"""The content of a contest's page and pictures: its attempts as they are shown, and remarks."""
 
 import os
 from argparse import Namespace
@@ -19,29 +19,29 @@ from harness.render.results import recheck_words, unknown_words
 from harness.render.series import Entry
 from harness.shell.arguments import command, say
 from harness.units import quantity
+from harness.verbs.parts.context import recovered_ledger
 from harness.verbs.parts.entries import entry_of
-from harness.verbs.parts.given import settled
 
 
-def page_of(given: Namespace, target: Path) -> tuple[bytes, str]:
-    """The page of the contest meant, and what it holds in words."""
-    told = story(settled(given), target.parent)
-    return page(told), quantity(len(told.entries), "attempt")
+def page_of(arguments: Namespace, target: Path) -> tuple[bytes, str]:
+    """The page of the contest that `-C` names, and its content in words."""
+    content = story(recovered_ledger(arguments), target.parent)
+    return page(content), quantity(len(content.entries), "attempt")
 
 
 def story(ledger: Ledger, page_folder: Path) -> Story:
-    """What the page of a contest tells that lies in `page_folder`. Raises RatchetError `no-attempts`."""
+    """The content of a contest's page in the folder `page_folder`. Raises RatchetError `no-attempts`."""
     scaled = table.scaled(ledger)
-    found, champion = entries_of(ledger, scaled, ledger.place.kernel_path.parent / "profile_data", page_folder)
+    entries, champion = entries_of(ledger, scaled, ledger.place.kernel_path.parent / "profile_data", page_folder)
     contest = ledger.place.kernel_path.parent
-    # Who reads the page stands where it was made.
+    # The command is for readers in the folder where the page was made.
     again = command("rescale --all", None if contest.samefile(Path.cwd()) else Path(os.path.relpath(contest)))
     notes = (*scaled.skipped, *unknown_words(scaled.rows, again))
     return Story(
         contest=ledger.place.name,
         branch=(git.branch_or_none(ledger.place.repository) or "detached HEAD").removeprefix("refs/heads/"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        entries=found,
+        entries=entries,
         champion=champion,
         gain=gain(scaled),
         notes=notes,
@@ -53,49 +53,48 @@ def entries_of(
 ) -> tuple[tuple[Entry, ...], str | None]:
     """Every attempt as it is shown, oldest first, and the id of the champion.
 
-    `files` is where timelines lie, `page_folder` where links to them begin. Raises RatchetError
-    `no-attempts` where there are none.
+    `files` is the folder of timelines, links to them are relative to `page_folder`. Raises RatchetError `no-attempts`.
     """
     drawn, champion = scaled.drawn, scaled.champion
-    rows = [one.then for one in drawn]
+    rows = [scaled_row.then for scaled_row in drawn]
     for sentence in scaled.skipped:
         say(sentence)
     if not rows:
         raise RatchetError("no-attempts", 'no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
     words = _rechecks(scaled)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for place, (name, held) in enumerate(zip(_ids(rows), read_all(ledger.place, rows), strict=True)):
-        found.append(entry_of(name, drawn[place], held, found, files, page_folder, words[place]))
+        entries.append(entry_of(name, drawn[place], held, entries, files, page_folder, words[place]))
     for move in title_moves(rows):
         for took in move.took:
-            found[took] = replace(found[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")
+            entries[took] = replace(entries[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")
         if move.again is not None:
-            found[move.place] = replace(found[move.place], again=found[move.again].id)
-    standing = next(
+            entries[move.place] = replace(entries[move.place], again=entries[move.again].id)
+    champion_id = next(
         (
             entry.id
-            for entry in reversed(found)
+            for entry in reversed(entries)
             if champion and (entry.row.number, entry.row.kernel_sha256) == (champion.number, champion.kernel_sha256)
         ),
         None,
     )
-    return tuple(found), standing
+    return tuple(entries), champion_id
 
 
 def _rechecks(scaled: table.ScaledTable) -> tuple[str, ...]:
-    """For each row the words of the run of checks that it belongs to; "" for others, and for a check alone."""
-    found: list[str] = []
+    """For each row, the words of the run of checks that it belongs to; "" for others, and for a single check."""
+    rechecks: list[str] = []
     for line in table.lines(scaled):
         if isinstance(line, ScaledRow):
-            found.append("")
+            rechecks.append("")
         elif isinstance(line, Recheck):
             words = recheck_words(line, scaled.number) if len(line.rows) > 1 else ""
-            found += [words] * len(line.rows)
-    return tuple(found)
+            rechecks += [words] * len(line.rows)
+    return tuple(rechecks)
 
 
 def _ids(rows: Sequence[Row]) -> list[str]:
-    """The number of each attempt; where two clones numbered apart, with some of the kernel's hash and a place."""
+    """The number of each attempt; if two clones used it, with a part of the kernel's hash and a position."""
     counted = Counter(row.number for row in rows)
     return [
         str(row.number) if counted[row.number] == 1 else f"{row.number}-{row.kernel_sha256[:6]}-{place}"

@@ -17,7 +17,7 @@ from harness.verbs.parts.tuned_table import checks, overview
 
 
 def page_of(folder: Path) -> tuple[bytes, str]:
-    """The page of the table in `folder`, and what it holds in words. Raises RatchetError `no-rows`."""
+    """The page of the table in `folder`, and its content in words. Raises RatchetError `no-rows`."""
     kept = rows_in(folder)
     # The newest of each shape, as in the table itself, in the order in which they were first made.
     digests = {row.kernel: row.kernel_digest for row in kept}
@@ -26,8 +26,8 @@ def page_of(folder: Path) -> tuple[bytes, str]:
     # Shapes of two kernels may have one name.
     rows = tuple(replace(row, shape=f"{row.kernel}, {row.shape}") if has_many else row for row in newest.values())
     if not rows:
-        said = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"
-        raise RatchetError("no-rows", f"{said}: ./ratchet.sh table --kernel ... --shapes ... --out DIR fills one")
+        message = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"
+        raise RatchetError("no-rows", f"{message}: ./ratchet.sh table --kernel ... --shapes ... --out DIR fills one")
     tuned = Tuned(
         table=overview(rows),
         rows=tuple(_row(row) for row in rows),
@@ -52,7 +52,7 @@ def _row(row: Row) -> TunedRow:
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
-    """What the overview has no column for."""
+    """Facts for which the overview has no column."""
     fallback = seconds(row.fallback_seconds) if row.fallback_seconds is not None else row.fallback_failure
     facts = [
         ("problem", f"{row.operation}: " + ", ".join(f"{name} {value}" for name, value in row.parameters)),

@@ -1,4 +1,4 @@
-"""Lines of the table of attempts: those that are asked for, and no more than fit a screen."""
+"""Lines of the table of attempts: those that are asked for, at most a screen of them."""
 
 import shlex
 from argparse import Namespace
@@ -9,12 +9,12 @@ from harness.ledger import Ledger, bulk_read, table
 from harness.records import Note, ScaledRow
 from harness.render.results import Shown, results_table
 
-# So many lines has a screen, with the table's head and the sentences below it.
+# Lines of a screen, with the table's head and the sentences below it.
 _SCREEN = 30
 
 
 def on_a_screen(shown: Shown) -> str:
-    """The table with attempts in a row that were not accepted as one line each, where it would be too long."""
+    """The table; if it is too long, runs of attempts that were not accepted become one line each."""
     printed, most = results_table(shown), len(shown.lines)
     while (surplus := len(printed.splitlines()) - _SCREEN) > 0 and most > 0:
         most -= surplus
@@ -22,32 +22,32 @@ def on_a_screen(shown: Shown) -> str:
     return printed
 
 
-def since(text: str | None, ledger: Ledger, found: table.ScaledTable) -> int | None:
-    """The attempt that is meant by a number, or by a day: the first that began then or later. Raises UsageError."""
-    if text is None or not found.rows:
+def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | None:
+    """The first attempt to show, by number or by day (the first that began then or later). Raises UsageError."""
+    if text is None or not scaled.rows:
         return None
-    numbers = [one.row.number for one in found.rows]
+    numbers = [scaled_row.row.number for scaled_row in scaled.rows]
     if text.isdecimal():
         if int(text) not in numbers:
             known = f"one of the attempts {min(numbers)} to {max(numbers)}"
             raise UsageError("unknown-attempt", f"expected --since to name {known}, got {text}")
         return int(text)
-    begun = bulk_read.read_all(ledger.place, [one.then for one in found.rows])
+    begun = bulk_read.read_all(ledger.place, [scaled_row.then for scaled_row in scaled.rows])
     days = [(held.attempt.started[:10], held.row.number) for held in begun if held.attempt is not None]
     # After the last attempt: none matches.
     return next((number for day, number in days if day >= text), max(numbers) + 1)
 
 
 def rows_of_line(line: table.Line) -> tuple[ScaledRow, ...]:
-    """The attempts that the line is about."""
+    """The attempts of the line."""
     if isinstance(line, ScaledRow):
         return (line,)
     return () if isinstance(line, Note) else line.rows
 
 
-def filters(given: Namespace) -> str:
+def filters(arguments: Namespace) -> str:
     """The filters as they were typed, for a sentence."""
-    told = ["--accepted"] * given.accepted + ["--best"] * given.best
-    told += [f"--since {given.since}"] if given.since else []
-    told += [f"--grep {shlex.quote(given.grep)}"] if given.grep else []
-    return " and ".join(told)
+    options = ["--accepted"] * arguments.accepted + ["--best"] * arguments.best
+    options += [f"--since {arguments.since}"] if arguments.since else []
+    options += [f"--grep {shlex.quote(arguments.grep)}"] if arguments.grep else []
+    return " and ".join(options)

@@ -1,4 +1,4 @@
-"""What `table` does: it fills a table of tuned constants for shapes and chips, and writes it for whoever reads it."""
+"""The work of `table`: tuned constants for shapes and chips, searched, judged and written in the asked form."""
 
 import shlex
 import tempfile
@@ -20,60 +20,62 @@ from harness.shell.arguments import say
 from harness.shell.tables import outcome_of
 from harness.shell.verb import Outcome
 from harness.units import quantity
-from harness.verbs.parts.given import progress_of
+from harness.verbs.parts.context import progress_of
 from harness.verbs.parts.searches import places_of
 from harness.workbench import tables
 
 
-def table(given: Namespace) -> Outcome:
-    # What a table lacks follows from its shapes alone.
-    grid = search_space.space(given.settings) if given.settings else () if given.list else None
-    kernel = fill.tuned(given.kernel, grid, tuple(given.where))
-    chips = _chips(given.chip)
-    if given.out.exists() and not given.out.is_dir():
-        raise UsageError("usage", f"expected --out DIR, a folder, got the file {given.out}")
-    names = {chip: formats.file_name(kernel.name, chip, given.format) for chip in chips}
-    wanted = shapes.read(given.shapes, kernel.operation, kernel.names)
+def table(arguments: Namespace) -> Outcome:
+    # Listing the shapes that a table lacks needs no settings.
+    grid = search_space.space(arguments.settings) if arguments.settings else () if arguments.list else None
+    kernel = fill.tuned(arguments.kernel, grid, tuple(arguments.where))
+    chips = _chips(arguments.chip)
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise UsageError("usage", f"expected --out DIR, a folder, got the file {arguments.out}")
+    names = {chip: formats.file_name(kernel.name, chip, arguments.format) for chip in chips}
+    wanted = shapes.read(arguments.shapes, kernel.operation, kernel.names)
     messages: list[str] = []
-    if given.missing is not None:
+    if arguments.missing is not None:
         if len(chips) > 1:
-            raise UsageError("usage", f"--missing reads the table of one chip, got --chip {given.chip}")
+            raise UsageError("usage", f"--missing reads the table of one chip, got --chip {arguments.chip}")
         asked = len(wanted)
-        wanted = _missing(kernel, wanted, chips[0], given.missing)
+        wanted = _missing(kernel, wanted, chips[0], arguments.missing)
         names_of = "; ".join(shape.name for shape in wanted)
-        told = f"not in {given.missing}: {len(wanted)} of {quantity(asked, 'shape')}" + f": {names_of}" * bool(wanted)
-        if given.list:
-            listed = outcome_of("table", (_listed(wanted, given.missing),), exit_code=1 if wanted else 0)
-            return replace(listed, text=lambda: told)
-        say(told)
-    elif given.list:
+        summary = f"not in {arguments.missing}: {len(wanted)} of {quantity(asked, 'shape')}" + f": {names_of}" * bool(
+            wanted
+        )
+        if arguments.list:
+            listed = outcome_of("table", (_listed(wanted, arguments.missing),), exit_code=1 if wanted else 0)
+            return replace(listed, text=lambda: summary)
+        say(summary)
+    elif arguments.list:
         raise UsageError("usage", "--list says which shapes a table lacks: give the table with --missing")
-    found: list[Row] = []
-    with places_of(given) as places, progress_of(given) as progress:
-        how = fill.Filling(folder=given.out, trials=given.trials, places=places, seed=given.seed)
+    rows: list[Row] = []
+    with places_of(arguments) as places, progress_of(arguments) as progress:
+        how = fill.Filling(folder=arguments.out, trials=arguments.trials, places=places, seed=arguments.seed)
         for row in fill.rows(kernel, wanted, chips, how, progress):
-            found.append(row)
-            # After each row: a table is there as far as it goes, with the rows that it had.
-            messages += _write(found, kernel, names[row.chip], given.out, given.format)
-    messages.append(f"its page: ./ratchet.sh report --table {shlex.quote(str(given.out))}")
-    filled = outcome_of("table", (overview(found),), exit_code=0 if all(row.is_entry for row in found) else 1)
+            rows.append(row)
+            # Written after each row, so that an interrupted table has its finished rows.
+            messages += _write(rows, kernel, names[row.chip], arguments.out, arguments.format)
+    messages.append(f"its page: ./ratchet.sh report --table {shlex.quote(str(arguments.out))}")
+    filled = outcome_of("table", (overview(rows),), exit_code=0 if all(row.is_entry for row in rows) else 1)
     return replace(filled, messages=tuple(dict.fromkeys(messages)))
 
 
 def _chips(text: str) -> tuple[str, ...]:
     known = [chip.name for chip in CHIPS if chip.topology is not None]
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in found:
+    chips = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in chips:
         if name not in known:
             raise UsageError(
                 "unknown-chip",
                 f"expected --chip with one or more of {', '.join(known)}, separated by commas; got {name!r}",
             )
-    return found
+    return chips
 
 
 def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
-    """The shapes that the table at `path` has no entry for."""
+    """The shapes without an entry in the table at `path`."""
     try:
         text = reading_limits.read(path, reading_limits.RECORD).decode("utf-8", "replace")
     except OSError as error:
@@ -90,23 +92,23 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
     )
 
 
-def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: formats.Format) -> list[str]:
-    """Writes the table of the last row: the rows found, and the newest of other shapes.
+def _write(finished: list[Row], kernel: Tuned, name: str, folder: Path, form: formats.Format) -> list[str]:
+    """Writes the table of the last row's kernel and chip: the finished rows, and the newest of other shapes.
 
-    Those are of the same compiler, judge and kernel: what another one passed says nothing about this one.
+    Only rows of the same compiler, judge and kernel are taken: what passed under others proves nothing here.
     """
     path = folder / name
-    mine = (found[-1].kernel, found[-1].chip, found[-1].compiler)
-    others = [one for one in rows_in(folder) if one.kernel_digest == kernel.digest]
-    rows = [one for one in (*others, *found) if (one.kernel, one.chip, one.compiler) == mine]
-    # The rows found are what was printed, though another of the shape may be newer.
-    newest = {one.parameters: one for one in rows}
+    mine = (finished[-1].kernel, finished[-1].chip, finished[-1].compiler)
+    others = [row for row in rows_in(folder) if row.kernel_digest == kernel.digest]
+    rows = [row for row in (*others, *finished) if (row.kernel, row.chip, row.compiler) == mine]
+    # Later rows win: the finished rows are what was printed, even if another of the shape is newer.
+    newest = {row.parameters: row for row in rows}
     files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
     return [f"wrote {path}"]
 
 
 def overview(rows: Sequence[Row]) -> Table:
-    """The rows as they are printed and shown."""
+    """The rows as a table to print and show."""
     named = (
         "shape!;chip!;settings=best!;seconds=time;plus_minus_seconds=+/-;fallback_seconds=fallback;"
         "fallback_ratio=over best;tried!;checks!"
@@ -134,11 +136,11 @@ def overview(rows: Sequence[Row]) -> Table:
     ]
     notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
     notes += [
-        f"{row.shape} on {row.chip}: {search_space.words(one.settings)} is faster and fails: {one.failure.kind}: "
-        f"{one.failure.message}"
+        f"{row.shape} on {row.chip}: {search_space.words(refusal.settings)} is faster and fails: "
+        f"{refusal.failure.kind}: {refusal.failure.message}"
         for row in rows
         if row.is_entry
-        for one in row.refused
+        for refusal in row.refused
     ]
     if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
         notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
@@ -148,8 +150,8 @@ def overview(rows: Sequence[Row]) -> Table:
 
 
 def checks(row: Row) -> str:
-    """What came of judging the best one."""
+    """The checks of the best setting, in words."""
     if row.settings is None:
         return "-"
-    said = "unchecked" if row.unchecked else f"{row.checks} passed"
-    return said + ", uncertain" * (row.fallback_ratio is not None and not row.is_certain)
+    words = "unchecked" if row.unchecked else f"{row.checks} passed"
+    return words + ", uncertain" * (row.fallback_ratio is not None and not row.is_certain)

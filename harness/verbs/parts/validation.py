@@ -1,4 +1,4 @@
-"""The page and the archive of `validate`, made from the report of the tests that need a device."""
+"""The page and the archive of `validate`, made from the report of the device tests."""
 
 import platform
 import subprocess
@@ -25,14 +25,14 @@ from harness.shell.arguments import directory
 from harness.shell.verb import Outcome
 from harness.verbs.parts import project_tests
 
-# Captures above this size stay out of the archive, which somebody is to send.
+# Captures above this size stay out of the archive, which is meant to be sent.
 _MOST_BYTES = 64 << 20
 
 
-def validate(given: Namespace) -> Outcome:
-    target, device = _target(given)
-    on = given.on or "tpu"
-    out = (given.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()
+def validate(arguments: Namespace) -> Outcome:
+    target, device = _target(arguments)
+    on = arguments.on or "tpu"
+    out = (arguments.out or directory(None) / f"validate-{target.name}{'-on-cpu' if on == 'cpu' else ''}").resolve()
     began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     with TemporaryDirectory(prefix="ratchet-validate-") as folder:
         scratch = Path(folder)
@@ -41,45 +41,47 @@ def validate(given: Namespace) -> Outcome:
             "tests/device",
             *["-m", "device", "-n", "0", "-v", "--tb", "no", "-rN", "--no-header", "-o", "junit_family=xunit1"],
         ]
-        options += ["--on", on, "--chip", target.name, f"--minutes={given.minutes}"]
+        options += ["--on", on, "--chip", target.name, f"--minutes={arguments.minutes}"]
         options += [f"--basetemp={scratch / 'files'}", f"--junitxml={report}"]
-        project_tests.run(options, subprocess.DEVNULL if given.quiet or given.json else sys.stderr.buffer)
+        project_tests.run(options, subprocess.DEVNULL if arguments.quiet or arguments.json else sys.stderr.buffer)
         steps, kernels = _read(report)
-        found = Validation(
+        validation = Validation(
             chip=target.name,
             source="measured cpu" if on == "cpu" else "measured",
             device=device,
             versions=_versions(),
             started=started,
             seconds=time.monotonic() - began,
-            minutes=given.minutes,
+            minutes=arguments.minutes,
             steps=tuple(steps),
             kernels=tuple(kernels),
             archive=f"{out.name}.tar.gz",
         )
-        text = page(found).encode()
+        text = page(validation).encode()
         write_atomically(scratch / "files" / "logs" / "validate.md", text)
         write_atomically(out.with_name(f"{out.name}.md"), text)
-        _pack(scratch / "files", out.with_name(found.archive))
-    held = all(step.outcome == "held" for step in found.steps)
-    return Outcome(document=found, text=lambda: validation_text(found, terminal_width()), exit_code=0 if held else 1)
+        _pack(scratch / "files", out.with_name(validation.archive))
+    all_held = all(step.outcome == "held" for step in validation.steps)
+    return Outcome(
+        document=validation, text=lambda: validation_text(validation, terminal_width()), exit_code=0 if all_held else 1
+    )
 
 
-def _target(given: Namespace) -> tuple[Chip, str]:
+def _target(arguments: Namespace) -> tuple[Chip, str]:
     """The chip that kernels are for, and the device that runs them. Raises RatchetError `no-device`."""
-    if given.on == "cpu":
+    if arguments.on == "cpu":
         processor = platform.processor() or platform.machine()
-        return chip(given.chip or DEFAULT_CHIP), f"the CPU of this machine ({processor})"
-    found = attached("tpu")
-    target = chip_of_device(found.kind) if found else None
-    if found is None or target is None:
+        return chip(arguments.chip or DEFAULT_CHIP), f"the CPU of this machine ({processor})"
+    device = attached("tpu")
+    target = chip_of_device(device.kind) if device else None
+    if device is None or target is None:
         raise RatchetError(
             "no-device",
-            f"expected a TPU, JAX sees {f'a {found.kind}' if found else 'none'}; --on cpu tries the command itself",
+            f"expected a TPU, JAX sees {f'a {device.kind}' if device else 'none'}; --on cpu tries the command itself",
         )
-    if given.chip and chip(given.chip) != target:
-        raise UsageError("usage", f"expected --chip {target.name}, which is here, got {given.chip}")
-    return target, found.kind
+    if arguments.chip and chip(arguments.chip) != target:
+        raise UsageError("usage", f"expected --chip {target.name}, which is here, got {arguments.chip}")
+    return target, device.kind
 
 
 def _read(report: Path) -> tuple[list[ValidationStep], list[MeasuredKernel]]:
@@ -125,7 +127,7 @@ def _versions() -> str:
 
 
 def _pack(scratch: Path, archive: Path) -> None:
-    """Logs, documents and captures as one file; whole or not at all."""
+    """Packs logs, documents and captures into one file; whole or not at all."""
     partial = archive.with_name(archive.name + ".partial")
     with tarfile.open(partial, "w:gz") as stream:
         for path, inside in _wanted(scratch):
@@ -142,7 +144,7 @@ def _wanted(scratch: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without whose file it is."""
+    """The member without its owner."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

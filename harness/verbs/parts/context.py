@@ -1,0 +1,122 @@
+"""The arguments of a verb turned into a contest, its ledger and progress on stderr; and what several verbs need."""
+
+import hashlib
+import sysconfig
+from argparse import Namespace
+from pathlib import Path
+
+from harness import contest as contests
+from harness.advice.source_names import shown_name
+from harness.candidate import Candidate, read_file
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.ledger import Ledger, history
+from harness.ledger.paths import place_of
+from harness.loop import kept_captures
+from harness.records import Evidence, Row
+from harness.render.layout import Files
+from harness.render.progress import Progress
+from harness.shell.arguments import directory, say
+from harness.workbench.profiles.places import PROFILE_DATA
+
+
+def contest_of(arguments: Namespace, chip: str | None = None) -> Contest:
+    """The contest that `-C` names, for the chip if one is named. Raises RatchetError."""
+    return contests.load(directory(arguments.directory), chip)
+
+
+def progress_of(arguments: Namespace) -> Progress:
+    """Progress on stderr, silent with --quiet and --json."""
+    return Progress(quiet=arguments.quiet or arguments.json)
+
+
+def open_ledger(folder: Path) -> Ledger:
+    """The ledger of the contest in a folder, even if only the ledger is left.
+
+    Raises RatchetError `no-contest` if the folder has neither a contest nor attempts.
+    """
+    try:
+        contests.require(folder)
+    except RatchetError as no_contest:
+        try:
+            ledger = Ledger.open(folder)
+        except RatchetError as error:
+            raise (no_contest if error.kind == "not-a-repository" else error) from error
+        if not history.rows(ledger.place, 1)[0]:
+            raise
+        return ledger
+    return Ledger.open(folder)
+
+
+def recovered_ledger(arguments: Namespace) -> Ledger:
+    """The ledger of the contest that `-C` names; a killed attempt is finished or undone first, with a message."""
+    ledger = open_ledger(directory(arguments.directory))
+    for sentence in ledger.recovered() if ledger.is_unfinished() and not arguments.only_reads else ():
+        say(sentence)
+    return ledger
+
+
+def present_evidence(
+    contest: Contest, arguments: Namespace, *, checked: bool = True, with_lines: bool = False
+) -> Evidence:
+    """The evidence about kernel.py as it stands, judged now unless it was before.
+
+    Without `checked` it is compiled and simulated only, in a fifth of the time; each line's cycles need `with_lines`.
+    Raises RatchetError `not-judged` if it would have to be judged and may not be.
+    """
+    from harness.loop import bench
+
+    if arguments.only_reads:
+        evidence = bench.kept(contest, checked=checked, with_lines=with_lines)
+        if evidence is None:
+            raise RatchetError(
+                "not-judged",
+                "kernel.py as it stands was not judged yet, and this only reads: judge it first (evaluate, "
+                "`ratchet.sh judge`), or name an attempt",
+            )
+        return evidence
+    with progress_of(arguments) as progress:
+        asked = bench.Bench(contest=contest, progress=progress, checked=checked, with_lines=with_lines)
+        return bench.evidence_here(asked)
+
+
+def with_package_files(candidate: Candidate, evidence: Evidence) -> Files:
+    """The files of a candidate, and those of installed packages that its operations came from, if unchanged.
+
+    Lines are shown with the judged text only: a file with another hash is left out.
+    """
+    files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
+    for source in evidence.trace.sources if evidence.trace else ():
+        path = (home / source.name).resolve()
+        # The traced program names the file, so nothing but a module of a package may be read.
+        data = read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
+        if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
+            files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()
+    return {**files, **candidate.lines}
+
+
+def known_candidate(ledger: Ledger, number: int) -> Candidate:
+    """The candidate of an attempt; an empty one if only its record and diff are known here."""
+    try:
+        return history.candidate(ledger.place, number)
+    except RatchetError:
+        return Candidate(text=b"")
+
+
+def rows_of(contest: Path) -> tuple[Row, ...]:
+    """The attempts of the contest in a folder; none if it has no ledger."""
+    try:
+        return history.rows(place_of(contest))[0]
+    except RatchetError:
+        return ()
+
+
+def tidy(contest: Path) -> None:
+    """Removes old captures and dumps of the contest in a folder, with a message."""
+    try:
+        champion = Ledger.open(contest).champion()
+    except RatchetError:
+        champion = None
+    accepted = {row.number for row in rows_of(contest) if row.outcome == "accept"}
+    for sentence in kept_captures.tidy(contest / PROFILE_DATA, accepted, champion):
+        say(sentence)

@@ -1,5 +1,6 @@
 """What verbs print with `--json`: their records as JSON with the version of the form, and the JSON schemas of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,11 @@ def schema(document: Document) -> dict[str, Any]:
     """The JSON schema (2020-12) of the document."""
     (reference,), parts = msgspec.json.schema_components([document.record], ref_template="#/$defs/{name}")
     parts = {name: _with_odd_numbers(part) for name, part in parts.items()}
-    form = parts.pop(reference["$ref"].rpartition("/")[2])
+    name = reference["$ref"].rpartition("/")[2]
+    form = parts.pop(name)
+    if reference in _references([form, parts]):
+        # A record that holds others of its kind is defined as well: they carry no version.
+        parts[name] = form
     parts["NotFinite"] = _NOT_FINITE
     properties = {"schema": {"const": document.version}, **form["properties"]}
     return {
@@ -72,6 +77,15 @@ def schema(document: Document) -> dict[str, Any]:
         "required": ["schema", *form["required"]],
         "$defs": parts,
     }
+
+
+def _references(form: Any) -> Iterator[Any]:
+    if isinstance(form, dict):
+        if "$ref" in form:
+            yield form
+        form = list(form.values())
+    for part in form if isinstance(form, list | tuple) else ():
+        yield from _references(part)
 
 
 def _with_odd_numbers(form: Any) -> Any:

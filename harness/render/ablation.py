@@ -1,4 +1,4 @@
-"""What `ablate` found, as text."""
+"""The record of `ablate` as text."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,7 +8,7 @@ from harness.render.layout import Style, clean, terminal_width
 from harness.render.sections import GAP, Block, Column, Grid, Row, Words, screen
 from harness.units import count, kibibytes, percent, seconds
 
-# What is left out where no row has anything there, or there is no room for it, has a rank: the lowest goes first.
+# Ranked columns are left out if they are empty or do not fit, the lowest rank first.
 _COLUMNS = (
     Column("change"),
     Column("time\nwithout it", "times"),
@@ -34,56 +34,56 @@ _WORDS: dict[Effect, str] = {
 _STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt"}
 
 
-def ablation_text(found: Ablation, width: int | None = None, *, colour: bool = False) -> str:
-    """What each change is worth, what those are tied to that cannot go alone, and what they add up to.
+def ablation_text(ablation: Ablation, width: int | None = None, *, colour: bool = False) -> str:
+    """The worth of each change, the changes that it is tied to, and the sum.
 
     `width` is in columns, by default the terminal's; in a file or a pipe there is no limit.
     """
-    return screen(_blocks(found), terminal_width() if width is None else width, colour=colour)
+    return screen(_blocks(ablation), terminal_width() if width is None else width, colour=colour)
 
 
-def _blocks(found: Ablation) -> Iterator[Block]:
+def _blocks(ablation: Ablation) -> Iterator[Block]:
     what = "each accepted change"
-    if found.attempt is not None:
-        what = f"each hunk of attempt {found.attempt} (lines of its kernel.py)"
+    if ablation.attempt is not None:
+        what = f"each hunk of attempt {ablation.attempt} (lines of its kernel.py)"
     yield Words(
-        f"{what} taken out of the champion (attempt {found.champion}, {seconds(found.champion_seconds)}) "
-        f"[{simulated(found.chip)}]"
+        f"{what} taken out of the champion (attempt {ablation.champion}, {seconds(ablation.champion_seconds)}) "
+        f"[{simulated(ablation.chip)}]"
     )
-    if found.reworded:
-        names = _listed([f"attempt {number}" for number in found.reworded])
+    if ablation.reworded:
+        names = _listed([f"attempt {number}" for number in ablation.reworded])
         yield Words(f"in the text before {names}, which changed words and not the program")
-    yield from (GAP, _table(found), GAP)
-    for one in found.changes:
-        yield from (Words(f"{one.name}: {note}", rest="  ") for note in _notes(one))
-    yield Words(_sum(found))
+    yield from (GAP, _table(ablation), GAP)
+    for ablated in ablation.changes:
+        yield from (Words(f"{ablated.name}: {note}", rest="  ") for note in _notes(ablated))
+    yield Words(_sum(ablation))
 
 
-def _table(found: Ablation) -> Grid:
+def _table(ablation: Ablation) -> Grid:
     rows = [
         Row(
             (
-                _short(one) + ("*" if one.together else ""),
-                one.without_seconds,
-                one.worth_seconds,
-                one.uncertainty_seconds,
-                one.worth_fraction,
-                one.own_seconds,
-                _more(one.spills, found.champion_spills, count),
-                _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes),
-                _WORDS[one.effect],
-                one.title,
+                _short(ablated) + ("*" if ablated.together else ""),
+                ablated.without_seconds,
+                ablated.worth_seconds,
+                ablated.uncertainty_seconds,
+                ablated.worth_fraction,
+                ablated.own_seconds,
+                _more(ablated.spills, ablation.champion_spills, count),
+                _more(ablated.vmem_bytes, ablation.champion_vmem_bytes, kibibytes),
+                _WORDS[ablated.effect],
+                ablated.title,
             ),
-            style=_STYLES.get(one.effect),
+            style=_STYLES.get(ablated.effect),
         )
-        for one in found.changes
+        for ablated in ablation.changes
     ]
     return Grid(_COLUMNS, rows, title_room=0)
 
 
-def _short(one: AblatedChange) -> str:
-    """What the table calls it: `attempt 4` is 4 there."""
-    return clean(one.name).removeprefix("attempt ")
+def _short(ablated: AblatedChange) -> str:
+    """The change's name in the table: 4 for `attempt 4`."""
+    return clean(ablated.name).removeprefix("attempt ")
 
 
 def _sign(value: float | None, plus: str) -> str:
@@ -91,31 +91,31 @@ def _sign(value: float | None, plus: str) -> str:
 
 
 def _more(value: int | None, champion: int | None, text: Callable[[float], str]) -> str:
-    """How much more there is than in the champion; "" where that is nothing or not known."""
+    """The difference from the champion; "" if there is none or it is not known."""
     difference = 0 if value is None or champion is None else value - champion
     return f"{'-' if difference < 0 else '+'}{text(abs(difference))}" if difference else ""
 
 
-def _notes(one: AblatedChange) -> Iterator[str]:
-    others = _listed(one.together)
+def _notes(ablated: AblatedChange) -> Iterator[str]:
+    others = _listed(ablated.together)
     rest = "the table has what they are worth together"
-    if one.effect == "superseded":
-        yield "superseded, the champion has no line of it any more"
-    elif one.tie == "lines" and others:
-        rely = "relies" if len(one.together) == 1 else "rely"
-        relying = f" or {rely} on what did" if one.failure and one.effect != "needed" else ""
+    if ablated.effect == "superseded":
+        yield "superseded: none of its lines is left in the champion"
+    elif ablated.tie == "lines" and others:
+        rely = "relies" if len(ablated.together) == 1 else "rely"
+        relying = f" or {rely} on what did" if ablated.failure and ablated.effect != "needed" else ""
         yield f"entangled with {others}, which touched the same lines since{relying}; {rest}"
-    elif one.tie == "dependence":
-        yield f"without it alone the kernel fails: {clean(one.failure)}"
+    elif ablated.tie == "dependence":
+        yield f"without it alone the kernel fails: {clean(ablated.failure)}"
         yield (
             f"entangled with {others}: what is left is right once that goes too; {rest}"
             if others
             else "entangled with others that rely on it; no set of them leaves a kernel that is right"
         )
-    if one.effect == "needed" and one.tie != "dependence":
-        yield f"without {'them' if others else 'it'} the kernel fails: {clean(one.failure)}"
-    if one.effect == "unknown":
-        yield f"not judged: {clean(one.failure) or 'no latency is known'}"
+    if ablated.effect == "needed" and ablated.tie != "dependence":
+        yield f"without {'them' if others else 'it'} the kernel fails: {clean(ablated.failure)}"
+    if ablated.effect == "unknown":
+        yield f"not judged: {clean(ablated.failure) or 'no latency is known'}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -127,19 +127,19 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def _sum(found: Ablation) -> str:
-    alone = [one for one in found.changes if one.worth_seconds is not None and not one.together]
-    kind = "changes" if found.attempt is None else "hunks"
+def _sum(ablation: Ablation) -> str:
+    alone = [change for change in ablation.changes if change.worth_seconds is not None and not change.together]
+    kind = "changes" if ablation.attempt is None else "hunks"
     added = (
-        f"{len(alone)} of {len(found.changes)} {kind} can go alone; what each is worth adds up to "
-        f"{_signed(found.alone_seconds)}"
+        f"{len(alone)} of {len(ablation.changes)} {kind} can go alone; what each is worth adds up to "
+        f"{_signed(ablation.alone_seconds)}"
     )
-    whole = f"since the baseline (attempt {found.baseline})" if found.attempt is None else "as a whole"
-    gain = found.gain_seconds
+    whole = f"since the baseline (attempt {ablation.baseline})" if ablation.attempt is None else "as a whole"
+    gain = ablation.gain_seconds
     if gain is None:
-        return f"{added}; what all are worth {whole} is unknown: {clean(found.whole_failure) or 'no latency'}"
-    share = f", {percent(found.alone_seconds / gain)}" if gain > 0 else ""
-    rest = gain - found.alone_seconds
+        return f"{added}; what all are worth {whole} is unknown: {clean(ablation.whole_failure) or 'no latency'}"
+    share = f", {percent(ablation.alone_seconds / gain)}" if gain > 0 else ""
+    rest = gain - ablation.alone_seconds
     if round(rest * 1e12) == 0:
         return f"{added}, which is what all are worth {whole}"
     what = "belong to several of them together" if rest > 0 else "are counted more than once"

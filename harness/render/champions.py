@@ -24,53 +24,63 @@ moved once). Checks are those that passed of those that were run.
 """
 
 
-def champions_page(found: Sequence[CheckedChampion]) -> str:
+def champions_page(champions: Sequence[CheckedChampion]) -> str:
     """The page: a table with a row for each champion, and sentences on those that fail or could not be checked."""
     columns = [Column(title) for title in ("contest", "problem", *(column.title for column in _COLUMNS[1:]))]
-    rows = [[f"`{one.folder}`", clean(one.title), *_cells(one)[1:]] for one in found if one.note is not None]
-    head = _HEAD.format(versions=_versions(found).strip())
-    said = [f"- {sentence}" for one in found if (sentence := _complaint(one))]
-    return joined([head, "", *markdown(columns, rows), *(["", *said] if said else [])]) + "\n"
+    rows = [
+        [f"`{champion.folder}`", clean(champion.title), *_cells(champion)[1:]]
+        for champion in champions
+        if champion.note is not None
+    ]
+    head = _HEAD.format(versions=_versions(champions).strip())
+    complaints = [f"- {sentence}" for champion in champions if (sentence := _complaint(champion))]
+    return joined([head, "", *markdown(columns, rows), *(["", *complaints] if complaints else [])]) + "\n"
 
 
-def champions_text(found: Sequence[CheckedChampion]) -> str:
+def champions_text(champions: Sequence[CheckedChampion]) -> str:
     """The same table for a terminal."""
-    return screen(_blocks(found), terminal_width())
+    return screen(_blocks(champions), terminal_width())
 
 
-def _blocks(found: Sequence[CheckedChampion]) -> Iterator[Block]:
-    rows = [_cells(one) for one in found if one.note is not None]
+def _blocks(champions: Sequence[CheckedChampion]) -> Iterator[Block]:
+    rows = [_cells(champion) for champion in champions if champion.note is not None]
     if rows:
         yield Grid(_COLUMNS, rows, title_room=0, is_cut=False)
     yield GAP
-    yield from (Line(sentence, is_whole=True) for one in found if (sentence := _complaint(one)))
-    passing = sum(one.passes for one in found)
-    yield Line(f"{passing} of {len(found)} champions pass{_versions(found)}", is_whole=True)
+    yield from (Line(sentence, is_whole=True) for champion in champions if (sentence := _complaint(champion)))
+    passing = sum(champion.passes for champion in champions)
+    yield Line(f"{passing} of {len(champions)} champions pass{_versions(champions)}", is_whole=True)
 
 
-def _cells(one: CheckedChampion) -> list[str]:
-    note = one.note
+def _cells(champion: CheckedChampion) -> list[str]:
+    note = champion.note
     assert note is not None
-    is_timed = note.seconds is not None and one.floor_seconds
+    is_timed = note.seconds is not None and champion.floor_seconds
     return [
-        one.folder,
-        one.chip,
+        champion.folder,
+        champion.chip,
         milliseconds(note.seconds, " ") if note.seconds is not None else "unknown",
-        f"{note.seconds / one.floor_seconds:.2f}" if is_timed and note.seconds and one.floor_seconds else "unknown",
+        f"{note.seconds / champion.floor_seconds:.2f}"
+        if is_timed and note.seconds and champion.floor_seconds
+        else "unknown",
         f"{note.checks_passed} of {note.checks}",
         note.when[:10],
     ]
 
 
-def _complaint(one: CheckedChampion) -> str:
-    """Why a champion fails or was not checked; "" for one that passes."""
-    if one.note is None:
-        return f"{one.folder}: not checked: {clean(one.why_not)}"
-    return "" if one.passes else f"{one.folder}: FAILS: {one.note.failure_kind}: {clean(one.note.reason)}"
+def _complaint(champion: CheckedChampion) -> str:
+    """The reason why a champion fails or was not checked; "" if it passes."""
+    if champion.note is None:
+        return f"{champion.folder}: not checked: {clean(champion.why_not)}"
+    return (
+        ""
+        if champion.passes
+        else f"{champion.folder}: FAILS: {champion.note.failure_kind}: {clean(champion.note.reason)}"
+    )
 
 
-def _versions(found: Sequence[CheckedChampion]) -> str:
-    """The compilers behind the times, in brackets; "" where none was taken."""
-    keys = (one.note.key for one in found if one.note is not None)
+def _versions(champions: Sequence[CheckedChampion]) -> str:
+    """The compilers behind the times, in brackets; "" if there is no time."""
+    keys = (champion.note.key for champion in champions if champion.note is not None)
     versions = dict.fromkeys(f"jax {key.jax}, libtpu {key.libtpu or 'none'}" for key in keys)
     return f" ({'; '.join(versions)})" if versions else ""

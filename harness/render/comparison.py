@@ -1,4 +1,4 @@
-"""Two kernels held against each other, and the change that `bisect` found, as text."""
+"""Two kernels compared, and the result of `bisect`, as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,23 +15,23 @@ _LEAST_NAME = 12
 _NOTABLE_SHARE = 0.001
 
 
-def comparison_text(found: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
-    """The whole, then each member of a suite; last the diff of the texts."""
-    return screen(_comparison(found, full=full), width, colour=colour)
+def comparison_text(comparison: Comparison, width: int, *, full: bool, colour: bool = False) -> str:
+    """The whole, then each member of a suite, then the diff of the texts."""
+    return screen(_comparison(comparison, full=full), width, colour=colour)
 
 
-def _comparison(found: Comparison, *, full: bool) -> Iterator[Block]:
-    """The same as sections."""
-    yield Words(f"{found.before} -> {found.after}")
-    if found.differing:
-        yield Words(f"times are not comparable: {found.differing}", lead="  ")
-    for program in found.programs:
-        yield from (GAP, *_program(program, heading(program, found), full=full))
-    yield from (GAP, Diff(found.diff) if found.diff else Line("The texts are the same."))
+def _comparison(comparison: Comparison, *, full: bool) -> Iterator[Block]:
+    """The comparison as sections."""
+    yield Words(f"{comparison.before} -> {comparison.after}")
+    if comparison.differing:
+        yield Words(f"times are not comparable: {comparison.differing}", lead="  ")
+    for program in comparison.programs:
+        yield from (GAP, *_program(program, heading(program, comparison), full=full))
+    yield from (GAP, Diff(comparison.diff) if comparison.diff else Line("The texts are the same."))
 
 
 def time_words(program: ProgramPair) -> str:
-    """`1.042 ms -> 0.812 ms, -22.1% [simulated v5e]`, or what is known of it."""
+    """`1.042 ms -> 0.812 ms, -22.1% [simulated v5e]`, with words for unknown times."""
     times = [
         f"fails ({clean(failure.partition(':')[0])})" if failure else "unknown" if taken is None else seconds(taken)
         for taken, failure in (
@@ -44,15 +44,15 @@ def time_words(program: ProgramPair) -> str:
     return f"{times[0]} -> {times[1]}{ratio}{source}"
 
 
-def heading(program: ProgramPair, found: Comparison) -> str:
-    """What is put before the figures of a program: the name of a member, `mean of the suite: `, or nothing."""
+def heading(program: ProgramPair, comparison: Comparison) -> str:
+    """The prefix of a program's figures: the member's name, `mean of the suite: `, or ""."""
     if program.name:
         return f"{clean(program.name)}: "
-    return "mean of the suite: " if len(found.programs) > 1 else ""
+    return "mean of the suite: " if len(comparison.programs) > 1 else ""
 
 
 def notable(program: ProgramPair) -> list[LinePair]:
-    """The lines whose cycles moved by enough to explain something, those that moved most first."""
+    """The lines whose cycles moved enough to matter, the largest moves first."""
     least = _NOTABLE_SHARE * sum(pair.after or 0.0 for pair in program.parts)
     return [line for line in program.lines if abs(line.difference) > least]
 
@@ -96,7 +96,7 @@ def _lines(lines: Sequence[LinePair]) -> Grid:
 
 
 def where(line: LinePair) -> str:
-    """`kernel.py:41`, `kernel.py:41 -> 43`, or that it is new or gone."""
+    """`kernel.py:41`, `kernel.py:41 -> 43`, `kernel.py:41 new` or `kernel.py:41 gone`."""
     if not line.file:
         return "-"
     if line.before_line == line.after_line:
@@ -120,7 +120,7 @@ def amount(pair: Pair, value: float | None) -> str:
 
 
 def relative(pair: Pair) -> str:
-    """The change of what both know, if there is something to divide by."""
+    """The relative change, if both values are known and the first is not 0."""
     return change(pair.after / pair.before) if pair.before and pair.after is not None else ""
 
 
@@ -134,25 +134,34 @@ _BISECTED = (
 _BAD = {True: "bad", False: "good", None: "unknown"}
 
 
-def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
-    """Which change it is, each kernel that was judged, and what the change does."""
-    return screen(_bisected(found, full=full), width, colour=colour)
+def bisection_text(bisection: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
+    """The guilty change, each judged kernel, and the comparison across the change."""
+    return screen(_bisected(bisection, full=full), width, colour=colour)
 
 
-def _bisected(found: Bisection, *, full: bool) -> Iterator[Block]:
-    names = ", ".join(map(clean, found.suspects))
-    since = names if len(found.suspects) == 1 else f"one of {names}"
-    first = clean(found.judged[0].name)
+def _bisected(bisection: Bisection, *, full: bool) -> Iterator[Block]:
+    names = ", ".join(map(clean, bisection.suspects))
+    since = names if len(bisection.suspects) == 1 else f"one of {names}"
+    first = clean(bisection.judged[0].name)
     what = {
-        "time": f"takes over {percent(found.threshold)} more time than {first}",
-        "spills": f"spills over {percent(found.threshold)} more than {first}",
+        "time": f"takes over {percent(bisection.threshold)} more time than {first}",
+        "spills": f"spills over {percent(bisection.threshold)} more than {first}",
         "correctness": "is wrong",
-    }[found.metric]
-    judged = f"{len(found.judged)} of {found.kernels} kernels judged [{simulated(found.chip)}]"
+    }[bisection.metric]
+    judged = f"{len(bisection.judged)} of {bisection.kernels} kernels judged [{simulated(bisection.chip)}]"
     yield from (Words(f"from {since} on, the kernel {what}: {judged}"), GAP)
     yield Grid(
         _BISECTED,
-        [(one.name, one.seconds, one.spills, _BAD[one.is_bad], one.failure or one.title) for one in found.judged],
+        [
+            (
+                judged_kernel.name,
+                judged_kernel.seconds,
+                judged_kernel.spills,
+                _BAD[judged_kernel.is_bad],
+                judged_kernel.failure or judged_kernel.title,
+            )
+            for judged_kernel in bisection.judged
+        ],
     )
-    if found.comparison is not None:
-        yield from (GAP, *_comparison(found.comparison, full=full))
+    if bisection.comparison is not None:
+        yield from (GAP, *_comparison(bisection.comparison, full=full))

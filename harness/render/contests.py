@@ -1,4 +1,4 @@
-"""One contest as a row among others: what is computed, first and present champion, gain, the chip's limit, a peer."""
+"""One contest as a row among others: problem, first and present champion, gain, the chip's limit, a peer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from harness.render.series import Entry, Step, groups, opening
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """The best kernel of others for the same problem: its time, and the champion's time over it.
+    """The best kernel of others for the same problem: its time, and the ratio of the champion's time to it.
 
-    `ratio` is None where the two were not simulated by the same simulator and compiler. `note` says what `seconds` is.
+    `ratio` is None if they were not simulated by the same simulator and compiler. `note` explains `seconds`.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """An attempt's time in seconds on the contest's scale; only one as it was recorded has an uncertainty."""
+    """An attempt's time in seconds on the contest's scale; only a recorded time has an uncertainty."""
 
     seconds: float
     plus_minus_seconds: float | None
@@ -31,9 +31,9 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestRow:
-    """A contest with what its ledger records; None is what it does not.
+    """A contest as its ledger records it; None: not recorded.
 
-    `folder` is where it lies in the repository ("" for the top), `page` the address of its own page.
+    `folder` is its place in the repository ("" for the top), `page` the address of its own page.
     """
 
     name: str
@@ -62,12 +62,12 @@ class ContestRow:
 
     @property
     def limit_share(self) -> float | None:
-        """The least time that the chip needs for the useful work, over the champion's."""
+        """The least time that the chip needs for the useful work / the champion's time."""
         return self.limit_seconds / self.champion.seconds if self.limit_seconds and self.champion else None
 
     @property
     def first_limit_share(self) -> float | None:
-        """The same of the first champion."""
+        """The least time that the chip needs for the useful work / the first champion's time."""
         return self.limit_seconds / self.baseline.seconds if self.limit_seconds and self.baseline else None
 
 

@@ -1,4 +1,4 @@
-"""What a simulated run's cycles are made of, as a few lines of a report."""
+"""A simulated run's cycles by part, as a few lines of a report."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,14 @@ from harness.render.layout import Files, clean
 from harness.render.sections import FIELD, Block, Line, Words, named, named_items
 from harness.units import decimal, kibibytes, percent
 
-# Less than this of the cycles is no explanation of anything: such parts are added up.
+# Parts below this share explain nothing and are added up.
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 
 
 def cycles(evidence: Evidence, report: Report, files: Files, *, full: bool) -> Iterator[Block]:
-    """What the cycles are made of, the lines of `files` that cost most, and what spilling costs.
+    """The cycles by part, the lines of `files` that cost most, and the cost of spilling.
 
-    Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
+    Nothing for an unfinished run; only four sums for a record from before cycles were counted by part.
     """
     run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
@@ -48,19 +48,19 @@ def _hottest(shares: CycleShares, files: Files) -> Iterator[Line]:
     """One line for each of the source lines that cost most, with its text where `files` have it."""
     lead = "Hottest lines:"
     for share in shares.hottest:
-        own = files.get(share.name.rpartition(":")[0], ())
-        text = f"  {clean(own[share.line - 1])}" if 0 < share.line <= len(own) else ""
+        texts = files.get(share.name.rpartition(":")[0], ())
+        text = f"  {clean(texts[share.line - 1])}" if 0 < share.line <= len(texts) else ""
         yield Line(f"{lead:<{FIELD}}{percent(share.fraction):>5}  {clean(share.name)}{text}")
         lead = ""
 
 
 def _scores(report: Report) -> str:
-    """What spills come from in attention: the scores of a step beside the registers; "" where that is not known."""
+    """The source of spills in attention, the scores of a step, as a suffix; "" if not known."""
     return next((f"; {clean(line.remark)}" for line in report.counters if line.name == SCORE_BLOCK and line.remark), "")
 
 
 def _spilling(shares: CycleShares, scores: str, *, full: bool) -> Iterator[Words]:
-    """What register spills move in each grid step, what that costs at least, and which lines it belongs to."""
+    """Bytes that register spills move in each grid step, a lower bound on their cost, and the lines behind them."""
     if not shares.spill_lines:
         return
     saved, restored = shares.spilled_bytes_per_step, shares.filled_bytes_per_step

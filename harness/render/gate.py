@@ -1,4 +1,4 @@
-"""What a change does to a repository's contests: as text, as Markdown, and as annotations of GitHub's workflows."""
+"""A change's effect on a repository's contests: as text, as Markdown, and as annotations of GitHub's workflows."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from harness.render.sections import GAP, Block, Column, Grid, Line, Words, scree
 from harness.render.sections import markdown as markdown_table
 from harness.units import change, count, percent, seconds
 
-# As many annotations of one kind as GitHub shows of a step.
+# The number of annotations of one kind that GitHub shows for a step.
 _ANNOTATIONS = 10
 _LINES = 8
 _SHOWN = ("static bundles", "spills executed", "VMEM", "HBM traffic")
@@ -24,37 +24,39 @@ _MOVED = (*_FAILS, "fixed", "faster")
 _COLUMNS = (Column("contest", least=12), Column("outcome"), Column("time"), Column("why", least=12))
 
 
-def gate_text(found: Gate, width: int) -> str:
+def gate_text(gate: Gate, width: int) -> str:
     """A line for each contest, then what moved in each."""
-    return screen(_blocks(found), width)
+    return screen(_blocks(gate), width)
 
 
-def _blocks(found: Gate) -> Iterator[Block]:
-    head = f"{found.base[:12]} -> {found.head[:12]}, {clean(found.compiler)}; threshold {percent(found.threshold)}"
+def _blocks(gate: Gate) -> Iterator[Block]:
+    head = f"{gate.base[:12]} -> {gate.head[:12]}, {clean(gate.compiler)}; threshold {percent(gate.threshold)}"
     yield from (Line(head, is_whole=True), GAP)
-    if not found.contests:
+    if not gate.contests:
         yield Line("No contest differs between the two.", is_whole=True)
         return
-    yield Grid(_COLUMNS, [(_name(one), one.outcome, _time(one), one.reason) for one in found.contests])
-    for one in found.contests:
-        if one.outcome in _MOVED:
-            yield from (GAP, *_moved(one))
-        if one.prepare == "touched":
-            yield from (GAP, Words(f"{_name(one)}: {_TOUCHED}"))
-    if found.other is not None:
-        yield from (GAP, Line("The same under the other compiler:"), GAP, *_blocks(found.other), GAP)
-        yield from map(Words, compilers(found))
+    yield Grid(
+        _COLUMNS, [(_name(contest), contest.outcome, _time(contest), contest.reason) for contest in gate.contests]
+    )
+    for contest in gate.contests:
+        if contest.outcome in _MOVED:
+            yield from (GAP, *_moved(contest))
+        if contest.prepare == "touched":
+            yield from (GAP, Words(f"{_name(contest)}: {_TOUCHED}"))
+    if gate.other is not None:
+        yield from (GAP, Line("The same under the other compiler:"), GAP, *_blocks(gate.other), GAP)
+        yield from map(Words, compilers(gate))
 
 
-def workflow_text(found: Gate, width: int) -> str:
+def workflow_text(gate: Gate, width: int) -> str:
     """The same for the log of a GitHub workflow, then its annotations."""
-    return "\n".join([unobeyed(gate_text(found, width)), *annotations(found)])
+    return "\n".join([unobeyed(gate_text(gate, width)), *annotations(gate)])
 
 
 def unobeyed(text: str) -> str:
     """`text` for the log of a GitHub workflow.
 
-    A runner obeys every line that begins as a command does, and words of whoever proposes a change may be wrapped so.
+    A runner obeys every line that begins like a command, and whoever proposes a change could write such a line.
     """
     return text.replace("::", ": :").replace("##[", "## [")
 
@@ -62,80 +64,84 @@ def unobeyed(text: str) -> str:
 _TOUCHED = "the change touches prepare.py; both sides were judged under the base's"
 
 
-def markdown(found: Gate) -> str:
+def markdown(gate: Gate) -> str:
     """The summary of a pull request: a table, and for each contest that moved its figures and lines."""
     lines = [
         "### Kernels",
         "",
-        f"`{found.base[:12]}` → `{found.head[:12]}`, {_escaped(found.compiler)}; times are simulated",
+        f"`{gate.base[:12]}` → `{gate.head[:12]}`, {_escaped(gate.compiler)}; times are simulated",
         "",
     ]
-    if not found.contests:
+    if not gate.contests:
         return "\n".join([*lines, "No contest differs between the two.", ""])
     lines += markdown_table(
         _COLUMNS,
         (
-            (_escaped(_name(one)), _bold(one.outcome), _escaped(_time(one)), _escaped(one.reason))
-            for one in found.contests
+            (_escaped(_name(contest)), _bold(contest.outcome), _escaped(_time(contest)), _escaped(contest.reason))
+            for contest in gate.contests
         ),
     )
-    for one in found.contests:
-        if one.prepare == "touched":
-            lines += ["", f"**{_escaped(_name(one))}**: {_TOUCHED}."]
-        if one.outcome in _MOVED:
-            lines += ["", *_details(one)]
-    if found.other is not None:
-        lines += ["", markdown(found.other), *(f"- {_escaped(one)}" for one in compilers(found))]
+    for contest in gate.contests:
+        if contest.prepare == "touched":
+            lines += ["", f"**{_escaped(_name(contest))}**: {_TOUCHED}."]
+        if contest.outcome in _MOVED:
+            lines += ["", *_details(contest)]
+    if gate.other is not None:
+        lines += ["", markdown(gate.other), *(f"- {_escaped(sentence)}" for sentence in compilers(gate))]
     return "\n".join([*lines, ""])
 
 
-def compilers(found: Gate) -> Iterator[str]:
-    """What the other compiler makes of each changed kernel."""
-    for one in found.contests:
+def compilers(gate: Gate) -> Iterator[str]:
+    """Sentences that compare the compilers' times of each changed kernel."""
+    for contest in gate.contests:
         other = (
-            next((each for each in found.other.contests if each.contest == one.contest), None) if found.other else None
+            next((each for each in gate.other.contests if each.contest == contest.contest), None)
+            if gate.other
+            else None
         )
-        if other is None or one.seconds is None or other.seconds is None:
+        if other is None or contest.seconds is None or other.seconds is None:
             continue
         yield (
-            f"{_name(one)}: {seconds(one.seconds)} by {clean(found.compiler)}, {seconds(other.seconds)} by "
-            f"{clean(found.other.compiler if found.other else '')}, {change(other.seconds / one.seconds)} "
-            f"[{clean(simulated(one.chip))}]"
+            f"{_name(contest)}: {seconds(contest.seconds)} by {clean(gate.compiler)}, {seconds(other.seconds)} by "
+            f"{clean(gate.other.compiler if gate.other else '')}, {change(other.seconds / contest.seconds)} "
+            f"[{clean(simulated(contest.chip))}]"
         )
 
 
-def annotations(found: Gate) -> Iterator[str]:
+def annotations(gate: Gate) -> Iterator[str]:
     """Workflow commands: an error where a kernel is wrong, warnings on the lines that cost more than before."""
-    for one in found.contests:
-        folder = f"{one.contest}/" if one.contest else ""
-        if one.outcome == "wrong":
-            yield _command("error", f"{folder}kernel.py", 1, f"{_name(one)} is wrong", one.reason)
-        elif one.outcome == "inconclusive":
-            yield _command("warning", f"{folder}kernel.py", 1, f"{_name(one)} is inconclusive", one.reason)
-        elif one.outcome == "slower":
-            yield _command("warning", f"{folder}kernel.py", 1, f"{_name(one)} is slower", f"{one.reason}: {_time(one)}")
-            for program, line in _costlier(one)[: _ANNOTATIONS - 1]:
+    for contest in gate.contests:
+        folder = f"{contest.contest}/" if contest.contest else ""
+        if contest.outcome == "wrong":
+            yield _command("error", f"{folder}kernel.py", 1, f"{_name(contest)} is wrong", contest.reason)
+        elif contest.outcome == "inconclusive":
+            yield _command("warning", f"{folder}kernel.py", 1, f"{_name(contest)} is inconclusive", contest.reason)
+        elif contest.outcome == "slower":
+            yield _command(
+                "warning", f"{folder}kernel.py", 1, f"{_name(contest)} is slower", f"{contest.reason}: {_time(contest)}"
+            )
+            for program, line in _costlier(contest)[: _ANNOTATIONS - 1]:
                 at = f" at {clean(program.name)}" if program.name else ""
-                said = (
+                message = (
                     f"{count(line.before_cycles)} -> {count(line.after_cycles)} cycles{at} "
                     f"[{clean(simulated(program.chip))}]"
                 )
-                yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", said)
+                yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", message)
 
 
-def _costlier(one: GatedContest) -> list[tuple[ProgramPair, LinePair]]:
+def _costlier(contest: GatedContest) -> list[tuple[ProgramPair, LinePair]]:
     """The lines of the candidate's own files that cost notably more, those that cost most first."""
-    found = []
-    for program in one.comparison.programs if one.comparison else ():
+    costlier = []
+    for program in contest.comparison.programs if contest.comparison else ():
         for line in notable(program):
             if line.after_line is not None and line.file and line.text and line.difference > 0:
-                found.append((program, line))
-    return sorted(found, key=lambda pair: -pair[1].difference)
+                costlier.append((program, line))
+    return sorted(costlier, key=lambda pair: -pair[1].difference)
 
 
-def _moved(one: GatedContest) -> Iterator[Block]:
-    yield Words(f"{_name(one)}: {one.outcome}, {one.reason}")
-    for program, name in _headed(one):
+def _moved(contest: GatedContest) -> Iterator[Block]:
+    yield Words(f"{_name(contest)}: {contest.outcome}, {contest.reason}")
+    for program, name in _headed(contest):
         yield Words(f"{name}{time_words(program)}", lead="  ", rest="    ")
         for pair in program.figures:
             if pair.name in _SHOWN and pair.difference:
@@ -149,9 +155,9 @@ _FIGURES = (Column("figure"), Column("before", "count"), Column("after", "count"
 _COSTS = (Column("line"), Column("cycles before", "count"), Column("after", "count"), Column("source"))
 
 
-def _details(one: GatedContest) -> Iterator[str]:
-    yield f"<details><summary>{_escaped(_name(one))}: {one.outcome}, {_escaped(one.reason)}</summary>"
-    for program, name in _headed(one):
+def _details(contest: GatedContest) -> Iterator[str]:
+    yield f"<details><summary>{_escaped(_name(contest))}: {contest.outcome}, {_escaped(contest.reason)}</summary>"
+    for program, name in _headed(contest):
         yield from ("", _escaped(f"{name}{time_words(program)}"), "")
         figures = [pair for pair in program.figures if pair.name in _SHOWN or pair.difference]
         yield from markdown_table(
@@ -170,19 +176,19 @@ def _details(one: GatedContest) -> Iterator[str]:
     yield from ("", "</details>")
 
 
-def _headed(one: GatedContest) -> list[tuple[ProgramPair, str]]:
-    found = one.comparison
-    return [(program, heading(program, found)) for program in found.programs] if found else []
+def _headed(contest: GatedContest) -> list[tuple[ProgramPair, str]]:
+    comparison = contest.comparison
+    return [(program, heading(program, comparison)) for program in comparison.programs] if comparison else []
 
 
-def _name(one: GatedContest) -> str:
-    return clean(one.contest) or "."
+def _name(contest: GatedContest) -> str:
+    return clean(contest.contest) or "."
 
 
-def _time(one: GatedContest) -> str:
-    if one.comparison is not None and one.comparison.programs:
-        return time_words(one.comparison.programs[0])
-    return "unknown" if one.seconds is None else f"{seconds(one.seconds)} [{clean(simulated(one.chip))}]"
+def _time(contest: GatedContest) -> str:
+    if contest.comparison is not None and contest.comparison.programs:
+        return time_words(contest.comparison.programs[0])
+    return "unknown" if contest.seconds is None else f"{seconds(contest.seconds)} [{clean(simulated(contest.chip))}]"
 
 
 def _bold(outcome: str) -> str:
@@ -200,7 +206,7 @@ def _code(text: str) -> str:
 
 
 def _command(kind: str, file: str, line: int, title: str, message: str) -> str:
-    """One line that GitHub reads: values escaped as its toolkit does."""
+    """One workflow command, its values escaped as GitHub's toolkit does."""
     return f"::{kind} file={_property(file)},line={line},title={_property(title)}::{_data(clean(message))}"
 
 

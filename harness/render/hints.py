@@ -1,4 +1,4 @@
-"""What to try next: at the end of a report three times, whole; and in full, with the rule behind each finding."""
+"""Suggestions: at the end of a report the first three; in full, with the rule behind each finding."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,20 +13,20 @@ SHOWN = 3
 _WITHOUT_KIND = "no change of the kernel"
 
 
-def hints(found: Sequence[Hint], *, full: bool) -> Iterator[Block]:
-    """What was observed, and the change with its gain; at a glance the first few. `diagnose` has the rules."""
-    if found:
+def hints(advice: Sequence[Hint], *, full: bool) -> Iterator[Block]:
+    """Each observation with its change and gain; all if `full`, else the first few. `diagnose` prints the rules."""
+    if advice:
         yield Line("What to try next:", style="strong", is_whole=True)
-    for number, hint in enumerate(found if full else found[:SHOWN], 1):
-        # After a failure there is nothing to gain, and advice of no rule promises nothing.
+    for number, hint in enumerate(advice if full else advice[:SHOWN], 1):
+        # A failure's advice gains nothing, and advice without a rule promises nothing.
         gain = f"{gain_text(hint)}: " if hint.because else ""
-        # What to do is what the report is read for: never cut.
+        # Advice is never cut: the report is read for it.
         yield Words(hint.observation, lead=f"  {number}. ", rest="     ")
         yield Words(f"{gain}{hint.suggestion}", lead="     -> ")
 
 
 def gain_text(hint: Hint) -> str:
-    """`at most 13.1% less time (simulated schedule)`, without `at most` where the very edit was simulated."""
+    """`at most 13.1% less time (simulated schedule)`, without `at most` if the edit itself was simulated."""
     if hint.gain is None:
         return "gain unknown"
     bound = "" if hint.gain_source.startswith(SIMULATED_EDIT) else "at most "
@@ -36,7 +36,7 @@ def gain_text(hint: Hint) -> str:
 def diagnosis_text(
     name: str, report: Report, advice: Sequence[Hint], notes: Sequence[str], width: int, colour: bool
 ) -> str:
-    """All findings about `name`, the most promising first, then what the gains rest on."""
+    """All findings about `name`, the most promising first, then the basis of the gains."""
     return screen(_diagnosis(name, report, advice, notes), width, colour=colour)
 
 
@@ -45,7 +45,7 @@ def _diagnosis(name: str, report: Report, advice: Sequence[Hint], notes: Sequenc
     gap = "" if report.gap_fraction is None else f", gap {percent(report.gap_fraction)}"
     yield Words(f"{name}: {latency}, {report.regime or 'regime unknown'}{gap} [{label(report)}]")
     for number, hint in enumerate(advice, 1):
-        # A failure's next step is no rule's, and gains nothing that could be said.
+        # A failure's next step belongs to no rule and has no gain.
         title = hint.rule
         if hint.because:
             title += f": {gain_text(hint)}; kind of change: {hint.kind or _WITHOUT_KIND}"

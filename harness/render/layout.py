@@ -9,7 +9,7 @@ from typing import Literal, TextIO, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-# Wider than any line: what a file or a pipe takes.
+# Wider than any line: the width of a file or a pipe.
 UNBOUNDED = 10_000
 # Below this nothing but single words would fit on a line.
 NARROWEST = 40
@@ -47,7 +47,7 @@ def indented(text: str) -> str:
     return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
 
 
-# What a terminal would obey or a stream could not write; the colours of `paint` are left.
+# Characters that a terminal would obey or a stream could not write; the colours of `paint` stay.
 _UNPRINTABLE = re.compile(
     "(\x1b\\[[0-9;]{0,20}m)|[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -56,7 +56,7 @@ _UNPRINTABLE = re.compile(
 
 def harmless(text: str, colour: bool = False) -> str:
     """Lines of output, some of whose words a stranger may have written, without what steers a terminal."""
-    return _UNPRINTABLE.sub(lambda found: (colour and found[1]) or "", text)
+    return _UNPRINTABLE.sub(lambda match: (colour and match[1]) or "", text)
 
 
 # The lines of each source file by its name, as far as they are known.

@@ -1,6 +1,7 @@
 """A kernel.py as a line profiler shows it: beside each line its cycles and what they were spent on."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.records.report_words import simulated
@@ -22,52 +23,55 @@ _COLUMNS = (
     Column(" source"),
 )
 _NOTHING: tuple[Cell, ...] = (None,) * 6 + ("",)
-# More lines than this without a cycle, docstrings for instance, are folded into one.
+# More uncounted lines than this, docstrings for instance, become one line.
 _FOLDED = 3
 _UNITS_SHOWN = 3
-# Shares from which a line is marked: a fifth is where one looks first, a twentieth what one looks at.
+# Shares from which a line is marked: a fifth is where to look first, a twentieth is worth a look.
 _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
 def listing(
     run: Simulation, breakdown: CycleBreakdown, files: Files, title: str, width: int, *, colour: bool = False
 ) -> str:
-    """Every line of kernel.py between the first and the last that costs anything, then what belongs to no line of it.
+    """Every line of kernel.py from the first to the last that costs anything, then the cycles that belong to no line.
 
-    `files` are the candidate's and those of packages: lines of other files than kernel.py are shown with what
-    stands there.
+    `files` are the candidate's and those of packages: lines of other files are shown with their text.
 
-    `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves
-    to and restores from VMEM in a grid step, on average (in the whole run, where the steps are
-    not known); `units` those that it used most, by operations. All is of one core: of several,
-    the one that ends last.
+    `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves to and restores from
+    VMEM in a grid step, on average (in the whole run, if the steps are not known); `units` are those that it used most,
+    by operations. All figures are of one core: of several, the one that ends last.
     """
     return screen(_blocks(run, breakdown, files, title), width, colour=colour)
 
 
 def _blocks(run: Simulation, breakdown: CycleBreakdown, files: Files, title: str) -> Iterator[Block]:
-    own = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
+    of_kernel = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
+    waits = [
+        LineTime(file="", line=0, issue_cycles=0, stall_cycles=0, wait_cycles=line.wait_cycles) for line in nowhere
+    ]
+    rest = [replace(line, wait_cycles=0.0) for line in nowhere]
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     source = simulated(run.chip)
     yield Words(f"{title}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]")
     sums = [
-        ("lines of kernel.py", list(own.values())),
+        ("lines of kernel.py", list(of_kernel.values())),
         *((f"{clean(line.file)}:{line.line}  {_code(files.get(line.file, ()), line.line)}", [line]) for line in others),
-        ("no line: launch, other HLO ops, what the compiler adds", nowhere),
+        ("no line: waits for transfers", [line for line in waits if line.cycles]),
+        ("no line: launch, other HLO ops, what the compiler adds", [line for line in rest if line.cycles]),
         ("sum", list(breakdown.lines)),
     ]
     rows = [(None, *_figures(lines, breakdown), f" {name}") for name, lines in sums if lines]
     yield GAP
     yield Grid(
         _COLUMNS,
-        [*_source_lines(own, files.get(KERNEL, ()), breakdown), GAP, *rows],
+        [*_source_lines(of_kernel, files.get(KERNEL, ()), breakdown), GAP, *rows],
         gap=1,
         title_room=0,
         is_ruled=False,
     )
-    if not own and not others:
+    if not of_kernel and not others:
         yield Words("The compiler's dump names no line of kernel.py: it was made without source annotations.")
 
 
@@ -75,15 +79,15 @@ def _is_of_kernel(line: LineTime) -> bool:
     return bool(line.line) and line.file == KERNEL
 
 
-def _source_lines(own: dict[int, LineTime], texts: Sequence[str], breakdown: CycleBreakdown) -> Iterator[Row]:
-    before = min(own, default=1)
-    for number in sorted(own):
+def _source_lines(of_kernel: dict[int, LineTime], texts: Sequence[str], breakdown: CycleBreakdown) -> Iterator[Row]:
+    before = min(of_kernel, default=1)
+    for number in sorted(of_kernel):
         gap = range(before, number)
         if len(gap) > _FOLDED:
             yield Row(("...", *_NOTHING, ""))
         else:
             yield from (Row((str(between), *_NOTHING, f" {_code(texts, between)}")) for between in gap)
-        line = own[number]
+        line = of_kernel[number]
         style = next((style for share, style in _MARKED if line.cycles >= share * breakdown.cycles), None)
         yield Row((str(number), *_figures([line], breakdown), f" {_code(texts, number)}"), style=style)
         before = number + 1

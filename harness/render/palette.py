@@ -6,7 +6,8 @@ from typing import get_args
 from harness.records import Outcome
 from harness.render.series import PieceKind
 
-# Each on light paper, then on dark; the contrasts are tested in a browser. Outcomes and pieces go by their names.
+# Each on light paper, then on dark; a browser test checks the contrasts. Outcomes and pieces are named after
+# themselves.
 _COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fbfaf7", "#15171a"),
     "raised": ("#ffffff", "#1d2024"),

@@ -42,13 +42,13 @@ _HATCHES: dict[PieceKind, str] = {
 # Several pieces of one kind share its colour: each after the first is paler and has a mark more.
 _MARKS = ("", "..", "++", "oo", "xx", "**")
 _PALER, _PALEST = 0.14, 0.56
-# Pieces below this share of every run are drawn as one for each kind: nobody could tell them apart.
+# Pieces below this share of every run are merged by kind: they would be too small to tell apart.
 _SMALL_SHARE = 0.04
 _SMALL_NAMES: dict[PieceKind, str] = {"stall": "unit stalls", "dma": "operand waits", "edge": "fill and drain"}
 # More than this many numbers beside points would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
-# How many times the best score the score at the floor may be and still share the axis.
+# The score at the floor shares the axis if it is at most so many times the best score.
 _FAR_ABOVE = 8
 
 
@@ -72,19 +72,19 @@ def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ..
 
 
 def left_out(group: Group) -> tuple[str, ...]:
-    """Why a figure is not drawn, a sentence for each."""
-    said = []
+    """A sentence on each figure that is not drawn, with the reason."""
+    reasons = []
     if not _timed(group):
-        said.append("no progress.png: no attempt under this key has a latency")
+        reasons.append("no progress.png: no attempt under this key has a latency")
     if not _placed(group):
-        said.append("no roofline.png: no attempt under this key has both a latency and known traffic")
+        reasons.append("no roofline.png: no attempt under this key has both a latency and known traffic")
     if not _bars(group):
-        said.append("no time.png: no accepted attempt under this key has a simulated run")
-    return tuple(said)
+        reasons.append("no time.png: no accepted attempt under this key has a simulated run")
+    return tuple(reasons)
 
 
 def _shape(entry: Entry) -> tuple[str, str, bool]:
-    """Marker, words and whether it is filled; what lost its title, and what took it, have their own."""
+    """Marker, words and whether it is filled; title losers and movers have markers of their own."""
     if entry.is_revoked:
         return "X", "revoked: it fails", False
     if entry.row.kind == "revoke":
@@ -100,30 +100,30 @@ def _timed(group: Group) -> list[Entry]:
 
 def _placed(group: Group) -> list[tuple[Entry, float, float]]:
     """The entries that have a place in the roofline: intensity and FLOP/s."""
-    found = []
+    placed = []
     for entry in _timed(group):
         report = entry.report
         rate = entry.flops_per_second
         if report is not None and report.intensity is not None and rate is not None:
-            found.append((entry, report.intensity, rate))
-    return found
+            placed.append((entry, report.intensity, rate))
+    return placed
 
 
 def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
-    """The first accepted attempt and the one that stands last, with their pieces of time, where they are known."""
+    """The first and the last accepted attempt with their pieces of time, as far as they are known."""
     accepted = [entry for entry in group.entries if entry.is_accepted and entry.has_time]
     ends = dict.fromkeys((accepted[0].id, accepted[-1].id)) if accepted else {}
-    found = []
+    bars = []
     for entry in accepted:
         if entry.id in ends and entry.attempt is not None:
             parts = pieces(entry.report, entry.attempt.evidence.simulation, entry.attempt)
             if parts:
-                found.append((f"attempt {entry.row.number}", parts))
-    return _joined(found)
+                bars.append((f"attempt {entry.row.number}", parts))
+    return _joined(bars)
 
 
 def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[Piece, ...]]]:
-    """The bars with the pieces that are small in all of them added up by kind, at the place of the last."""
+    """The bars, with pieces that are small in all of them merged by kind at the place of the last."""
     large = {part.name for _, parts in bars for part in parts if part.fraction >= _SMALL_SHARE}
     of_large = {part.kind for _, parts in bars for part in parts if part.name in large}
     made = []
@@ -146,19 +146,19 @@ def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[
 
 def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[str, tuple[tuple[float, ...], str]]:
     """Colour and hatch of every piece by its name, no two alike."""
-    found: dict[str, tuple[tuple[float, ...], str]] = {}
+    looks: dict[str, tuple[tuple[float, ...], str]] = {}
     counted: Counter[PieceKind] = Counter()
     for part in (part for _, parts in bars for part in parts):
-        if part.name in found:
+        if part.name in looks:
             continue
         place = counted[part.kind]
         counted[part.kind] += 1
         share = min(place * _PALER, _PALEST)
         pair = zip(to_rgb(palette.kinds[part.kind]), to_rgb(palette.paper), strict=True)
-        colour = tuple((1 - share) * own + share * paper for own, paper in pair)
+        colour = tuple((1 - share) * ink + share * paper for ink, paper in pair)
         marks = _MARKS[place % len(_MARKS)] * (1 + place // len(_MARKS))
-        found[part.name] = colour, _HATCHES[part.kind] + marks
-    return found
+        looks[part.name] = colour, _HATCHES[part.kind] + marks
+    return looks
 
 
 def _progress(group: Group, palette: Palette) -> Figure:
@@ -258,9 +258,9 @@ def _roofline(group: Group, palette: Palette) -> Figure:
     figure = _new_figure(5.6, palette)
     axes = figure.subplots()
     placed, roof = _placed(group), group.roof
-    known = [intensity for _, intensity, _ in placed] + [roof.ridge]
-    known += [group.minimum_intensity] if group.minimum_intensity else []
-    left, right = min(known) / 4, max(known) * 3
+    intensities = [intensity for _, intensity, _ in placed] + [roof.ridge]
+    intensities += [group.minimum_intensity] if group.minimum_intensity else []
+    left, right = min(intensities) / 4, max(intensities) * 3
     bottom, top = min(roof.at(left), *(rate for _, _, rate in placed)) / 2, roof.flops_per_second * 1.6
     _roofs(axes, group, left, right, bottom, palette)
     for entry, intensity, rate in placed:
@@ -461,7 +461,7 @@ def _legend(axes: Axes, palette: Palette) -> None:
 
 
 def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:
-    """Title, grid, spines and labels, in the palette's colours."""
+    """Sets title, grid, spines and labels in the palette's colours."""
     figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
     for axes in all_axes:
         axes.set_facecolor(palette.paper)
@@ -476,7 +476,7 @@ def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palet
 
 
 def _png(figure: Figure) -> bytes:
-    """The figure as it is stored."""
+    """The figure as PNG."""
     stream = io.BytesIO()
     # No version or date in the file: the same ledger makes the same bytes.
     figure.savefig(stream, format="png", metadata={"Software": None})

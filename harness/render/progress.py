@@ -1,4 +1,4 @@
-"""What is going on right now, on stderr: live lines on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress on stderr: live lines on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
-# What the stages of an evaluation do, for whoever reads their names for the first time.
+# The stages of an evaluation, explained to first-time readers.
 _STAGES = {
     "trace": "kernel.py becomes a program",
     "compile": "by the chip's compiler",
@@ -64,7 +64,7 @@ class Progress:
             self._print("total", time.monotonic() - self._began, "stages run side by side" if self._overlapped else "")
 
     def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
-        """Says how long it will take, and of each stage while it runs; from what so many `attempts` took."""
+        """Announces the expected total, and each stage's time while it runs; from `attempts` earlier attempts."""
         self._expected = stages
         if total_seconds is not None and not self._quiet:
             of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"

@@ -11,16 +11,16 @@ from harness.render.layout import clean, indented
 from harness.render.sections import FIELD, Block, Column, Grid, Items, Line, Row, Words, named, named_items
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, quantity, seconds
 
-# Kinds of cycles that are spent waiting for transfers, and how much of the cycles is nearly all of them.
+# Kinds of cycles spent waiting for transfers, and the share of the cycles that counts as nearly all.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
-# Of those that a schedule is full of, the next ones after the fullest say what else is near.
+# The fullest units are shown, to say what limits and what is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
 
 
 def label(report: Report) -> str:
-    """`simulated v5e`: what stands behind every latency of this report."""
+    """`simulated v5e`: the source of every latency of this report."""
     return source_label(report.source, report.chip)
 
 
@@ -44,7 +44,7 @@ def result(report: Report) -> list[Line]:
 
 
 def from_the_ridge(report: Report) -> str:
-    """How many times below or above the ridge point the intensity lies; "" where it is not known."""
+    """The intensity's distance from the ridge point, as a factor; "" if it is not known."""
     if not report.intensity:
         return ""
     if report.intensity < report.ridge:
@@ -53,7 +53,7 @@ def from_the_ridge(report: Report) -> str:
 
 
 def _side(report: Report) -> str:
-    """On which side of the ridge it stands, where `latency-bound` does not say so: what would bind next."""
+    """The side of the ridge for a `latency-bound` kernel: what would bind next; else ""."""
     if report.regime != "latency-bound" or not report.intensity:
         return ""
     side = "memory" if report.intensity < report.ridge else "compute"
@@ -61,7 +61,7 @@ def _side(report: Report) -> str:
 
 
 def _contradiction(report: Report) -> str:
-    """What the simulated cycles say against `memory-bound`, which the roofline says; "" where they say nothing else."""
+    """Simulated cycles that contradict the roofline's `memory-bound`, in words; "" if they agree."""
     shares = report.cycle_shares
     if shares is None or report.regime != "memory-bound":
         return ""
@@ -75,7 +75,7 @@ def _contradiction(report: Report) -> str:
 
 
 def mean_of_suite(report: Report) -> Iterator[Block]:
-    """What the latency of a suite is, with its uncertainty."""
+    """The latency of a suite with its uncertainty."""
     if report.seconds is not None:
         off = "" if report.plus_minus_seconds is None else f" ± {seconds(report.plus_minus_seconds, 2)}"
         words = f"latency is the weighted geometric mean of the members' times: {seconds(report.seconds)}{off}"
@@ -83,7 +83,7 @@ def mean_of_suite(report: Report) -> Iterator[Block]:
 
 
 def timing_inputs(evidence: Evidence) -> Iterator[Block]:
-    """The simulated time of each timing input of the problem, and which of them the rest of the report is of."""
+    """The simulated time of each timing input, and the input that the rest of the report is about."""
     runs = evidence.simulation.runs if evidence.simulation else ()
     if runs:
         times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
@@ -93,14 +93,16 @@ def timing_inputs(evidence: Evidence) -> Iterator[Block]:
 
 def members(report: Report, verdict: Verdict) -> Iterator[Block]:
     """The members of a suite: weight, the champion's time if there is one, the candidate's, its share of the peak."""
-    pairs = {one.name: one for one in verdict.members}
+    pairs = {member.name: member for member in verdict.members}
     rows: list[tuple[Cell, ...]] = []
-    for one in report.members:
-        times: tuple[Cell, ...] = (one.report.seconds,)
+    for member in report.members:
+        times: tuple[Cell, ...] = (member.report.seconds,)
         if pairs:
-            ratio = pairs[one.name].time_ratio
-            times = (pairs[one.name].champion_seconds, *times, None if ratio is None else f"{ratio:.4f}")
-        rows.append((one.name, one.weight, *times, one.report.util, (one.report.regime or "unknown").upper()))
+            ratio = pairs[member.name].time_ratio
+            times = (pairs[member.name].champion_seconds, *times, None if ratio is None else f"{ratio:.4f}")
+        rows.append(
+            (member.name, member.weight, *times, member.report.util, (member.report.regime or "unknown").upper())
+        )
     if rows:
         times_of = ["champion", "candidate", "ratio"] if pairs else ["time"]
         columns = [Column("member"), Column("weight", "fraction")]
@@ -110,7 +112,7 @@ def members(report: Report, verdict: Verdict) -> Iterator[Block]:
 
 
 def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
-    """Why the traffic is unknown, if it is; why the latency is, the verdict has said."""
+    """The reason why the traffic is unknown, if it is; the verdict has that for the latency."""
     if report.hbm_bytes is None and evidence.trace is not None:
         why = "the kernel moves data by hand, and the simulator did not get through to count it"
         if chip(report.chip).kind == "GPU":
@@ -119,8 +121,8 @@ def unknowns(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 
 def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Block]:
-    """The counters that a glance needs, each with the champion's where it differs; remarks where a count is off."""
-    # What the cycles are made of, and what spilling costs, has been said already where it is known.
+    """The counters for a short report, each with the champion's if it differs; remarks on unexpected counts."""
+    # The cycles and the cost of spilling stand above already, if known.
     said_above = OF_CYCLES if report.cycle_shares else ()
     lines = [
         line
@@ -143,7 +145,7 @@ def counters_at_a_glance(report: Report, champion: Report | None) -> Iterator[Bl
 
 
 def counters(report: Report, champion: Report | None) -> Iterator[Block]:
-    """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
+    """A table of the counters at three levels, next to the champion's; a remark on unexpected counts."""
     lines = report.counters
     old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
     columns = [
@@ -165,7 +167,7 @@ def counters(report: Report, champion: Report | None) -> Iterator[Block]:
 def units(report: Report, *, full: bool) -> Iterator[Block]:
     """The share of its issue slots that each functional unit used, and of the time that it was busy, if known.
 
-    The fullest is the one that limits: what it does cannot be done in fewer cycles. Not `full`: only the fullest few.
+    The fullest unit limits: its work needs at least these cycles. Without `full`, only the fullest few.
     """
     by_use = sorted(report.units, key=lambda unit: unit.used_fraction, reverse=True)
     texts = []
@@ -177,7 +179,7 @@ def units(report: Report, *, full: bool) -> Iterator[Block]:
 
 
 def measured(evidence: Evidence, report: Report) -> Iterator[Block]:
-    """Device time from the profile beside host wall clock, where a device ran the kernel."""
+    """Device time from the profile, and host wall clock, if a device ran the kernel."""
     samples = evidence.samples
     if samples is None:
         return
@@ -238,7 +240,7 @@ _CHECKS = (
 
 
 def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Block]:
-    """How many checks were made, why others were not, and how near the worst came to its tolerance."""
+    """The number of checks, the reason for those left out, and the largest error."""
     done = evidence.all_checks
     if not done:
         yield named("Correctness", "no check was made")
@@ -247,7 +249,7 @@ def checks(evidence: Evidence, verdict: Verdict, *, full: bool) -> Iterator[Bloc
     verb = f"all {len(done)} checks passed"
     if failed:
         verb = f"{quantity(failed, 'check')} failed, {len(done) - failed} passed"
-    # What the guard finds at the end leaves no check out.
+    # A tampering found at the end leaves no check out.
     if evidence.failure is not None and evidence.failure.kind != "tampered":
         verb = verb if failed else f"{quantity(len(done), 'check')} passed"
         verb += ", those after the failure were not run"
@@ -287,12 +289,12 @@ def ops(run: Simulation | None) -> Iterator[Block]:
 
 
 def warnings(evidence: Evidence) -> Iterator[Block]:
-    """What did not fail and should still be known."""
+    """Warnings: nothing failed because of them."""
     return (Words(text, lead="warning: ") for text in evidence.warnings)
 
 
 def stages(evidence: Evidence) -> Iterator[Block]:
-    """How long the judgement itself took on this machine."""
+    """The wall clock of the judgement on this machine, by stage."""
     if evidence.stages:
         end = max(stage.start_seconds + stage.seconds for stage in evidence.stages)
         texts = [f"{stage.stage} {stage.seconds:.1f} s" for stage in evidence.stages]
@@ -300,7 +302,7 @@ def stages(evidence: Evidence) -> Iterator[Block]:
 
 
 def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
-    """What moved in the counters against the champion."""
+    """The counters that moved against the champion."""
     texts = [
         f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
         for change_ in (changes if full else changes[:3])
@@ -309,10 +311,10 @@ def moved(changes: Sequence[Change], *, full: bool) -> Iterator[Block]:
         yield Items(texts, lead="  what moved: ")
 
 
-def failure(found: Failure, *, full: bool) -> Iterator[Block]:
-    """The stage, the kind, the sentence, and what else is known: a count, a traceback, what the child printed last."""
-    yield Words(found.message, lead=f"  {found.stage}, {found.kind}: ", rest="    ")
-    output = found.detail.splitlines()
+def failure(failure: Failure, *, full: bool) -> Iterator[Block]:
+    """Stage, kind and message of a failure, and its detail: a count, a traceback, the child's last output."""
+    yield Words(failure.message, lead=f"  {failure.stage}, {failure.kind}: ", rest="    ")
+    output = failure.detail.splitlines()
     if len(output) < 2:
         yield from (Words(text, lead="    ") for text in output)
         return
@@ -328,9 +330,9 @@ def _percent(fraction: float | None) -> str:
 
 
 def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
-    """Why checks were left out: it is slower, or a member of the suite loses more than it may."""
+    """The reason for checks left out: it is slower, or a member of the suite loses more than it may."""
     most = 1 + (evidence.problem.may_lose or 0.0)
-    lost = [one.name for one in verdict.members if one.time_ratio is not None and one.time_ratio > most]
+    lost = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
     if not lost or (verdict.time_ratio or 0.0) > 1:
         return "it is slower"
     return f"{' and '.join(map(clean, lost))} {'loses' if len(lost) == 1 else 'lose'} more than a member may"
@@ -345,11 +347,17 @@ def _closeness(check: Check) -> float:
 
 
 def _nearest(check: Check) -> str:
-    """How near the worst check came to its tolerance, or how far it is beyond."""
+    """The error that is nearest to its tolerance, or furthest beyond it, as a multiple of the honest computation's.
+
+    An honest kernel has about the honest error, so a share of the tolerance would be the same for every good kernel.
+    """
     name, share = f"{check.family} ({check.mode_words})", _closeness(check)
     if share > 1:
         return f"furthest beyond its tolerance: {name}, {share:,.1f} times"
-    return f"nearest to its tolerance: {name}, {percent(share)} of it"
+    if not check.honest_error:
+        return f"nearest to its tolerance: {name}, {percent(share)} of it"
+    times, allowed = ((value or 0.0) / check.honest_error for value in (check.error, check.tolerance))
+    return f"largest error: {times:.2f} times an honest computation's (limit {allowed:.2f}): {name}"
 
 
 def _amount(change_: Change, value: float) -> str:

@@ -1,4 +1,4 @@
-"""What a person reads: the report of an attempt, verdict first."""
+"""The report of an attempt for people, verdict first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +22,11 @@ _WORDS: dict[Outcome, tuple[str, Style]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How a report is shown.
+    """Options of a report's text.
 
-    `files` are the candidate's, for the lines that the report names. `full` prints all there is; `whole` is the command
-    that does, named where not all is printed. Lines fit `width` columns (None: the terminal's), but for the RESULT and
-    REGIME lines, whose form is fixed.
+    `files` are the candidate's, for the lines that the report names. `full` prints everything; `whole` is the command
+    that does so, named if something is left out. Lines fit `width` columns (None: the terminal's), except for the
+    RESULT and REGIME lines, whose form is fixed.
     """
 
     files: Files = field(default_factory=lambda: NO_FILES)
@@ -47,7 +47,7 @@ _PLAIN = View()
 def report_text(
     attempt: Attempt, report: Report, advice: Sequence[Hint], champion_report: Report | None, view: View = _PLAIN
 ) -> str:
-    """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints."""
+    """The report of `attempt`: verdict, reasons, RESULT and REGIME, about one screen of details, hints."""
     return screen(_attempt(attempt, report, advice, champion_report, view), view.columns, colour=view.colour)
 
 
@@ -103,7 +103,7 @@ def show_text(
 ) -> str:
     """Everything about a recorded attempt, then its change of kernel.py.
 
-    `revoked` says how it lost its title, `scaled` what it takes on today's scale.
+    `revoked` says how it lost its title, `scaled` is its time on today's scale.
     """
     return screen(_recorded(attempt, report, advice, diff, view, revoked, scaled), view.columns, colour=view.colour)
 
@@ -114,14 +114,16 @@ def _recorded(
     where, key = attempt.evidence.environment, attempt.key
     if revoked:
         yield Words(revoked, lead="REVOKED  ", rest="    ", style="bad", painted="REVOKED")
+    if scaled:
+        # The figures of the report are the recorded ones.
+        yield named("On today's scale", scaled)
+        yield GAP
     yield from _attempt(attempt, report, advice, None, replace(view, full=True, whole=""))
     yield GAP
     if attempt.revocation:
         yield from revocation(attempt.revocation)
     yield named("Run", f"{attempt.started} to {attempt.finished}, contest {attempt.contest}")
     yield named("Judged against", _judged_against(attempt))
-    if scaled:
-        yield named("On today's scale", scaled)
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     yield named_items("Versions", versions)
     yield named_items("Machine", [where.machine, where.platform])
@@ -134,14 +136,15 @@ def _recorded(
 
 
 def _certificates(evidence: Evidence) -> Iterator[str]:
-    """Of each program that has one: that what was checked is what was compiled, and what it is made of."""
-    for name, found in evidence.programs:
-        if (one := found.certificate) is not None:
-            operations = quantity(sum(count for _, count in one.primitives), "operation")
+    """For each program with a certificate: the checked program is the compiled one, and its operations."""
+    for name, program in evidence.programs:
+        if (certificate := program.certificate) is not None:
+            operations = quantity(sum(count for _, count in certificate.primitives), "operation")
+            primitives = quantity(len(certificate.primitives), "primitive")
             of_member = f"{name}: " if name else ""
             yield (
-                f"{of_member}the program checked is the one compiled for {one.platform}, {one.sha256[:16]}: "
-                f"{operations} of {quantity(len(one.primitives), 'primitive')} of JAX"
+                f"{of_member}the program checked is the one compiled for {certificate.platform}, "
+                f"{certificate.sha256[:16]}: {operations} of {primitives} of JAX"
             )
 
 
@@ -159,7 +162,7 @@ def _findings(
     stages = report_sections.stages(evidence) if full else ()
     last = (stages, report_sections.warnings(evidence), hints(advice, full=full))
     if evidence.problem.members is not None:
-        # What is behind a member is shown where somebody asks for that member alone.
+        # The details of a member are shown if somebody asks for that member alone.
         mean = () if failed else (report_sections.result(report)[0], *report_sections.mean_of_suite(report))
         return apart(mean, report_sections.members(report, verdict), checked, *last)
     timing: tuple[Block, ...] = ()
@@ -176,7 +179,7 @@ def _findings(
         *cycles(evidence, report, view.files, full=full),
         *report_sections.units(report, full=full),
     )
-    # What does not compile is mostly too large: the buffers are what one looks at then.
+    # A kernel that does not compile is mostly too large, so its buffers are shown.
     does_not_fit = failed is not None and failed.stage == "compile"
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     memory = report_sections.vmem(report, calls, full=full or does_not_fit)
@@ -189,7 +192,7 @@ def _findings(
 
 
 def _work_in_kernels(evidence: Evidence) -> Iterator[Block]:
-    """Which share of the traced floating-point work the Pallas calls do."""
+    """The share of the traced floating-point work in Pallas calls."""
     trace = evidence.trace
     if trace is not None and trace.pallas_flops + trace.outside_flops:
         total = trace.pallas_flops + trace.outside_flops

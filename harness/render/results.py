@@ -9,26 +9,26 @@ from harness.hardware import chip
 from harness.records import NOT_YET, Calibration, Gain, Losses, Note, Recheck, Row, Scale, ScaledRow
 from harness.records.report_words import source_label
 from harness.records.table import Cell
-from harness.render.layout import clean, terminal_width
+from harness.render.layout import UNBOUNDED, clean, terminal_width
 from harness.render.review import calibration_line
 from harness.render.sections import Block, Column, Grid, Line, Words, cell, screen
 from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
+_CUT = "…"
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _LOST = "! more time at this member than the champion of then, though less in the mean"
-_VERDICTS_TOLD = {"reject": "rejected"}
-_FAILURES_TOLD = {"timeout": "timed out"}
+_VERDICT_WORDS = {"reject": "rejected"}
+_FAILURE_WORDS = {"timeout": "timed out"}
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """What a table shows: all rows of the ledger, the lines that were chosen among theirs, and the figures below them.
+class TableView:
+    """The input of a table: all rows of the ledger, the lines chosen from them, and the figures below.
 
-    `champion` is the champion's number, `gain` and `calibration` are of the whole ledger. `has_then` adds the times as
-    they were recorded, `has_all` the columns of counters and commits. `again` is the command that times every attempt
-    on the scale.
+    `champion` is the champion's number, `gain` and `calibration` are of the whole ledger. `has_then` adds the recorded
+    times, `has_all` the columns of counters and commits. `again` is the command that times every attempt on the scale.
     """
 
     rows: Sequence[ScaledRow]
@@ -41,81 +41,85 @@ class Shown:
     again: str = "./ratchet.sh rescale --all"
 
 
-def results_table(shown: Shown, width: int | None = None) -> str:
-    """The table, `*` at the champion, a line where another source or chip begins, then the story in sentences.
+def results_table(shown: TableView, width: int | None = None) -> str:
+    """The table, `*` at the champion, a line where another source or chip begins, then sentences.
 
-    An accepted attempt that was taken back is `undone`, one that lost its title because it fails `revoked`.
+    An accepted attempt that was taken back is `undone`; one that lost its title because it fails is `revoked`.
 
-    Fits `width` columns (by default the terminal's; in a file or a pipe all is whole) by cutting hypotheses, then by
-    leaving out the columns that matter least, which a line names. `-` stands for what is not known or does not apply.
+    Fits `width` columns (by default the terminal's) by cutting hypotheses, then by leaving out the least important
+    columns, which a line names; in a file or a pipe only long hypotheses are cut. `-`: not known, or does not apply.
     """
     if not shown.rows:
         return "no attempts yet"
-    return screen(_blocks(shown), terminal_width() if width is None else width)
+    width = terminal_width() if width is None else width
+    text = screen(_blocks(shown), width)
+    if width >= UNBOUNDED and _CUT in text:
+        text += f"\n{_CUT}: cut after {_WIDEST_HYPOTHESIS} characters; --csv and --json have all of it"
+    return text
 
 
-def _blocks(shown: Shown) -> Iterator[Block]:
+def _blocks(shown: TableView) -> Iterator[Block]:
     if shown.lines:
         # The first group's origin stands above the titles.
         first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
         yield Words(f"{key_words(first)}, key {first.key_digest}")
         lines = list(_lines(shown, first))
-        if any(isinstance(one, ScaledRow) for one in lines):
+        if any(isinstance(line, ScaledRow) for line in lines):
             yield _grid(shown, lines)
         else:
-            yield from (one for one in lines if not isinstance(one, ScaledRow))
+            yield from (line for line in lines if not isinstance(line, ScaledRow))
     yield from map(Words, _sentences(shown))
 
 
-def _grid(shown: Shown, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
+def _grid(shown: TableView, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
     columns = [(column, value) for column, value, is_extra in _columns(shown) if shown.has_all or not is_extra]
-    rows = [[value(one) for _, value in columns] if isinstance(one, ScaledRow) else one for one in lines]
+    rows = [[value(line) for _, value in columns] if isinstance(line, ScaledRow) else line for line in lines]
     # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
     return Grid([column for column, _ in columns], rows, gap=1, title_room=0, is_cut=False)
 
 
-def _columns(shown: Shown) -> Iterator[tuple[Column, Callable[[ScaledRow], Cell], bool]]:
+def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], Cell], bool]]:
     """Every column, its value in a row, and whether it is one of `has_all`."""
-    every = [one.row for one in shown.rows]
+    every = [scaled_row.row for scaled_row in shown.rows]
     lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
-    yield Column("#", side="r"), lambda one: _number(one.row, shown.champion), False
-    yield Column("commit", rank=4), lambda one: one.row.commit[:7] or None, True
+    yield Column("#", side="r"), lambda row: _number(row.row, shown.champion), False
+    yield Column("commit", rank=4), lambda row: row.row.commit[:7] or None, True
     yield Column("verdict"), _verdict, False
     wide = Column("hypothesis", least=len("hypothesis"), most=_WIDEST_HYPOTHESIS, room=_NARROWEST_HYPOTHESIS)
-    yield wide, lambda one: _hypothesis(one.row), False
-    yield Column("score", "score", rank=8), lambda one: one.row.score, False
-    yield Column("time ms", "ms"), lambda one: one.row.seconds, False
+    yield wide, lambda row: _hypothesis(row.row), False
+    yield Column("score", "score", rank=8), lambda row: row.row.score, False
+    yield Column("time ms", "ms"), lambda row: row.row.seconds, False
     for name in members:
         yield Column(f"{name}\nms", side="r", rank=9, note=_LOST), partial(_of_member, name, lost), False
-    # Where there is no time on the scale, the change is the recorded one, unless that has a column of its own.
+    # Without a time on the scale, the change is the recorded one, unless that has a column of its own.
     yield (
         Column("change", "change"),
-        lambda one: None if shown.has_then and one.why_unknown else one.row.time_ratio,
+        lambda row: None if shown.has_then and row.why_unknown else row.row.time_ratio,
         False,
     )
     if shown.has_then:
         yield Column("ms, % then", side="r", rank=10), _then, False
-    yield Column("expected", "change", rank=6), lambda one: one.row.expected_time_ratio, False
-    yield Column("util", "fraction", rank=7), lambda one: one.row.util, False
-    yield Column("bound", rank=5), lambda one: _REGIMES.get(one.row.regime or ""), False
-    yield Column("gap", "fraction", rank=3), lambda one: one.row.gap_fraction, True
-    yield Column("copies", "count", rank=1), lambda one: one.row.copies, True
-    yield Column("spills", "short", rank=2), lambda one: one.row.spills, True
+    yield Column("expected", "change", rank=6), lambda row: row.row.expected_time_ratio, False
+    yield Column("util", "fraction", rank=7), lambda row: row.row.util, False
+    yield Column("bound", rank=5), lambda row: _REGIMES.get(row.row.regime or ""), False
+    yield Column("gap", "fraction", rank=3), lambda row: row.row.gap_fraction, True
+    yield Column("copies", "count", rank=1), lambda row: row.row.copies, True
+    yield Column("spills", "short", rank=2), lambda row: row.row.spills, True
 
 
 def _number(row: Row, champion: int | None) -> str:
     return f"{row.number}{'*' if row.number == champion else ''}"
 
 
-def _then(one: ScaledRow) -> str | None:
-    """The time as it was recorded, with its change against the champion of then."""
-    row = one.then
+def _then(scaled_row: ScaledRow) -> str | None:
+    """The recorded time, with its change against the champion of its time."""
+    row = scaled_row.then
     return None if row.seconds is None else f"{cell(row.seconds, 'ms')} {cell(row.time_ratio, 'change'):>6}"
 
 
 def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
-    """The members at which a rejected suite takes more time than the champion of then, though less in the mean."""
+    """The members at which a rejected suite takes more time than the champion of its time, though less in the mean."""
     row = rows[place]
     if not row.members or row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
         return ()
@@ -125,15 +129,15 @@ def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     return tuple(name for name, now, then in times if now is not None and then is not None and now > then)
 
 
-def _of_member(name: str, lost: Mapping[int, Sequence[str]], one: ScaledRow) -> str | None:
+def _of_member(name: str, lost: Mapping[int, Sequence[str]], scaled_row: ScaledRow) -> str | None:
     """The time at one member of a suite; `lost` names those that an attempt lost."""
-    seconds = dict(one.row.members).get(name)
-    mark = "!" if name in lost[one.row.number] else ""
+    seconds = dict(scaled_row.row.members).get(name)
+    mark = "!" if name in lost[scaled_row.row.number] else ""
     return None if seconds is None else f"{cell(seconds, 'ms')}{mark}"
 
 
-def _lines(shown: Shown, first: Row) -> Iterator[ScaledRow | Words | Line]:
-    """Lines in their order, one between those of different scales: they are not comparable."""
+def _lines(shown: TableView, first: Row) -> Iterator[ScaledRow | Words | Line]:
+    """Lines in order, with a separator between different scales: they are not comparable."""
     before = first
     for line in shown.lines:
         rows = _rows(line)
@@ -151,31 +155,31 @@ def _lines(shown: Shown, first: Row) -> Iterator[ScaledRow | Words | Line]:
 def _rows(line: ScaledRow | Recheck | Losses | Note) -> tuple[Row, ...]:
     if isinstance(line, ScaledRow):
         return (line.row,)
-    return () if isinstance(line, Note) else tuple(one.row for one in line.rows)
+    return () if isinstance(line, Note) else tuple(scaled_row.row for scaled_row in line.rows)
 
 
 def losses_words(run: Losses) -> str:
-    """Which attempts were not accepted, by verdict, and the change that was nearest to a gain."""
-    verdicts = Counter(_verdict(one) for one in run.attempts)
-    counts = [f"{number} {_VERDICTS_TOLD.get(verdict, verdict)}" for verdict, number in verdicts.items()]
-    ratios = [one.row.time_ratio for one in run.attempts if one.row.time_ratio is not None]
+    """The attempts that were not accepted, by verdict, and the change that was nearest to a gain."""
+    verdicts = Counter(map(_verdict, run.attempts))
+    counts = [f"{number} {_VERDICT_WORDS.get(verdict, verdict)}" for verdict, number in verdicts.items()]
+    ratios = [attempt.row.time_ratio for attempt in run.attempts if attempt.row.time_ratio is not None]
     nearest = f", nearest {change(min(ratios))}" if ratios else ""
-    checks = sum(len(one.rows) for one in run.rechecks)
+    checks = sum(len(recheck.rows) for recheck in run.rechecks)
     checked = f"; champion checked again {quantity(checks, 'time')}" if checks else ""
     numbers = f"{run.attempts[0].row.number}-{run.attempts[-1].row.number}"
     return f"{numbers} {', '.join(counts)}{nearest}{checked} (--all lists them)"
 
 
 def recheck_words(run: Recheck, champion: int | None) -> str:
-    """Which attempts checked the champion's unchanged program, how often and why, the failures, the recorded times."""
-    star = "*" if champion is not None and any(one.row.number == champion for one in run.rows) else ""
+    """The attempts that checked the champion's unchanged program: how often, why, failures, recorded times."""
+    star = "*" if champion is not None and any(row.row.number == champion for row in run.rows) else ""
     numbers = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
     place, often = (f"{numbers}{star}", len(run.rows)) if run.rows else (f"after {run.last}:", len(run.notes))
     program = "champion" if run.champion is None else f"attempt {run.champion}"
     why = f"{' and '.join(run.changed)} changed" if run.changed else "same key"
-    failed = Counter(one.then.failure_kind or one.then.outcome for one in run.rows if one.then.outcome != "accept")
+    failed = Counter(row.then.failure_kind or row.then.outcome for row in run.rows if row.then.outcome != "accept")
     failed.update(note.failure_kind for note in run.notes if note.failure_kind)
-    kinds = [f"{number} {_FAILURES_TOLD.get(kind, clean(kind))}" for kind, number in failed.items()]
+    kinds = [f"{number} {_FAILURE_WORDS.get(kind, clean(kind))}" for kind, number in failed.items()]
     vain = f" ({', '.join(kinds)})" if kinds else ""
     return f"{place} {why}: {program} checked again {_times(often)}{vain}{_recorded_times(run)}"
 
@@ -185,17 +189,17 @@ def _times(number: int) -> str:
 
 
 def _recorded_times(run: Recheck) -> str:
-    times = [one.then.seconds for one in run.rows if one.then.seconds is not None and one.then.outcome == "accept"]
+    times = [row.then.seconds for row in run.rows if row.then.seconds is not None and row.then.outcome == "accept"]
     if run.before_seconds is not None:
         times.insert(0, run.before_seconds)
-    known = [cell(seconds, "ms") for seconds in times]
-    if len(known) < 2:
+    words = [cell(seconds, "ms") for seconds in times]
+    if len(words) < 2:
         return ""
-    if len(set(known)) == 1:
+    if len(set(words)) == 1:
         return ", time unchanged"
-    if known[0] != known[-1]:
-        return f", {known[0]} -> {known[-1]} ms as recorded"
-    return f", {min(known, key=float)} to {max(known, key=float)} ms as recorded"
+    if words[0] != words[-1]:
+        return f", {words[0]} -> {words[-1]} ms as recorded"
+    return f", {min(words, key=float)} to {max(words, key=float)} ms as recorded"
 
 
 def _note_words(note: Note) -> str:
@@ -206,20 +210,22 @@ def _note_words(note: Note) -> str:
     return clean(f"after {note.after} champion (attempt {note.attempt}) checked again: {came}")
 
 
-def _sentences(shown: Shown) -> Iterator[str]:
+def _sentences(shown: TableView) -> Iterator[str]:
+    if any(row.number == shown.champion for line in shown.lines for row in _rows(line)):
+        yield "* the champion"
     yield from unknown_words(shown.rows, shown.again, has_then=shown.has_then)
-    if shown.calibration and (said := calibration_line(shown.calibration)):
-        yield said
+    if shown.calibration and (sentence := calibration_line(shown.calibration)):
+        yield sentence
     if shown.gain:
         yield gain_words(shown.gain)
 
 
 def unknown_words(rows: Sequence[ScaledRow], again: str, *, has_then: bool = True) -> Iterator[str]:
-    """Why attempts have no time on the scale, a sentence for each reason; `again` is the command that times them."""
+    """A sentence for each reason why attempts have no time on the scale; `again` is the command that times them."""
     reasons: dict[str, list[int]] = {}
-    for one in rows:
-        if one.why_unknown:
-            reasons.setdefault(one.why_unknown, []).append(one.row.number)
+    for row in rows:
+        if row.why_unknown:
+            reasons.setdefault(row.why_unknown, []).append(row.row.number)
     for why, numbers in sorted(reasons.items(), key=lambda pair: pair[0] != NOT_YET):
         if why != NOT_YET:
             yield clean(f"attempt{'s' if len(numbers) > 1 else ''} {_listed(numbers)}: {why}")
@@ -235,7 +241,7 @@ def _listed(parts: Sequence[object]) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """The way in one sentence: times and their source, how many attempts it took, the share of the peak."""
+    """The gain in one sentence: times and their source, the number of attempts, the share of the peak."""
     tried = f"{quantity(gain.attempts, 'attempt')}, {gain.accepted} accepted"
     label = f"[{source_label(gain.source, gain.chip)}]"
     if gain.champion is None:
@@ -253,14 +259,14 @@ def gain_words(gain: Gain) -> str:
     return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"
 
 
-def scaled_words(one: ScaledRow, scale: Scale | None) -> str:
-    """The time of an attempt on the scale beside the one recorded then; empty where both are the same or unknown."""
-    row, then = one.row, one.then
+def scaled_words(scaled_row: ScaledRow, scale: Scale | None) -> str:
+    """The time of an attempt on the scale and its recorded time; "" if both are the same or unknown."""
+    row, then = scaled_row.row, scaled_row.then
     if scale is None or row.key_digest != scale.key_digest or then.key_digest == scale.key_digest:
         return ""
     recorded = "" if then.seconds is None else f"; {milliseconds(then.seconds, ' ')} recorded then"
     if row.seconds is None:
-        return f"{one.why_unknown}{recorded}" if one.why_unknown else ""
+        return f"{scaled_row.why_unknown}{recorded}" if scaled_row.why_unknown else ""
     return f"{milliseconds(row.seconds, ' ')} [{source_label(row.source, row.chip)}], key {row.key_digest}{recorded}"
 
 
@@ -273,23 +279,23 @@ def peak_words(gain: Gain) -> str:
 
 
 def _difference(before: Row, after: Row) -> str:
-    """What differs between two keys, with the later one where that does not say it."""
+    """The difference between two keys, followed by the later key unless the words contain it."""
     key = f"key {after.key_digest}"
     if before.key is None or after.key is None:
         old, new = f"{before.source} {before.chip}", f"{after.source} {after.chip}"
         return key if old == new else f"{old} -> {new}, {key}"
-    told = changed_words(before.key, after.key, "->")
-    return told if after.key_digest in told else f"{told}, {key}" if told else key
+    words = changed_words(before.key, after.key, "->")
+    return words if after.key_digest in words else f"{words}, {key}" if words else key
 
 
-def _verdict(one: ScaledRow) -> str:
-    row = one.row
+def _verdict(scaled_row: ScaledRow) -> str:
+    row = scaled_row.row
     if row.is_on_branch is False:
         return "accept, not on branch"
     if row.kind == "revoke":
         return row.kind
-    if one.taken_back:
-        return one.taken_back
+    if scaled_row.taken_back:
+        return scaled_row.taken_back
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return {"inconclusive": "unclear"}.get(row.outcome, row.outcome)

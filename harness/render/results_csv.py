@@ -9,18 +9,18 @@ from harness.records import Note, Row, ScaledRow
 
 # The figures that a kernel has under a key: as they were recorded they begin with `then_`.
 _FIGURES = ("key_digest", "score", "seconds", "time_ratio", "util", "regime", "gap_fraction", "copies", "spills")
-# What a line has in another form than the record.
+# Fields whose form in a line differs from the record.
 _OTHERWISE = ("key", "members")
 _ROW = tuple(field.name for field in fields(Row) if field.name not in (*_FIGURES, *_OTHERWISE))
 _NOTE = tuple(field.name for field in fields(Note) if field.name not in (*_FIGURES, *_OTHERWISE, *_ROW, "attempt"))
 
 
 def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int | None) -> str:
-    """A line of names, then a line for each attempt and each note; `record` says which of the two a line is.
+    """A line of names, then a line for each attempt and each note; `record` says which of the two it is.
 
-    Empty is what is not known or does not apply. Members of a suite are columns of their names.
+    Empty: not known, or does not apply. Members of a suite are columns of their names.
     """
-    every = [*(one.then.members for one in rows), *(note.members for note in notes)]
+    every = [*(row.then.members for row in rows), *(note.members for note in notes)]
     members = dict.fromkeys(name for times in every for name, _ in times)
     names = [
         "record",
@@ -37,13 +37,13 @@ def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int 
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
     writer.writeheader()
-    for one in rows:
-        line = {"record": "attempt"} | {name: getattr(one.row, name) for name in (*_ROW, *_FIGURES)}
-        line |= {f"then_{name}": getattr(one.then, name) for name in _FIGURES}
-        line |= {"is_champion": one.row.number == champion}
-        line |= {"why_unknown": one.why_unknown, "taken_back": one.taken_back}
-        line |= {f"seconds {name}": seconds for name, seconds in one.row.members}
-        line |= {f"then_seconds {name}": seconds for name, seconds in one.then.members}
+    for row in rows:
+        line = {"record": "attempt"} | {name: getattr(row.row, name) for name in (*_ROW, *_FIGURES)}
+        line |= {f"then_{name}": getattr(row.then, name) for name in _FIGURES}
+        line |= {"is_champion": row.row.number == champion}
+        line |= {"why_unknown": row.why_unknown, "taken_back": row.taken_back}
+        line |= {f"seconds {name}": seconds for name, seconds in row.row.members}
+        line |= {f"then_seconds {name}": seconds for name, seconds in row.then.members}
         writer.writerow(_plain(line))
     for note in notes:
         line = {"record": "note", "number": note.attempt, "source": note.key.source, "chip": note.key.chip}
@@ -54,7 +54,7 @@ def results_csv(rows: Sequence[ScaledRow], notes: Sequence[Note], champion: int 
 
 
 def _plain(line: dict[str, object]) -> dict[str, object]:
-    """Values as a spreadsheet reads them: no line breaks within a cell, numbers of attempts with blanks between."""
+    """Values in a spreadsheet's form: no line breaks within a cell, numbers of attempts separated by blanks."""
     return {name: _cell(value) for name, value in line.items()}
 
 

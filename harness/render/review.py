@@ -1,4 +1,4 @@
-"""What looking back found, as text: an audit, an attempt or a champion judged again, expectations against results."""
+"""Results of looking back, as text: an audit, an attempt or a champion judged again, expected and actual gains."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,12 +7,12 @@ from harness.records import Attempt, Audit, Calibration, Change, Judgement, Repl
 from harness.render.sections import GAP, Block, Line, Words, named, screen
 from harness.units import change, percent, quantity, seconds
 
-# Values stand behind a name of 12, or behind `then` and `now`.
+# Values stand after a name of 12 columns, or after `then` and `now`.
 _INDENT = " " * 13
 
 
 def audit_text(audit: Audit, width: int, colour: bool) -> str:
-    """What was checked, then every finding with what to do about it, then facts worth knowing."""
+    """What was checked, then every finding with its remedy, then notes."""
     return screen(_audited(audit), width, colour=colour)
 
 
@@ -38,7 +38,7 @@ def _audited(audit: Audit) -> Iterator[Block]:
 
 
 def replay_text(replay: Replay, width: int, colour: bool) -> str:
-    """Then against now: latency, verdict, correctness, what differs in between."""
+    """Then and now: latency, verdict, correctness, and the differences."""
     return screen(_replayed(replay), width, colour=colour)
 
 
@@ -70,7 +70,7 @@ def _replayed(replay: Replay) -> Iterator[Block]:
 
 
 def _certificates(then: str, now: str) -> Iterator[Block]:
-    """What stands for the certificates, and whether they are of the same program."""
+    """The certificates in short, and whether they are of the same program."""
     if not (then or now):
         return
     yield from _pair("certificate", then or "none recorded", now or "none")
@@ -79,35 +79,38 @@ def _certificates(then: str, now: str) -> Iterator[Block]:
         yield Line([(_INDENT, None), (words, "good" if then == now else "bad")])
 
 
-def calibration_line(found: Calibration) -> str:
-    """One sentence on expected against got; empty where no attempt stated an expectation."""
-    if not found.stated:
+def calibration_line(calibration: Calibration) -> str:
+    """One sentence on expected and actual gains; "" if no attempt stated an expectation."""
+    if not calibration.stated:
         return ""
-    if found.median_ratio is None:
-        return f"expected gains: {found.stated} stated, {found.compared} compared: too few to say how good they are"
+    if calibration.median_ratio is None:
+        compared = f"{calibration.stated} stated, {calibration.compared} compared"
+        return f"expected gains: {compared}: too few to say how good they are"
     return (
-        f"expected gains: {found.same_sign} of {found.compared} went the right way, {found.within_factor} within a "
-        f"factor of 2; median: {found.median_ratio:.2f} of the expected"
+        f"expected gains: {calibration.same_sign} of {calibration.compared} went the right way, "
+        f"{calibration.within_factor} within a factor of 2; median: {calibration.median_ratio:.2f} of the expected"
     )
 
 
 def _draws(replay: Replay) -> Iterator[Block]:
-    """How the recorded checks came out when their own inputs were made again, and which could not be."""
+    """The results of the recorded checks on their own inputs, and the checks that could not be repeated."""
     if not replay.redrawn:
         return
-    repeated = [one for one in replay.redrawn if one.passes_now is not None]
-    said = f"{len(repeated)} of {len(replay.redrawn)} recorded checks repeated with their own seeds"
+    repeated = [check for check in replay.redrawn if check.passes_now is not None]
+    words = f"{len(repeated)} of {len(replay.redrawn)} recorded checks repeated with their own seeds"
     if repeated:
-        said += f", {sum(one.passes_now is True for one in repeated)} pass"
-    shifts = [(abs(one.now - one.then), one) for one in repeated if one.now is not None and one.then is not None]
+        words += f", {sum(check.passes_now is True for check in repeated)} pass"
+    shifts = [
+        (abs(check.now - check.then), check) for check in repeated if check.now is not None and check.then is not None
+    ]
     if shifts:
-        shift, one = max(shifts, key=lambda pair: pair[0])
-        moved = f"{one.family} ({one.draw.mode_words}), {percent(one.then or 0)} of its tolerance then"
-        said += f"; moved most: {moved}, {percent(one.now or 0)} now" if shift else "; errors are those of then"
-    yield Words(said, lead=f"{'draws':<13}")
+        shift, check = max(shifts, key=lambda pair: pair[0])
+        moved = f"{check.family} ({check.draw.mode_words}), {percent(check.then or 0)} of its tolerance then"
+        words += f"; moved most: {moved}, {percent(check.now or 0)} now" if shift else "; errors are those of then"
+    yield Words(words, lead=f"{'draws':<13}")
     if not replay.are_same_draws:
         yield Words("judge or problem changed since: the same seeds need not draw the inputs of then", lead=_INDENT)
-    for why, count in Counter(one.why_not for one in replay.redrawn if one.why_not).items():
+    for why, count in Counter(check.why_not for check in replay.redrawn if check.why_not).items():
         yield Words(f"{count} not repeated: {why}", lead=_INDENT)
 
 
@@ -115,34 +118,38 @@ def _pair(name: str, then: str, now: str) -> Iterator[Block]:
     yield from (Words(then, lead=f"{name:<13}then "), Words(now, lead=f"{_INDENT}now  "))
 
 
-def _latency(one: Judgement) -> str:
-    if one.seconds is None:
+def _latency(judgement: Judgement) -> str:
+    if judgement.seconds is None:
         return "not known"
-    spread = f" ± {seconds(one.plus_minus_seconds)}" if one.plus_minus_seconds else ""
-    score = f", score {one.score:.1f}" if one.score is not None else ""
-    return f"{seconds(one.seconds)}{spread} [{one.source}]{score}"
+    spread = f" ± {seconds(judgement.plus_minus_seconds)}" if judgement.plus_minus_seconds else ""
+    score = f", score {judgement.score:.1f}" if judgement.score is not None else ""
+    return f"{seconds(judgement.seconds)}{spread} [{judgement.source}]{score}"
 
 
-def _outcome(one: Judgement) -> str:
-    kind = f" ({one.failure_kind})" if one.failure_kind else ""
-    ratio = f", {change(one.time_ratio)} of time" if one.time_ratio is not None else ""
-    return f"{one.outcome}{kind}{ratio}: {'; '.join(one.reasons)}"
+def _outcome(judgement: Judgement) -> str:
+    kind = f" ({judgement.failure_kind})" if judgement.failure_kind else ""
+    ratio = f", {change(judgement.time_ratio)} of time" if judgement.time_ratio is not None else ""
+    return f"{judgement.outcome}{kind}{ratio}: {'; '.join(judgement.reasons)}"
 
 
-def _checks(one: Judgement) -> str:
-    if not one.checks:
+def _checks(judgement: Judgement) -> str:
+    if not judgement.checks:
         return "not checked"
-    nearest = f"; nearest to its tolerance: {one.tightest[0]}, {percent(one.tightest[1])} of it" if one.tightest else ""
-    return f"{one.checks_passed} of {quantity(one.checks, 'check')} passed{nearest}"
+    nearest = (
+        f"; nearest to its tolerance: {judgement.tightest[0]}, {percent(judgement.tightest[1])} of it"
+        if judgement.tightest
+        else ""
+    )
+    return f"{judgement.checks_passed} of {quantity(judgement.checks, 'check')} passed{nearest}"
 
 
-def _moved(one: Change) -> str:
-    unit = f" {one.unit}" if one.unit else ""
-    return f"{one.name}: {one.before:,.6g} -> {one.after:,.6g}{unit}"
+def _moved(counter: Change) -> str:
+    unit = f" {counter.unit}" if counter.unit else ""
+    return f"{counter.name}: {counter.before:,.6g} -> {counter.after:,.6g}{unit}"
 
 
 def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
-    """What a revoke came to: a line for the whole, then one for every attempt that was judged; `show` shows its own."""
+    """The result of a revoke: a line for the whole, then one for each judged attempt; `show` is its command."""
     came = "the title stays; nothing was recorded"
     if attempt is not None:
         came = f"recorded as attempt {attempt.number}: {show}"
@@ -150,15 +157,15 @@ def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, wid
     return screen([*map(Words, reasons[:1]), *each, Line(came, is_whole=True)], width)
 
 
-def revocation(found: Revocation) -> Iterator[Words]:
+def revocation(revocation: Revocation) -> Iterator[Words]:
     """Every attempt that was judged again for the title, the champion first."""
-    if found.reason:
-        yield named("Reason", found.reason)
-    for one in found.tried:
-        if one.same_as is not None:
-            said = f"attempt {one.attempt}: the program of attempt {one.same_as}, which fails"
-        elif one.failure is not None:
-            said = f"attempt {one.attempt}: {one.failure.kind}: {one.failure.message}"
+    if revocation.reason:
+        yield named("Reason", revocation.reason)
+    for rejudged in revocation.tried:
+        if rejudged.same_as is not None:
+            words = f"attempt {rejudged.attempt}: the program of attempt {rejudged.same_as}, which fails"
+        elif rejudged.failure is not None:
+            words = f"attempt {rejudged.attempt}: {rejudged.failure.kind}: {rejudged.failure.message}"
         else:
-            said = f"attempt {one.attempt}: passes, and holds the title"
-        yield named("Judged again", said)
+            words = f"attempt {rejudged.attempt}: passes, and holds the title"
+        yield named("Judged again", words)

@@ -1,4 +1,4 @@
-"""The published block of a report: regime, intensity, traffic, and what the time is against its two bounds."""
+"""The published block of a report: regime, intensity, traffic, and the time against its two bounds."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -34,7 +34,7 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
 
 
 def glance(report: Report) -> Iterator[Block]:
-    """The times of the published block; shares of the peaks are in the RESULT and REGIME lines already."""
+    """The times of the published block; shares of the peaks are in the RESULT and REGIME lines."""
     times = (
         f"Compute-only {_ms(report.compute_only_seconds)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
@@ -83,7 +83,7 @@ def _bandwidth(report: Report) -> str:
 def _utilisation(report: Report) -> str:
     if report.util is None or report.mxu_util is None:
         return "unknown"
-    # The ridge is of the type that the matmuls multiply, and so is the peak.
+    # Ridge and peak are those of the matmuls' type.
     peak = decimal(report.ridge * chip(report.chip).hbm_bytes_per_second, "FLOP/s", 0)
     if not report.mxu_util:
         return f"util {percent(report.util)} (all useful FLOPs, none in matmuls) of {peak}"
@@ -100,7 +100,7 @@ def _hlo_stats(evidence: Evidence) -> Iterator[Block]:
     if evidence.mosaic:
         inside = f"{evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp, {evidence.mosaic.reduction} reductions"
         yield _part("inside the kernel: ", f"{inside} (Mosaic)")
-    # The HLO text lies beside the folder with the compiler's dumps.
+    # The HLO text lies next to the folder with the compiler's dumps.
     dumps = evidence.dump_directory
     text = (
         f"{(PurePosixPath(dumps).parent / 'kernel.hlo.txt').as_posix()}, where it was judged" if dumps else "not kept"

@@ -1,4 +1,4 @@
-"""Where the search stands, in at most a screen: the advice first, then champion, floor, what was tried, hints."""
+"""The state of the search on at most one screen: advice, champion, floor, past attempts, hints."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,50 +14,50 @@ from harness.units import change, milliseconds, percent, quantity
 _SHOWN = 8
 
 
-def search_state_text(found: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
-    """The search state as lines of at most `width` columns; `checks` of the champion stand among the attempts."""
-    return screen(_blocks(found, checks), width)
+def search_state_text(state: SearchState, width: int, checks: Sequence[Recheck] = ()) -> str:
+    """The search state in lines of at most `width` columns; `checks` of the champion stand among the attempts."""
+    return screen(_blocks(state, checks), width)
 
 
-def _blocks(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
-    yield from (Words(found.advice.sentence, rest="  "), GAP)
-    tried = f"{quantity(found.attempts, 'attempt')}, {found.attempts_since_win} since the last win"
+def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
+    yield from (Words(state.advice.sentence, rest="  "), GAP)
+    tried = f"{quantity(state.attempts, 'attempt')}, {state.attempts_since_win} since the last win"
     for name, text in (
-        ("Contest", f"{found.contest}, {found.problem}"),
-        ("Champion", _champion(found)),
-        ("Floor", _floor(found)),
+        ("Contest", f"{state.contest}, {state.problem}"),
+        ("Champion", _champion(state)),
+        ("Floor", _floor(state)),
         ("Tried", tried),
     ):
         yield named(name, text, SHORT_FIELD)
-    yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in found.kinds)
-    if found.tried:
-        yield from (GAP, *_attempts(found, checks))
-        if len(found.tried) > _SHOWN:
-            yield Line(f"  ({len(found.tried) - _SHOWN} before them: results)")
-    if found.constants:
-        yield from (GAP, named_items("Constants", list(map(_constant, found.constants)), room=SHORT_FIELD))
-    if found.hints:
+    yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in state.kinds)
+    if state.tried:
+        yield from (GAP, *_attempts(state, checks))
+        if len(state.tried) > _SHOWN:
+            yield Line(f"  ({len(state.tried) - _SHOWN} before them: results)")
+    if state.constants:
+        yield from (GAP, named_items("Constants", list(map(_constant, state.constants)), room=SHORT_FIELD))
+    if state.hints:
         yield from (GAP, Line("What to try next:"))
-        for number, hint in enumerate(found.hints[:SHOWN], 1):
+        for number, hint in enumerate(state.hints[:SHOWN], 1):
             yield Words(hint.observation, lead=f"  {number}. ")
             yield Words(hint.suggestion, lead="     -> ")
-    yield from (Words(text, lead="note: ") for text in found.messages)
+    yield from (Words(text, lead="note: ") for text in state.messages)
 
 
-def _champion(found: SearchState) -> str:
-    standing = found.champion
-    if standing is None:
+def _champion(state: SearchState) -> str:
+    champion = state.champion
+    if champion is None:
         return "none yet"
-    time = "latency unknown" if standing.seconds is None else milliseconds(standing.seconds, " ")
-    if standing.seconds is not None and standing.plus_minus_seconds is not None:
-        time += f" ± {milliseconds(standing.plus_minus_seconds, ' ')}"
-    score = "score unknown" if standing.score is None else f"score {standing.score:.1f}"
-    label = source_label(standing.source, standing.chip)
-    return f"{champion_words(standing.won_by, standing.attempt)}, {time} [{label}], {score}, {standing.hypothesis}"
+    time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
+    if champion.seconds is not None and champion.plus_minus_seconds is not None:
+        time += f" ± {milliseconds(champion.plus_minus_seconds, ' ')}"
+    score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
+    label = source_label(champion.source, champion.chip)
+    return f"{champion_words(champion.won_by, champion.attempt)}, {time} [{label}], {score}, {champion.hypothesis}"
 
 
-def _floor(found: SearchState) -> str:
-    floor = found.floor
+def _floor(state: SearchState) -> str:
+    floor = state.floor
     both = f"compute {milliseconds(floor.compute_seconds, ' ')}, memory {milliseconds(floor.memory_seconds, ' ')}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
         return f"{both}: bound by {floor.bound_by}"
@@ -70,22 +70,22 @@ def _kind(kind: KindTried) -> str:
     return f"{kind.kind}: {len(kind.attempts)} tried, {kind.accepted} accepted{best}"
 
 
-def _attempts(found: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
-    """The newest attempts in their order, with a line for each run of checks that came after one of them."""
-    shown = found.tried[-_SHOWN:]
-    champion = found.champion.attempt if found.champion else None
-    for one, following in zip(shown, (*shown[1:], None), strict=True):
-        yield Line(_attempt(one))
+def _attempts(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
+    """The newest attempts in order, with a line for each run of checks after one of them."""
+    shown = state.tried[-_SHOWN:]
+    champion = state.champion.attempt if state.champion else None
+    for attempt, following in zip(shown, (*shown[1:], None), strict=True):
+        yield Line(_attempt(attempt))
         for run in checks:
-            if one.attempt <= run.first and (following is None or run.first < following.attempt):
+            if attempt.attempt <= run.first and (following is None or run.first < following.attempt):
                 yield Words(recheck_words(run, champion), lead="     ", rest="       ")
 
 
-def _attempt(one: PastAttempt) -> str:
-    came = one.failure_kind or one.taken_back or one.outcome
-    moved = "" if one.time_ratio is None else f" {change(one.time_ratio)}"
-    kinds = "+".join(one.kinds) if one.kinds else "-"
-    return f"  {one.attempt:>4} {came}{moved}  {kinds}  {clean(one.hypothesis)}"
+def _attempt(attempt: PastAttempt) -> str:
+    came = attempt.failure_kind or attempt.taken_back or attempt.outcome
+    moved = "" if attempt.time_ratio is None else f" {change(attempt.time_ratio)}"
+    kinds = "+".join(attempt.kinds) if attempt.kinds else "-"
+    return f"  {attempt.attempt:>4} {came}{moved}  {kinds}  {clean(attempt.hypothesis)}"
 
 
 def _constant(constant: Constant) -> str:

@@ -1,4 +1,4 @@
-"""Screens from data: paragraphs, lists and tables, whose widths, units, sides, colours and breaks are decided here."""
+"""Screens from data: paragraphs, lists and tables; widths, units, sides, colours and breaks are decided here."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from harness import units
 from harness.records.table import Cell
 from harness.records.table import Unit as Measure
-from harness.render.layout import UNBOUNDED, Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
+from harness.render.layout import Style, clean, cut, diff_text, flow, indented, joined, pad, paint, wrap
 
-# Names in front of values, on a report and where one stands in a contest.
+# Columns of the names before values, in a report and in a status.
 FIELD, SHORT_FIELD = 23, 14
-# A remark beside a table needs so many columns to be read there; else it stands below its row.
+# A remark needs so many columns to stand beside its row; else it stands below.
 _LEAST_REMARK = 30
 # Beside the units of tables: times in the unit of the longest of their column, with a sign; changes new over old; sizes
 # on a chip; numbers beside a tolerance; scores; milliseconds whose unit the title has; counts in few characters.
@@ -41,8 +41,8 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 class Words:
     """A paragraph, with `lead` before its first line and `rest` (blanks of that length) before the others.
 
-    `style` paints its lines, or only the words `painted` of the first. Without `chops` a word that is wider than a line
-    stays whole: an address. One that `is_aligned` keeps its blanks where it fits into a line.
+    `style` paints its lines, or only the words `painted` in the first. Without `chops`, a word wider than a line (an
+    address) stays whole. With `is_aligned`, blanks are kept if it fits into a line.
     """
 
     text: str
@@ -67,7 +67,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, its indentation kept; cut to the page unless `is_whole`. Pairs are pieces with their colours."""
+    """One line with its indentation; cut to the page unless `is_whole`. A sequence has (text, colour) pairs."""
 
     text: str | Sequence[tuple[str, Style | None]] = ""
     _: KW_ONLY
@@ -77,14 +77,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A unified diff, as it is: cutting it would hide code, and people copy from it."""
+    """A unified diff, uncut: cutting it would hide code, and people copy from it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Lines that say something only together, with a legend; where one would not fit, `name` is said to be too wide."""
+    """Lines that make sense only together, with a legend; if they do not fit, a line says that `name` is too wide."""
 
     lines: Sequence[Line]
     _: KW_ONLY
@@ -94,12 +94,12 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` stands for None.
+    """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` is printed for None.
 
-    A column takes at least `width`. One with `least` gives way down to that; one with `most` takes no more, but in a
-    file or a pipe. While a column with `room` has less than that, those with a `rank` are left out, the lowest first;
-    one with a rank that says nothing in any row always is. `note` is the sentence below a table in which a cell of this
-    column holds the sign that the note begins with.
+    A column takes at least `width`. With `least` it may shrink to that; with `most` it takes no more. While a column
+    has less than its `room`, columns with a `rank` are left out, the lowest first; a ranked column that is empty in
+    every row always is. `note` is a sentence below the table, printed if a cell of this column holds the note's first
+    character.
     """
 
     title: str
@@ -117,7 +117,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of a row, its colour, and a remark that is wrapped beside it, or below it where there is no room."""
+    """The cells of a row, its colour, and a remark, wrapped beside it or, without room, below it."""
 
     cells: Sequence[Cell]
     _: KW_ONLY
@@ -127,11 +127,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: rows of cells, between which words may stand.
+    """A table: rows of cells, with words between them where needed.
 
-    `gap` is the blanks between columns, `title_room` those beside a title that is wider than its column. Without
-    `is_ruled` no ruler stands below the titles, without `is_cut` a line that cannot be made to fit stays whole. `lost`
-    makes what is said below of the rows that were cut.
+    `gap` is the number of blanks between columns, `title_room` that beside a title wider than its column. Without
+    `is_ruled` there is no ruler below the titles; without `is_cut` a line that cannot be made to fit stays whole.
+    `lost` makes the blocks below the table from the numbers of the rows that were cut.
     """
 
     columns: Sequence[Column]
@@ -155,12 +155,12 @@ def screen(blocks: Iterable[Block], width: int, *, colour: bool = False) -> str:
 
 
 def named(name: str, text: str, room: int = FIELD) -> Words:
-    """A value behind its name, whose column has `room`."""
+    """A value after its name, whose column has `room`."""
     return Words(text, lead=f"{name + ':':<{room}}")
 
 
 def named_items(name: str, items: Sequence[str], separator: str = " · ", room: int = FIELD) -> Items:
-    """Likewise of several values."""
+    """Several values after their name, whose column has `room`."""
     return Items(items, lead=f"{name + ':':<{room}}", separator=separator)
 
 
@@ -209,7 +209,7 @@ def _line(block: Line, width: int, colour: bool) -> str:
 
 
 def cell(value: Cell, unit: Unit = "") -> str:
-    """One value with its unit; `-` for what is not known."""
+    """One value with its unit; `-` for None."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -222,7 +222,7 @@ def cell(value: Cell, unit: Unit = "") -> str:
 
 
 def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown; its cells are Markdown already."""
+    """The lines of a table in Markdown; cells are Markdown already."""
     ruler = "|".join("--:" if _side(column) == "r" else "---" for column in columns)
     titles = [column.title for column in columns]
     return [_bars(titles), f"|{ruler}|", *map(_bars, rows)]
@@ -237,7 +237,7 @@ def _side(column: Column) -> str:
 
 
 def printed(grid: Grid) -> list[list[str]]:
-    """The cells of its rows as they are printed."""
+    """The cells of the table's rows as printed."""
     rows = [_row(row).cells for row in grid.rows if not isinstance(row, Words | Line)]
     by_column = [
         [column.unknown if value is None else text for value, text in zip(values, _texts(values, column), strict=True)]
@@ -250,13 +250,13 @@ def _texts(values: Sequence[Cell], column: Column) -> list[str]:
     if column.unit not in ("times", "+times"):
         return [cell(value, column.unit) for value in values]
     times = [None if value is None or isinstance(value, str) else float(value) for value in values]
-    found = units.column([None if time is None else abs(time) for time in times])
+    texts = units.column([None if time is None else abs(time) for time in times])
     plus = "+" if column.unit == "+times" else ""
-    return [f"{'' if not time else '-' if time < 0 else plus}{text}" for time, text in zip(times, found, strict=True)]
+    return [f"{'' if not time else '-' if time < 0 else plus}{text}" for time, text in zip(times, texts, strict=True)]
 
 
 def _laid_out(grid: Grid, width: int, colour: bool) -> list[str]:
-    """Titles, a ruler, then a line for each row; what did not fit is named below."""
+    """Titles, a ruler, then a line for each row; hidden columns are named below."""
     room = width - cell_len(grid.indent)
     columns, body, hidden = _shown(grid, room)
     widths = _widths(grid, columns, body, room)
@@ -289,7 +289,7 @@ def _row(entry: Sequence[Cell] | Row) -> Row:
 
 
 def _shown(grid: Grid, room: int) -> tuple[list[Column], list[list[str]], list[Column]]:
-    """The columns that say something and that there is room for, with their cells, then the columns without room."""
+    """The columns that are not empty and fit, with their cells, then the columns that do not fit."""
     body = printed(grid)
     wanted = _widest(grid, grid.columns, body)
     least = [min(wide, column.room or wide) for column, wide in zip(grid.columns, wanted, strict=True)]
@@ -307,16 +307,15 @@ def _shown(grid: Grid, room: int) -> tuple[list[Column], list[list[str]], list[C
 
 
 def _widest(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]) -> list[int]:
-    """The widest cell of each column, which its title may pass."""
+    """The width of the widest cell of each column, or of its title."""
     titles = [max(column.width, grid.title_room + max(map(_length, column.title.split("\n")))) for column in columns]
     return [max(widths) for widths in zip(titles, *(map(_length, row) for row in body), strict=True)]
 
 
 def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]], room: int) -> list[int]:
-    """What does not fit is taken from whichever column that gives way is the widest, down to its least."""
+    """The columns' widths: columns that may shrink give way, the widest first, down to their least."""
     wanted = _widest(grid, columns, body)
-    is_page = room + cell_len(grid.indent) < UNBOUNDED
-    widths = [min(wide, column.most or wide) if is_page else wide for column, wide in zip(columns, wanted, strict=True)]
+    widths = [min(wide, column.most or wide) for column, wide in zip(columns, wanted, strict=True)]
     least = [wide if column.least is None else column.least for column, wide in zip(columns, widths, strict=True)]
     while sum(widths) + grid.gap * (len(widths) - 1) > room:
         free = [place for place, wide in enumerate(widths) if wide > least[place]]
@@ -327,7 +326,7 @@ def _widths(grid: Grid, columns: Sequence[Column], body: Sequence[Sequence[str]]
 
 
 def _notes(columns: Sequence[Column], body: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The notes of columns in which a cell holds the sign that the note begins with, each once."""
+    """The notes whose first character stands in a cell of their column, each once."""
     places: dict[str, list[int]] = {}
     for place, column in enumerate(columns):
         places.setdefault(column.note, []).append(place)
@@ -343,12 +342,12 @@ def _placed(text: str, width: int, side: str) -> str:
 
 
 def _length(text: str) -> int:
-    """Its width on a terminal."""
+    """The text's width on a terminal."""
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 def _remarked(line: str, remark: str, beside: int, width: int) -> list[str]:
-    """The line of a row with its remark beside it, or below it where there is no room."""
+    """The line of a row with its remark beside it or, without room, below it."""
     if not remark:
         return [line]
     if width - beside - 2 >= _LEAST_REMARK:

@@ -1,4 +1,4 @@
-"""The table of the selftest: what was planted, what became of it, which guard caught it."""
+"""The table of the selftest: each planted candidate, its verdict, and the guard that caught it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,43 +18,43 @@ _COLUMNS = (
 
 
 def selftest_text(tried: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
-    """One line for each, then those that came out wrong with what was expected, then how many did not.
+    """One line for each, then the wrong verdicts with the expected ones, then the rates.
 
-    `seconds` is the wall clock of all of them together; `classes` are named where one of each was tried.
+    `seconds` is the wall clock of all together; `classes` are named if one of each was tried.
     """
     return screen(_blocks(tried, seconds, classes), terminal_width())
 
 
 def _blocks(tried: Sequence[PlantedResult], seconds: float, classes: Sequence[str]) -> Iterator[Block]:
     yield Grid(_COLUMNS, list(map(_cells, tried)), is_cut=False)
-    for one in tried:
-        if not one.is_right:
-            yield from (GAP, Words(_wrong(one), lead="! ", rest="    "))
+    for result in tried:
+        if not result.is_right:
+            yield from (GAP, Words(_wrong(result), lead="! ", rest="    "))
     if classes:
         yield from (GAP, Words(f"one of each of {len(classes)} classes: {', '.join(classes)}"))
     yield from (GAP, Line(f"{len(tried)} judged in {seconds:.0f} s"), Line(_rates(tried)))
 
 
-def _cells(one: PlantedResult) -> tuple[str, ...]:
+def _cells(result: PlantedResult) -> tuple[str, ...]:
     return (
-        " " if one.is_right else "!",
-        one.planted.name,
-        one.planted.row,
-        "good" if one.planted.is_good else "bad",
-        one.judgement.outcome,
-        str(one.caught_by or "-"),
-        f"{one.seconds:.1f}",
+        " " if result.is_right else "!",
+        result.planted.name,
+        result.planted.row,
+        "good" if result.planted.is_good else "bad",
+        result.judgement.outcome,
+        str(result.caught_by or "-"),
+        f"{result.seconds:.1f}",
     )
 
 
-def _wrong(one: PlantedResult) -> str:
-    planted = one.planted
+def _wrong(result: PlantedResult) -> str:
+    planted = result.planted
     expected = " or ".join(str(refusal) for refusal in planted.expected) or "accept"
-    got = str(one.caught_by or one.judgement.outcome)
-    return clean(f"{planted.name}: {planted.what} Expected {expected}, got {got}: {one.judgement.message}")
+    got = str(result.caught_by or result.judgement.outcome)
+    return clean(f"{planted.name}: {planted.what} Expected {expected}, got {got}: {result.judgement.message}")
 
 
 def _rates(tried: Sequence[PlantedResult]) -> str:
-    bad = [one.is_right for one in tried if not one.planted.is_good]
-    good = [one.is_right for one in tried if one.planted.is_good]
+    bad = [result.is_right for result in tried if not result.planted.is_good]
+    good = [result.is_right for result in tried if result.planted.is_good]
     return f"kill rate {sum(bad)} of {len(bad)}, passes {sum(good)} of {len(good)}"

@@ -11,13 +11,13 @@ from harness.records.report_words import source_label
 from harness.render.layout import clean
 from harness.render.traces.lanes import Lane
 
-# What a part of a run's time is: bundles that issue, and kinds of doing nothing.
+# Kinds of parts of a run's time: bundles that issue, and kinds of waiting.
 PieceKind = Literal["work", "bubble", "stall", "dma", "edge", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The least time that the chip needs for the useful work, which resource says so, and the score it would give."""
+    """The least time that the chip needs for the useful work, the resource that sets it, and the score at that time."""
 
     name: str
     seconds: float
@@ -26,9 +26,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What an attempt was judged against: the number of the champion, and its report under the same key if known.
+    """The champion that an attempt was judged against: its number, and its report under the same key if known.
 
-    `why_unknown` is a sentence where the report is None.
+    `why_unknown` is a sentence if the report is None.
     """
 
     number: int
@@ -39,17 +39,18 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One attempt with everything that is shown of it; None or empty is what is not known in this clone.
+    """One attempt with everything that is shown of it; None or empty: not known in this clone.
 
-    `row` has the times of the scale, `then` those that were recorded (None: the same); `why_unknown` says why there is
-    no time on the scale. `recheck` are the words of the run of checks of an unchanged champion that it belongs to.
-    `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score at the two
-    ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is the address of its trace
-    from where the page lies, and `lanes` is what the trace holds. `deviations` is how many standard deviations of the
-    simulator the best of its search has to win by. `is_undone` is True for an accept that a later undo took back,
-    `is_revoked` for one that lost its title because it fails; `again` is for an undo or a revoke the id of the champion
-    that stands again. `compared` are the figures in which two attempts are held against each other: name, unit, value;
-    every entry that has them has the same ones.
+    - `row` has the times of the scale, `then` the recorded ones (None: the same); `why_unknown` says why there is no
+      time on the scale. `recheck` are the words of the run of checks of an unchanged champion that it belongs to.
+    - `id` names it in links: its number, and more if two clones used the number.
+    - `score_range` is the score at the two ends of the latency's uncertainty. `complaint` says why there is no record.
+    - `timeline` is the address of its trace, relative to the page, and `lanes` is the trace's content.
+    - `deviations` is the number of the simulator's standard deviations by which the best of its search has to win.
+    - `is_undone`: a later undo took this accept back. `is_revoked`: it lost its title because it fails. `again` is, for
+      an undo or a revoke, the id of the champion that holds the title again.
+    - `compared` are the figures to compare two attempts by: name, unit, value; the same ones for every entry that has
+      any.
     """
 
     id: str
@@ -75,17 +76,17 @@ class Entry:
 
     @property
     def has_time(self) -> bool:
-        """True if its latency is one of this problem; what a wrong kernel takes is not."""
+        """True if its latency is one of this problem; the time of a wrong kernel is not."""
         return self.row.seconds is not None
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion and its title was not taken, as far as is known here."""
+        """True if it became the champion and, as far as known here, its title was not taken."""
         return self.row.is_title and self.row.is_on_branch is not False and not self.is_undone and not self.is_revoked
 
     @property
     def plus_minus_seconds(self) -> float | None:
-        """The uncertainty of its latency; only a time as it was recorded has one."""
+        """The uncertainty of its latency; only a recorded time has one."""
         is_recorded = self.report is not None and self.report.seconds == self.row.seconds
         return self.report.plus_minus_seconds if self.report is not None and self.has_time and is_recorded else None
 
@@ -97,10 +98,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """From attempt `number` on, this is the champion's latency and score; `entry` is whose they are.
+    """The champion's latency and score from attempt `number` on; `entry` is the champion's id.
 
-    `report` is that of the champion under this key, None where it is not known; `was_before` is True
-    for the champion of another key, evaluated again.
+    `report` is that of the champion under this key, None if it is not known; `was_before` is True for the champion of
+    another key, evaluated again.
     """
 
     number: int
@@ -113,7 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """What a chip can do: operations and bytes per second."""
+    """A chip's peaks: operations and bytes per second."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -124,7 +125,7 @@ class Roof:
         return self.flops_per_second / self.bytes_per_second
 
     def at(self, intensity: float) -> float:
-        """The most FLOP/s at that intensity."""
+        """The highest FLOP/s at that intensity."""
         return min(self.flops_per_second, self.bytes_per_second * intensity)
 
 
@@ -149,12 +150,12 @@ class Group:
 
     @property
     def label(self) -> str:
-        """`simulated v5e`: what stands behind every figure of the group."""
+        """`simulated v5e`: the source of every figure of the group."""
         return source_label(self.source, self.chip)
 
     @property
     def timed(self) -> int:
-        """How many of its attempts have a time, checks of an unchanged champion left out."""
+        """The number of its attempts with a time, without checks of an unchanged champion."""
         return sum(entry.has_time for entry in self.told)
 
     @property
@@ -164,7 +165,7 @@ class Group:
 
     @property
     def standing(self) -> Step | None:
-        """Where the champion stands after the last attempt."""
+        """The last step: the champion after the last attempt."""
         return self.steps[-1] if self.steps else None
 
 
@@ -179,7 +180,7 @@ class Piece:
 
 
 def on_scale(rate: float | None, report: Report, seconds: float | None) -> float | None:
-    """A rate or a share of a peak in a report, as it is in another time for the same work."""
+    """A rate or a share of a peak in a report, converted to another time for the same work."""
     return None if rate is None or not seconds or report.seconds is None else rate * report.seconds / seconds
 
 
@@ -189,13 +190,13 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
     revoked = {entry.row.number for entry in entries if entry.is_revoked}
     for entry in entries:
         by_key.setdefault(entry.row.key_digest, []).append(entry)
-    found: list[Group] = []
+    in_order: list[Group] = []
     before: Row | None = None
     for digest, members in by_key.items():
         row = members[0].row
         reports = [entry.report for entry in members if entry.report is not None]
         hardware = chip(row.chip)
-        found.append(
+        in_order.append(
             Group(
                 digest=digest,
                 source=row.source,
@@ -212,28 +213,28 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
             )
         )
         before = row
-    return tuple(found)
+    return tuple(in_order)
 
 
-def group_of(found: Sequence[Group], entry_id: str | None) -> Group | None:
-    """The group that holds the entry, else the last one; None where there is none."""
-    holding = (group for group in found if any(entry.id == entry_id for entry in group.entries))
-    return next(holding, found[-1] if found else None)
+def group_of(all_groups: Sequence[Group], entry_id: str | None) -> Group | None:
+    """The group that holds the entry, else the last one; None if there are no groups."""
+    holding = (group for group in all_groups if any(entry.id == entry_id for entry in group.entries))
+    return next(holding, all_groups[-1] if all_groups else None)
 
 
-def opening(found: Sequence[Group], champion: str | None) -> Group | None:
-    """The group that charts open on: the champion's, unless it has one time and another of its chip has more."""
-    own = group_of(found, champion)
-    if own is None or own.timed > 1:
-        return own
-    alike = (group for group in found if (group.source, group.chip) == (own.source, own.chip))
-    return max(alike, key=lambda group: (group.timed, group is own))
+def opening(all_groups: Sequence[Group], champion: str | None) -> Group | None:
+    """The group that charts open on: the champion's, unless it has only one time and another of its chip has more."""
+    home = group_of(all_groups, champion)
+    if home is None or home.timed > 1:
+        return home
+    alike = (group for group in all_groups if (group.source, group.chip) == (home.source, home.chip))
+    return max(alike, key=lambda group: (group.timed, group is home))
 
 
 def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | None) -> tuple[Piece, ...]:
-    """Where a simulated run's time goes, the largest first; () for what was not simulated to its end.
+    """A simulated run's time by part, the largest first; () if it was not simulated to its end.
 
-    A record from before runs were taken apart has four sums.
+    A record from before cycles were counted by part has four sums.
     """
     if run is None or run.seconds is None or not run.cycles or report is None:
         return ()
@@ -274,17 +275,17 @@ def _kind(part: str) -> PieceKind:
 
 
 def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
-    """The champion's latency as it fell: first that of the champion before them, evaluated again under this key.
+    """The champion's latency over time: first that of the champion before them, evaluated again under this key.
 
-    What was undone or revoked is no step. A revoke is one: from there on its holder's latency, which it took, counts.
+    Undone and revoked attempts are no steps. A revoke is one: from there on its holder's latency counts.
     """
-    found: list[Step] = []
+    steps: list[Step] = []
     for entry in entries:
         row, champion = entry.row, entry.attempt.champion if entry.attempt else None
         is_known = champion is not None and champion.seconds is not None and champion.attempt not in revoked
         is_recorded = entry.then is None or entry.then.key_digest == row.key_digest
-        if not found and is_recorded and is_known and champion is not None and champion.seconds is not None:
-            found.append(
+        if not steps and is_recorded and is_known and champion is not None and champion.seconds is not None:
+            steps.append(
                 Step(
                     number=row.number,
                     entry=str(champion.attempt),
@@ -296,7 +297,7 @@ def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...
             )
         gives_title = row.kind == "revoke" and entry.again is not None and row.is_on_branch is not False
         if (entry.is_accepted or gives_title) and row.seconds is not None:
-            found.append(
+            steps.append(
                 Step(
                     number=row.number,
                     entry=entry.again if gives_title and entry.again is not None else entry.id,
@@ -306,11 +307,11 @@ def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...
                     was_before=gives_title,
                 )
             )
-    return tuple(found)
+    return tuple(steps)
 
 
 def key_words(row: Row) -> str:
-    """What stands behind the numbers under a row's key: source and chip, versions, the machine of measured ones."""
+    """The source of the numbers under a row's key: source and chip, versions, the machine of measured ones."""
     parts = [source_label(row.source, row.chip)]
     if row.key is not None:
         parts.append(f"jax {row.key.jax}")
@@ -326,12 +327,12 @@ def _difference(before: Row, after: Row) -> str:
 
 
 def changed_words(before: Key, after: Key, to: str) -> str:
-    """Each field in which two keys differ, with both values where they say something to a person."""
-    told = []
+    """Each field in which two keys differ, with both values unless they are hashes."""
+    words = []
     for name in (field.name for field in fields(Key) if field.name not in ("timing", "checks")):
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
             # `judge` stands for all hashes of the judge's code.
             is_hash = name in ("judge", "problem")
-            told.append(f"{name} changed" if is_hash else f"{name} {old or 'none'} {to} {new or 'none'}")
-    return clean(", ".join(told))
+            words.append(f"{name} changed" if is_hash else f"{name} {old or 'none'} {to} {new or 'none'}")
+    return clean(", ".join(words))

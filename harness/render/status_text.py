@@ -1,4 +1,4 @@
-"""What `status` prints: where one stands in a contest."""
+"""The text of `status`: the state of a contest."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _LOGS: dict[LogState, str] = {
 
 
 def status_text(status: Status, width: int | None = None) -> str:
-    """Where one stands: champion, kernel.py, judge, key, log."""
+    """The state of a contest: champion, kernel.py, judge, key, log."""
     return screen(_fields(status), terminal_width() if width is None else width)
 
 

@@ -25,7 +25,7 @@ def sweep_text(swept: SweepResult, width: int, colour: bool) -> str:
 def _blocks(swept: SweepResult) -> Iterator[Block]:
     sweep = swept.sweep
     total = len(sweep.screened)
-    failed = sum(one.seconds is None for one in sweep.screened)
+    failed = sum(setting.seconds is None for setting in sweep.screened)
     label = source_label(sweep.source, sweep.chip)
     yield Words(
         f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, "
@@ -54,27 +54,27 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
 
 
 def remark(
-    sweep: Sweep, one: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
+    sweep: Sweep, setting: ScreenedSetting, best: Sequence[tuple[str, str]] | None, judged: str, came: str = ""
 ) -> str:
-    """Why a setting has no latency, or what else is known of it: `judged` says that it was, `came` what of the best."""
-    refused = next((other.failure for other in sweep.refused if other.settings == one.settings), None)
+    """A remark on a setting: why it has no latency, else `judged` if it was, followed by `came` for the best."""
+    refused = next((other.failure for other in sweep.refused if other.settings == setting.settings), None)
     if refused is not None:
         return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"
-    if one.settings == best:
+    if setting.settings == best:
         return f"{judged}{came}"
-    if one.same_as is not None:
-        return f"judged before: attempt {one.same_as}"
-    return ": ".join(filter(None, (one.failure_kind, clean(one.message))))
+    if setting.same_as is not None:
+        return f"judged before: attempt {setting.same_as}"
+    return ": ".join(filter(None, (setting.failure_kind, clean(setting.message))))
 
 
 def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
     """All settings and the champion, the fastest first; then each remark that is too long for a line, once."""
-    least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
+    least = min((setting.seconds for setting in sweep.screened if setting.seconds is not None), default=None)
     champion = sweep.champion_seconds
     base, title = (least, "against\nfastest") if champion is None else (champion, "against\nchampion")
     rows = [
-        (one.seconds, [value for _, value in one.settings], remark(sweep, one, best, "judged now"))
-        for one in sweep.screened
+        (setting.seconds, [value for _, value in setting.settings], remark(sweep, setting, best, "judged now"))
+        for setting in sweep.screened
     ]
     if champion is not None:
         rows.append((champion, ["" for _ in sweep.parameters], f"champion: attempt {sweep.champion}"))
@@ -83,25 +83,25 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
 
     def lost(numbers: Sequence[int]) -> Iterator[Block]:
         reasons: dict[str, list[str]] = {}
-        for _, values, said in (rows[number] for number in numbers):
-            reasons.setdefault(said, []).append(_settings(list(zip(names, values, strict=True))))
-        for said, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
+        for _, values, reason in (rows[number] for number in numbers):
+            reasons.setdefault(reason, []).append(_settings(list(zip(names, values, strict=True))))
+        for reason, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
             more = f" and {quantity(len(others), 'other')}" if others else ""
-            yield from (GAP, Words(f"{first}{more}: {said}", rest="  "))
+            yield from (GAP, Words(f"{first}{more}: {reason}", rest="  "))
         if len(reasons) > _MOST_REASONS:
             yield from (GAP, Line(f"{len(reasons) - _MOST_REASONS} more reasons: --json"))
 
     columns = [*(Column(name, side="r") for name in names), Column("time", "times"), Column(title, "change")]
-    cells = [(*values, taken, taken / base if taken and base else None, said) for taken, values, said in rows]
+    cells = [(*values, taken, taken / base if taken and base else None, reason) for taken, values, reason in rows]
     return Grid([*columns, Column("remark")], cells, lost=lost)
 
 
 def _map(sweep: Sweep) -> Drawing:
     """Rows: values of the first constant. Columns: those of the second. Figures are times over the least."""
     (down, rows), (across, columns) = sweep.parameters
-    by_values = {tuple(value for _, value in one.settings): one for one in sweep.screened}
-    known = [one.seconds for one in sweep.screened if one.seconds is not None]
-    least, most = min(known, default=None), max(known, default=None)
+    by_values = {tuple(value for _, value in setting.settings): setting for setting in sweep.screened}
+    times = [setting.seconds for setting in sweep.screened if setting.seconds is not None]
+    least, most = min(times, default=None), max(times, default=None)
     lead = max(len(down), *(len(value) for value in rows))
     room = max(8, *(len(value) + 1 for value in columns))
     lines = [Line(f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}")]
@@ -113,12 +113,12 @@ def _map(sweep: Sweep) -> Drawing:
     return Drawing(lines, name=f"the heat map of {down} and {across}", legend=Line(legend, is_whole=True))
 
 
-def _cell(one: ScreenedSetting | None, least: float | None, most: float | None, room: int) -> tuple[str, Style]:
-    if one is None:
+def _cell(setting: ScreenedSetting | None, least: float | None, most: float | None, room: int) -> tuple[str, Style]:
+    if setting is None:
         return _NOT_TRIED.rjust(room), "faint"
-    if one.seconds is None or least is None or most is None:
+    if setting.seconds is None or least is None or most is None:
         return _FAILED.rjust(room), "faint"
     # Times differ by factors, so shades are even steps of a logarithm.
     span = math.log(most / least)
-    place = 0 if span == 0 else min(len(_SHADES) - 1, int(len(_SHADES) * math.log(one.seconds / least) / span))
-    return f"{_SHADES[place]} {one.seconds / least:.2f}x".rjust(room), _COLOURS[place]
+    place = 0 if span == 0 else min(len(_SHADES) - 1, int(len(_SHADES) * math.log(setting.seconds / least) / span))
+    return f"{_SHADES[place]} {setting.seconds / least:.2f}x".rjust(room), _COLOURS[place]

@@ -7,7 +7,7 @@ from harness.records import Table
 from harness.records.table import Column as Finding
 from harness.render.sections import GAP, Block, Column, Grid, Line, Words, screen
 
-# A column of words keeps so many characters.
+# The least width of a column of words.
 _LEAST = 10
 _CUT = "…"
 
@@ -18,8 +18,10 @@ def text(tables: Sequence[Table], width: int) -> str:
     Tables that follow each other and are empty for the same reason share the sentence that gives it. Where a word was
     cut, a last line says so.
     """
-    found = screen(_blocks(tables), width)
-    return f"{found}\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)" if _CUT in found else found
+    printed = screen(_blocks(tables), width)
+    return (
+        f"{printed}\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)" if _CUT in printed else printed
+    )
 
 
 def _blocks(tables: Sequence[Table]) -> Iterator[Block]:

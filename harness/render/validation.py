@@ -1,4 +1,4 @@
-"""What `validate` found on a machine with a device: as text, and as a Markdown page to hand on."""
+"""The record of `validate`: as text, and as a Markdown page to hand on."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -19,70 +19,76 @@ _PAGE_STEPS = (
 )
 
 
-def validation_text(found: Validation, width: int) -> str:
+def validation_text(validation: Validation, width: int) -> str:
     """A line for each step, then each kernel's times beside each other."""
-    steps = [(one.name, one.outcome, f"{one.seconds:.0f}", one.found) for one in found.steps]
+    steps = [(step.name, step.outcome, f"{step.seconds:.0f}", step.found) for step in validation.steps]
     blocks = (
-        Words(_headline(found)),
+        Words(_headline(validation)),
         GAP,
         Grid(_STEPS, steps),
         GAP,
-        _kernels(found),
+        _kernels(validation),
         GAP,
-        Words(_errors(found)),
-        Line(f"written: {clean(found.archive)}, and the same name with .md", is_whole=True),
+        Words(_errors(validation)),
+        Line(f"written: {clean(validation.archive)}, and the same name with .md", is_whole=True),
     )
     return screen(blocks, width)
 
 
-def page(found: Validation) -> str:
+def page(validation: Validation) -> str:
     """The same as Markdown, with every command."""
-    return "\n".join(_page(found)) + "\n"
+    return "\n".join(_page(validation)) + "\n"
 
 
-def _page(found: Validation) -> Iterator[str]:
-    where = f"a {found.chip}" if found.source == "measured" else f"a CPU in the place of a {found.chip}"
-    yield from (f"# The ratchet on {where}", "", _headline(found), "", f"{found.versions}; {found.started}", "")
+def _page(validation: Validation) -> Iterator[str]:
+    where = f"a {validation.chip}" if validation.source == "measured" else f"a CPU in the place of a {validation.chip}"
+    yield from (
+        f"# The ratchet on {where}",
+        "",
+        _headline(validation),
+        "",
+        f"{validation.versions}; {validation.started}",
+        "",
+    )
     steps = (
-        (one.name, one.shows, one.outcome, f"{one.seconds:.0f}", f"{one.limit_seconds:.0f}", one.found)
-        for one in found.steps
+        (step.name, step.shows, step.outcome, f"{step.seconds:.0f}", f"{step.limit_seconds:.0f}", step.found)
+        for step in validation.steps
     )
     yield from markdown(_PAGE_STEPS, (list(map(_cell, step)) for step in steps))
-    kernels = _kernels(found)
+    kernels = _kernels(validation)
     yield from ("", "## Measured and simulated", "")
     yield from markdown(kernels.columns, (list(map(_cell, row)) for row in printed(kernels)))
-    yield from ("", _errors(found), "", "## Commands, in the archive's folder", "")
-    yield from (f"- {_cell(one.name)}: `{one.command.replace('`', '')}`" for one in found.steps)
+    yield from ("", _errors(validation), "", "## Commands, in the archive's folder", "")
+    yield from (f"- {_cell(step.name)}: `{step.command.replace('`', '')}`" for step in validation.steps)
 
 
-def _headline(found: Validation) -> str:
-    counts = {outcome: sum(one.outcome == outcome for one in found.steps) for outcome in _ORDER}
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return (
-        f"{clean(found.device)}, kernels for {found.chip}: {told}, in {found.seconds / 60:.1f} min of {found.minutes:g}"
-    )
+def _headline(validation: Validation) -> str:
+    counts = {outcome: sum(step.outcome == outcome for step in validation.steps) for outcome in _ORDER}
+    words = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    minutes = f"{validation.seconds / 60:.1f} min of {validation.minutes:g}"
+    return f"{clean(validation.device)}, kernels for {validation.chip}: {words}, in {minutes}"
 
 
 _ORDER = ("held", "not held", "timed out", "not run")
 
 
-def _kernels(found: Validation) -> Grid:
+def _kernels(validation: Validation) -> Grid:
     columns = (
         Column("kernel"),
-        Column(found.source, "times"),
+        Column(validation.source, "times"),
         Column("+/-", "times"),
-        Column(f"simulated {found.chip}", "times"),
+        Column(f"simulated {validation.chip}", "times"),
         Column("simulated over measured", side="r"),
     )
     rows = [
         (
-            one.name,
-            one.measured_seconds,
-            one.plus_minus_seconds,
-            one.simulated_seconds,
-            _error(one) if found.source == "measured" else None,
+            kernel.name,
+            kernel.measured_seconds,
+            kernel.plus_minus_seconds,
+            kernel.simulated_seconds,
+            _error(kernel) if validation.source == "measured" else None,
         )
-        for one in found.kernels
+        for kernel in validation.kernels
     ]
     return Grid(columns, rows)
 
@@ -92,10 +98,10 @@ def _error(kernel: MeasuredKernel) -> str | None:
     return None if error is None else f"{'+' if error > 0 else ''}{percent(error)}"
 
 
-def _errors(found: Validation) -> str:
-    if found.source != "measured":
+def _errors(validation: Validation) -> str:
+    if validation.source != "measured":
         return "The times of a CPU say nothing about the chip: the simulator's error is unknown."
-    errors = [abs(kernel.simulators_error) for kernel in found.kernels if kernel.simulators_error is not None]
+    errors = [abs(kernel.simulators_error) for kernel in validation.kernels if kernel.simulators_error is not None]
     if not errors:
         return "No kernel has both times: the simulator's error is unknown."
     middle, worst = percent(median(errors)), percent(max(errors))

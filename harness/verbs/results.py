@@ -61,7 +61,7 @@ class Results(Verb):
         from harness.ledger import table
         from harness.loop.expectations import calibration
         from harness.loop.gain import gain
-        from harness.render.results import Shown, results_table
+        from harness.render.results import TableView, results_table
         from harness.render.results_csv import results_csv
         from harness.units import quantity
         from harness.verbs.parts import table_text
@@ -98,7 +98,7 @@ class Results(Verb):
                 return results_csv(document.rows, scaled.notes, scaled.number)
             if not scaled.rows:
                 return f"no attempts yet: {command(BASELINE, arguments.directory)} makes the first"
-            shown = Shown(
+            shown = TableView(
                 rows=scaled.rows,
                 lines=lines,
                 champion=scaled.number,

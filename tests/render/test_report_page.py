@@ -206,7 +206,7 @@ def test_lines_have_their_cycles(page: str) -> None:
     assert [name for name, _, _ in found["others"]] == [
         "kernel.py:14",
         "jax.py:7",
-        "no line: launch, other ops, what the compiler adds",
+        "no line: waits, launch, other ops, what the compiler adds",
     ]
 
 

@@ -16,7 +16,7 @@ from harness.loop.expectations import calibration
 from harness.loop.gain import gain
 from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
 from harness.render.report_text import View, report_text
-from harness.render.results import Shown
+from harness.render.results import TableView
 
 CHAMPION = evidence(2.16e-3)
 # What a row of a failed attempt lacks.
@@ -104,12 +104,12 @@ def scaled_table(rows: Sequence[Row], champion: int | None, notes: Sequence[Note
 
 def shown(
     rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = (), wanted: Wanted | None = None, **changes: Any
-) -> Shown:
+) -> TableView:
     """The same as the verb `results` shows it."""
     table = scaled_table(rows, champion, notes)
     found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Wanted())
     is_partial = table.scale is not None and table.scale.timed < table.scale.accepted
-    made = Shown(
+    made = TableView(
         rows=table.rows,
         lines=found,
         champion=champion,

@@ -23,10 +23,10 @@ _KIND = Kind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What a page tells: the contest, the branch it is told from, when, and every attempt, oldest first.
+    """The content of a contest's page: the contest, its branch, the date, and every attempt, oldest first.
 
-    `champion` is the id of the entry that is the champion here, `gain` the way to it. `notes` are sentences on what
-    was skipped, and on attempts that have no time on the scale.
+    `champion` is the id of the champion's entry, `gain` the way to it. `notes` are sentences on skipped attempts, and
+    on attempts without a time on the scale.
     """
 
     contest: str
@@ -39,7 +39,7 @@ class Story:
 
 
 def page(story: Story) -> bytes:
-    """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script."""
+    """The page as UTF-8. Text of people and kernels is data in it, never markup or script."""
     starts = range(0, len(story.entries), CHUNK)
     details = (_chunk(story.entries[start : start + CHUNK]) for start in starts)
     return assembled(
@@ -48,8 +48,8 @@ def page(story: Story) -> bytes:
 
 
 def _overview(story: Story) -> Plain:
-    found = groups(story.entries)
-    standing = opening(found, story.champion)
+    all_groups = groups(story.entries)
+    standing = opening(all_groups, story.champion)
     problems = [entry.attempt.evidence.problem.title for entry in story.entries if entry.attempt]
     return {
         "contest": clean(story.contest),
@@ -60,7 +60,7 @@ def _overview(story: Story) -> Plain:
         "group": standing.digest if standing else None,
         "figures": next((compared_names(entry) for entry in story.entries if entry.compared), ()),
         "gain": gain_words(story.gain) if story.gain else "",
-        "groups": [group_plain(group) for group in found],
+        "groups": [group_plain(group) for group in all_groups],
         "rows": [row_plain(entry, story.champion) for entry in story.entries],
         "notes": [clean(note) for note in story.notes],
     }

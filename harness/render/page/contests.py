@@ -84,7 +84,7 @@ def _row(number: int, row: ContestRow) -> Plain:
 
 
 def _shares(row: ContestRow) -> list[tuple[int, float]]:
-    """From which attempt on the champion takes which share of the first one's time."""
+    """The champion's share of the first champion's time, with the attempt from which it holds."""
     return [(step.number, step.seconds / row.steps[0].seconds) for step in row.steps]
 
 

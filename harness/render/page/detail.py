@@ -1,4 +1,4 @@
-"""What the page shows of one attempt when it is opened: reasons, figures beside the champion's, time, lines, diff."""
+"""The detail of one attempt on the page: reasons, figures next to the champion's, time, lines, diff."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
@@ -14,14 +14,14 @@ from harness.render.series import Entry, Piece, pieces
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
-# Places of lines in a pool that several attempts share: kernels differ in few of them.
+# Indices of lines in a pool shared by several attempts: their kernels differ in few lines.
 Pool = Callable[[Line], int]
 Figure = tuple[str, str, str, str]
 _ONLY_WHERE_KNOWN = ("VMEM", "device time, median", "host time, median")
 
 
 def detail_plain(entry: Entry, pool: Pool) -> Plain:
-    """One attempt. What is not known here is said in `missing`, sentence by sentence."""
+    """One attempt. Each sentence of `missing` names something that is not known here."""
     attempt, report, row = entry.attempt, entry.report, entry.row
     missing: list[str] = []
     plain: Plain = {
@@ -71,24 +71,24 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
 
 
 def _short(value: float) -> float:
-    """With no more digits than a screen can show."""
+    """The number with as many digits as a screen can show."""
     return float(f"{value:.5g}")
 
 
 def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """Name and unit of each figure in which two attempts are compared; `compared` of a detail has the values."""
+    """Name and unit of each compared figure; `compared` of a detail has the values."""
     return tuple((name, unit) for name, unit, _ in entry.compared)
 
 
 def _hint(hint: Hint) -> tuple[str, str, str]:
-    """What was seen, what to change, and what that may gain at most."""
+    """Observation, suggestion, and upper bound of the gain."""
     bound = f" ({hint.gain_source})" if hint.gain_source else ""
     gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
     return clean(hint.observation), clean(hint.suggestion), clean(gain)
 
 
 def _search(entry: Entry, attempt: Attempt) -> Plain | None:
-    """The sweep or the search that chose the attempt's settings, where one did."""
+    """The sweep or search that chose the attempt's settings; None without one."""
     sweep = attempt.sweep
     if sweep is None:
         return None
@@ -146,7 +146,7 @@ def _failure(attempt: Attempt) -> Plain | None:
 
 
 def _expectation(attempt: Attempt) -> Plain:
-    """What the hypothesis promised in numbers, and what came."""
+    """The stated gain and the actual one."""
     stated, got = attempt.expected_time_ratio, attempt.verdict.time_ratio
     low, high = attempt.verdict.time_ratio_low, attempt.verdict.time_ratio_high
     interval = f"{moved_by(low)} to {moved_by(high)}" if low is not None and high is not None else ""
@@ -164,7 +164,7 @@ def _expectation(attempt: Attempt) -> Plain:
 
 
 def _figures(entry: Entry, report: Report) -> list[Figure]:
-    """Name, here, champion, change; the headline figures of the report."""
+    """Name, here, champion, change of the report's headline figures."""
     other = entry.against.report if entry.against else None
 
     def line(name: str, value: Callable[[Report], float | None], text: Callable[[float], str]) -> Figure:
@@ -192,7 +192,7 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
         line("memory-only", lambda r: r.memory_only_seconds, seconds),
         line("gap to the larger of the two", lambda r: r.gap_fraction, percent),
         line("VMEM", lambda r: r.vmem_bytes, kibibytes),
-        *(line(f"latency at {one.name}", _at(one.name), seconds) for one in report.members),
+        *(line(f"latency at {member.name}", _at(member.name), seconds) for member in report.members),
         line("device time, median", lambda r: r.device_median_seconds, seconds),
         line("host time, median", lambda r: r.host_median_seconds, seconds),
     ]
@@ -201,20 +201,22 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
 
 def _at(member: str) -> Callable[[Report], float | None]:
     """The latency at that member of a suite."""
-    return lambda report: next((one.report.seconds for one in report.members if one.name == member), None)
+    return lambda report: next(
+        (member_report.report.seconds for member_report in report.members if member_report.name == member), None
+    )
 
 
 def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
     """Level, name, here, champion, change, expected, remark."""
     other = entry.against.report if entry.against else None
     there = {(line.level, line.name): line.count for line in other.counters} if other else {}
-    found: list[tuple[str, ...]] = []
+    counters: list[tuple[str, ...]] = []
     for line in report.counters:
         before = there.get((line.level, line.name))
         beside = "" if before is None else count(before)
         moved = "" if before is None or before == line.count else _moved(before, line.count)
-        found.append((line.level, line.name, count(line.count), beside, moved, line.expected, clean(line.remark)))
-    return found
+        counters.append((line.level, line.name, count(line.count), beside, moved, line.expected, clean(line.remark)))
+    return counters
 
 
 def _moved(before: int, after: int) -> str:
@@ -222,7 +224,7 @@ def _moved(before: int, after: int) -> str:
 
 
 def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
-    """The bars: this attempt's time, and the champion's under it; () with a sentence why there is none."""
+    """The bars of this attempt's time and of the champion's; without any, `missing` gets the reason."""
     attempt = entry.attempt
     run = attempt.evidence.simulation if attempt else None
     here = pieces(report, run, attempt)
@@ -245,7 +247,7 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
 
 
 def _time_note(entry: Entry) -> str:
-    """Whose time the bars are; the simulated run of a program that was measured is not its latency."""
+    """A sentence on whose time the bars are: for a measured attempt they are not its latency."""
     shares = entry.report.cycle_shares if entry.report else None
     spilling = (
         f" Bundles that only spill are all issued: {percent(shares.spill_fraction)} of the time."
@@ -254,8 +256,8 @@ def _time_note(entry: Entry) -> str:
     )
     if entry.row.source == "simulated":
         return f"Simulated; the parts add up to the latency.{spilling}"
-    told = f"the latency of this attempt is {entry.row.source} and is not this sum"
-    return f"Simulated, for the same program; {told}.{spilling}"
+    contrast = f"the latency of this attempt is {entry.row.source} and is not this sum"
+    return f"Simulated, for the same program; {contrast}.{spilling}"
 
 
 def _bar(name: str, parts: Sequence[Piece]) -> Plain:
@@ -283,7 +285,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
 
 
 def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
-    """kernel.py line by line with what each line costs, and what belongs to none of its lines."""
+    """kernel.py line by line with the cycles of each line, and the cycles that belong to none."""
     run = attempt.evidence.simulation if attempt else None
     breakdown = run.breakdown if run and run.seconds is not None else None
     if entry.kernel is None:
@@ -294,11 +296,17 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
     heat: dict[int, tuple[str | float, ...]] = {}
     others: list[tuple[str, str, str]] = []
     if breakdown is not None and breakdown.cycles:
-        own = [line for line in breakdown.lines if line.line and line.file == KERNEL]
-        heat = {line.line: _heat(line, breakdown.cycles, breakdown.steps) for line in own if line.line <= len(lines)}
+        of_kernel = [line for line in breakdown.lines if line.line and line.file == KERNEL]
+        heat = {
+            line.line: _heat(line, breakdown.cycles, breakdown.steps) for line in of_kernel if line.line <= len(lines)
+        }
         for line in breakdown.lines:
             if line.line not in heat or line.file != KERNEL:
-                name = f"{line.file}:{line.line}" if line.line else "no line: launch, other ops, what the compiler adds"
+                name = (
+                    f"{line.file}:{line.line}"
+                    if line.line
+                    else "no line: waits, launch, other ops, what the compiler adds"
+                )
                 others.append((clean(name), count(line.cycles), percent(line.cycles / breakdown.cycles)))
     elif (
         lines
@@ -316,16 +324,16 @@ def _says_why(missing: Iterable[str]) -> bool:
 
 
 def _heat(line: LineTime, total: float, steps: int | None) -> tuple[str | float, ...]:
-    """Share of all cycles, then texts: cycles, share, what the line's own cycles are, spills per step, units."""
+    """Share of all cycles, then texts: cycles, share, the line's own cycles by kind, spills per step, units."""
     split = (("issuing", line.issue_cycles), ("stalled", line.stall_cycles), ("waiting", line.wait_cycles))
-    own = ", ".join(f"{name} {percent(part / line.cycles, 0)}" for name, part in split if part and line.cycles)
+    kinds = ", ".join(f"{name} {percent(part / line.cycles, 0)}" for name, part in split if part and line.cycles)
     moved = (line.spilled_bytes + line.filled_bytes) / (steps or 1)
     units = sorted(line.units.items(), key=lambda used: used[1], reverse=True)[:3]
     return (
         round(line.cycles / total, 5),
         count(line.cycles),
         percent(line.cycles / total),
-        own,
+        kinds,
         kibibytes(moved) if moved else "",
         " ".join(name for name, _ in units),
     )

@@ -1,4 +1,4 @@
-"""What the page shows at once: the groups with their steps, floors and roofs, and a row for every attempt."""
+"""The page's first view: the groups with their steps, floors and roofs, and a row for every attempt."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,21 +22,21 @@ _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-boun
 
 
 def group_plain(group: Group) -> Plain:
-    """One group: its words, its champion's line, its floor, its roof."""
-    standing = group.standing
-    report = standing.report if standing else None
+    """One group: its words, its champion's steps, floor and roof."""
+    last = group.standing
+    report = last.report if last else None
     return {
         "id": group.digest,
         "label": group.label,
         "title": group.title,
         "difference": group.difference,
         "standing": None
-        if standing is None
+        if last is None
         else {
-            "id": standing.entry,
-            "before": standing.was_before,
+            "id": last.entry,
+            "before": last.was_before,
             "intensity": report.intensity if report else None,
-            "flops": on_scale(report.flops_per_second, report, standing.seconds) if report else None,
+            "flops": on_scale(report.flops_per_second, report, last.seconds) if report else None,
         },
         "steps": [
             {"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score, "before": step.was_before}
@@ -64,7 +64,7 @@ def group_plain(group: Group) -> Plain:
 
 
 def row_plain(entry: Entry, champion_id: str | None) -> Plain:
-    """One row of the table: texts as they are shown, and beside them the values that are sorted and drawn."""
+    """One row of the table: texts to show, and values to sort and draw by."""
     row, report = entry.row, entry.report
     shown = report if entry.has_time else None
     values = {
@@ -121,7 +121,7 @@ def verdict(entry: Entry) -> str:
 
 
 def moved_by(ratio: float) -> str:
-    """A ratio new/old as people read it: in per cent, from +1000 % on in times."""
+    """A ratio new/old for people: in per cent, from +1000 % on in times."""
     return change(ratio) if ratio < _MANY_TIMES else f"{count(ratio)} times"
 
 
@@ -130,7 +130,7 @@ def milliseconds(value: float) -> str:
     return f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}"
 
 
-# How the values of a row are shown.
+# Formats of the values of a row.
 _TEXTS: dict[str, Callable[[float], str]] = {
     "score": lambda value: f"{value:,.1f}",
     "seconds": milliseconds,
@@ -151,7 +151,7 @@ def with_uncertainty(value: float | None, plus_minus: float | None) -> str:
 
 
 def _says(entry: Entry) -> str:
-    """What pointing at the attempt in a chart says, beside its number and hypothesis."""
+    """The text of an attempt's mark in a chart, after its number and hypothesis."""
     row = entry.row
     if not entry.has_time:
         return f"{verdict(entry)}: {clean(row.failure_kind or entry.why_unknown) or 'no latency'}"
@@ -162,7 +162,7 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    """What an attempt counts as beside its number: as in the sentence on how far they came, rebaselines are none."""
+    """The kind that an attempt is counted as: rebaselines, undos and revokes are no attempts (as in `gain_words`)."""
     if entry.row.kind in (*TITLE_MOVES, "rebaseline"):
         return entry.row.kind
     if entry.is_revoked:
@@ -173,36 +173,30 @@ def _counted_as(entry: Entry) -> str:
 
 
 def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
-    """The figures at a glance: what they are, the figure, a word beside it."""
-    standing, bound = group.standing, group.bound
+    """The figures at a glance: title, figure, remark."""
+    last, bound = group.standing, group.bound
     counted = Counter(_counted_as(entry) for entry in group.entries)
-    told = [
+    counts = [
         f"{number} {_MANY.get(word, word) if number > 1 else word}"
         for word in (*VERDICTS.values(), *_MOVED)
         if (number := counted[word])
     ]
     tried = len(group.entries) - sum(counted[word] for word in ("rebaseline", *TITLE_MOVES))
-    attempts = ("attempts", count(tried), ", ".join(told))
-    if standing is None:
+    attempts = ("attempts", count(tried), ", ".join(counts))
+    if last is None:
         return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)
-    report = standing.report
-    again = ", evaluated again under this key" if standing.was_before else ""
+    report = last.report
+    again = ", evaluated again under this key" if last.was_before else ""
     first = group.steps[0]
-    faster = (
-        f"{first.seconds / standing.seconds:.2f} times as fast as attempt {first.entry}" if first != standing else ""
-    )
-    off = report.plus_minus_seconds if report and report.seconds == standing.seconds else None
-    util = on_scale(report.util, report, standing.seconds) if report else None
+    faster = f"{first.seconds / last.seconds:.2f} times as fast as attempt {first.entry}" if first != last else ""
+    off = report.plus_minus_seconds if report and report.seconds == last.seconds else None
+    util = on_scale(report.util, report, last.seconds) if report else None
     tiles = [
-        ("latency of the champion", with_uncertainty(standing.seconds, off), faster),
-        (
-            "score",
-            "unknown" if standing.score is None else f"{standing.score:,.1f}",
-            f"attempt {standing.entry}{again}",
-        ),
+        ("latency of the champion", with_uncertainty(last.seconds, off), faster),
+        ("score", "unknown" if last.score is None else f"{last.score:,.1f}", f"attempt {last.entry}{again}"),
         ("utilisation", "unknown" if util is None else percent(util), (report.regime or "") if report else ""),
     ]
     if bound is not None:
-        above = f"the champion takes {standing.seconds / bound.seconds:.2f} times as long"
+        above = f"the champion takes {last.seconds / bound.seconds:.2f} times as long"
         tiles.append(("floor of the chip", seconds(bound.seconds, 1), f"{bound.name}; {above}"))
     return (*tiles, attempts)

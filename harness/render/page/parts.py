@@ -1,4 +1,4 @@
-"""The parts that every page is put together from: one shell, its scripts, the policy that lets only these run, data."""
+"""The shared parts of every page: shell, scripts, a policy that lets only these scripts run, data."""
 
 import base64
 import gzip
@@ -18,9 +18,9 @@ from harness.render.palette import variables
 
 Plain = dict[str, object]
 
-# Every page begins with these: elements, colours, charts, tables that sort, what opens over the page, a search.
+# Scripts of every page: elements, colours, charts, sortable tables, dialogs, search.
 _SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
-# Rows whose details lie in one compressed piece: neighbours share most of their lines, and opening one unpacks little.
+# Rows per compressed piece: neighbours share most of their lines, and opening one unpacks little.
 CHUNK = 20
 # A kernel.py with its helpers has some ten thousand characters; a browser would stand still over a line of megabytes.
 _LONGEST = 200_000
@@ -29,9 +29,9 @@ _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What one kind of page adds to the shell: its markup and scripts, what it lists, what says the same in words.
+    """One kind of page: its markup and scripts, its noun for rows, the commands that print the same.
 
-    Without charts it is smaller by the library that draws them.
+    Without charts a page is smaller by the library that draws them.
     """
 
     body: str
@@ -42,13 +42,13 @@ class Kind:
 
 
 def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain]) -> bytes:
-    """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script.
+    """The page as UTF-8. Text of people and kernels is data in it, never markup or script.
 
-    `overview` is what it shows at once, with a row for each that can be opened, CHUNK of them to one of the `details`.
+    `overview` is the first view, with a row for each detail; every CHUNK rows have one element of `details`.
     """
-    charts, own = _charts() if kind.has_charts else None, "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
+    charts, scripts = _charts() if kind.has_charts else None, "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
     slots = {
-        "policy": _policy(*([charts.digest] if charts else []), _digest(own)),
+        "policy": _policy(*([charts.digest] if charts else []), _digest(scripts)),
         "title": html.escape(title),
         "style": _asset("page.css").replace("/*[colours]*/", variables()),
         "listed": kind.listed,
@@ -56,13 +56,13 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
         "body": _asset(kind.body),
         "overview": _island(overview | {"chunk": CHUNK}),
         "chunks": "\n".join(
-            f'<script type="application/octet-stream" id="chunk-{number}">{_packed(_json(one))}</script>'
-            for number, one in enumerate(details)
+            f'<script type="application/octet-stream" id="chunk-{number}">{_packed(_json(chunk))}</script>'
+            for number, chunk in enumerate(details)
         ),
         "charts": f'<script type="application/octet-stream" id="charts">{charts.packed}</script>' if charts else "",
-        "own": own,
+        "own": scripts,
     }
-    # One pass over the template alone: what is put in is not looked at again.
+    # One pass over the template: inserted text is not searched again.
     return _SLOT.sub(lambda match: slots[match[1]], _asset("page.html")).encode("utf-8", "replace")
 
 
@@ -77,7 +77,7 @@ def _json(document: Plain) -> str:
 
 
 def _fit(value: object) -> object:
-    """`value` without what a page cannot show: null for a number that is not finite, texts that are cut."""
+    """`value` in a form that a page can show: null for a number that is not finite, long texts cut."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str) and len(value) > _LONGEST:
@@ -111,8 +111,8 @@ def _charts() -> _Library:
     text = get_plotlyjs().strip()
     head, arrow, body = text.partition(": this, () => {\n")
     if arrow and body.endswith("}));"):
-        # A function in brackets is compiled at once; this one, which is all of the library, would first be
-        # skipped over and then parsed again when it is called, an eighth of the time that the page takes.
+        # Browsers compile a function in brackets at once. This one, the whole library, would first be skipped over and
+        # then parsed again at its call, an eighth of the page's time.
         text = f"{head}: this, (() => {{\n{body.removesuffix('}));')}}})));"
     return _Library(digest=_digest(text), packed=_packed(text))
 

@@ -1,4 +1,4 @@
-"""What a page shows of a search: the best so far, times against each constant, every trial with its reason."""
+"""A search on a page: the best so far, times against each constant, every trial with its reason."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ Settings = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """A search and what came of it.
+    """A search and its result.
 
-    `best` is what was judged, None where nothing was, and `came` says what came of that. Of the `possible` settings
-    some were tried; `possible_words` says what was counted. `deviations` is how many standard deviations of the
-    simulator the best of the programs looked at has to win by, None where no simulator chose. `level` is a time to
-    hold the trials against, with its name, and `also` a remark on one of the settings.
+    `best` is the judged setting, None if nothing was judged, and `came` its result in words. Some of the `possible`
+    settings were tried; `possible_words` says what was counted. `deviations` is the number of the simulator's standard
+    deviations by which the best has to win, None if no simulator chose. `level` is a time to compare the trials with,
+    and its name; `also` is a remark on one of the settings.
     """
 
     sweep: Sweep
@@ -33,49 +33,49 @@ class Searched:
     also: tuple[Settings, str] | None = None
 
 
-def search_plain(found: Searched) -> Plain:
+def search_plain(search: Searched) -> Plain:
     """The search as data; constants and trials in the order of the record, values rising."""
-    sweep = found.sweep
-    known = [one.seconds for one in sweep.screened if one.seconds is not None]
-    least = min(known, default=None)
-    untimed = len(sweep.screened) - len(known)
+    sweep = search.sweep
+    times = [trial.seconds for trial in sweep.screened if trial.seconds is not None]
+    least = min(times, default=None)
+    untimed = len(sweep.screened) - len(times)
     label = source_label(sweep.source, sweep.chip)
     names = [name for name, _ in sweep.parameters]
     tiles = [
-        ("tried", count(len(sweep.screened)), f"of {count(found.possible)} {found.possible_words}"),
+        ("tried", count(len(sweep.screened)), f"of {count(search.possible)} {search.possible_words}"),
         ("without a latency", count(untimed), "each with its reason below" if untimed else ""),
         ("least time", "none" if least is None else seconds(least), label),
         ("programs looked at", *_looked_at(sweep)),
     ]
-    if found.level is not None:
-        name, time = found.level
+    if search.level is not None:
+        name, time = search.level
         beside = f"{time / least:.2f} times the least" if least else ""
         tiles.insert(3, (clean(name), seconds(time), beside))
     return {
         "label": label,
         "names": [clean(name) for name in names],
         "values": [[clean(value) for value in rising(values)] for _, values in sweep.parameters],
-        "trials": [_trial(number, one, found, least) for number, one in enumerate(sweep.screened, 1)],
-        "level": None if found.level is None else (clean(found.level[0]), found.level[1], seconds(found.level[1])),
+        "trials": [_trial(number, trial, search, least) for number, trial in enumerate(sweep.screened, 1)],
+        "level": None if search.level is None else (clean(search.level[0]), search.level[1], seconds(search.level[1])),
         "tiles": tiles,
         "notes": [
             "Trials are compiled and timed, not checked: only what was judged is known to be right.",
-            *_why_counted(sweep, found.deviations),
+            *_why_counted(sweep, search.deviations),
         ],
     }
 
 
 def _looked_at(sweep: Sweep) -> tuple[str, str]:
-    """How many programs the best was chosen from."""
-    own = _own(sweep)
-    if sweep.looked_at < own:
+    """The number of programs that the best was chosen from, and a remark."""
+    timed = _own(sweep)
+    if sweep.looked_at < timed:
         return "unknown", "the record is older than their count"
-    before = ", with those of the search that this one went on with" if sweep.looked_at > max(1, own) else ""
+    before = ", with those of the search that this one went on with" if sweep.looked_at > max(1, timed) else ""
     return count(sweep.looked_at), f"with a latency{before}"
 
 
 def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
-    """Why it matters how many programs were looked at."""
+    """A sentence on why the number of programs matters."""
     if sweep.looked_at < _own(sweep):
         return []
     if deviations is None:
@@ -87,45 +87,45 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
 
 
 def _own(sweep: Sweep) -> int:
-    """How many programs with a latency are among the trials; records of before they were counted say one."""
-    return len({one.fingerprint or one.settings for one in sweep.screened if one.seconds is not None})
+    """The number of programs with a latency among the trials; older records without a count say 1."""
+    return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 
 
-def _trial(number: int, one: ScreenedSetting, found: Searched, least: float | None) -> Plain:
-    given = dict(one.settings)
-    words = remark(found.sweep, one, found.best, "judged", found.came)
-    if found.also is not None and one.settings == found.also[0]:
-        words = "; ".join(filter(None, (found.also[1], words)))
+def _trial(number: int, trial: ScreenedSetting, search: Searched, least: float | None) -> Plain:
+    values = dict(trial.settings)
+    words = remark(search.sweep, trial, search.best, "judged", search.came)
+    if search.also is not None and trial.settings == search.also[0]:
+        words = "; ".join(filter(None, (search.also[1], words)))
     return {
         "n": number,
-        "at": [clean(given.get(name, "")) for name, _ in found.sweep.parameters],
-        "s": one.seconds,
-        "time": None if one.seconds is None else seconds(one.seconds),
-        "above": None if one.seconds is None or not least else change(one.seconds / least),
+        "at": [clean(values.get(name, "")) for name, _ in search.sweep.parameters],
+        "s": trial.seconds,
+        "time": None if trial.seconds is None else seconds(trial.seconds),
+        "above": None if trial.seconds is None or not least else change(trial.seconds / least),
         "remark": words,
-        "state": _state(one, found),
+        "state": _state(trial, search),
     }
 
 
-def _state(one: ScreenedSetting, found: Searched) -> str:
-    if one.seconds is None:
+def _state(trial: ScreenedSetting, search: Searched) -> str:
+    if trial.seconds is None:
         return "failed"
-    if one.settings in {refused.settings for refused in found.sweep.refused}:
+    if trial.settings in {refused.settings for refused in search.sweep.refused}:
         return "refused"
-    return "best" if one.settings == found.best else "timed"
+    return "best" if trial.settings == search.best else "timed"
 
 
 def values_tried(trials: Sequence[ScreenedSetting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Each constant with the values that were tried."""
-    found: dict[str, dict[str, None]] = {}
-    for one in trials:
-        for name, value in one.settings:
-            found.setdefault(name, {})[value] = None
-    return tuple((name, tuple(values)) for name, values in found.items())
+    values_of: dict[str, dict[str, None]] = {}
+    for trial in trials:
+        for name, value in trial.settings:
+            values_of.setdefault(name, {})[value] = None
+    return tuple((name, tuple(values)) for name, values in values_of.items())
 
 
 def rising(values: Iterable[str]) -> list[str]:
-    """Numbers from the least on, then words as they came."""
+    """Numbers in rising order, then words in their given order."""
     return sorted(values, key=_number)
 
 

@@ -1,4 +1,4 @@
-"""Source text as runs of coloured words, line by line, so that a page can show it without parsing any markup."""
+"""Source text as runs of coloured words, line by line, so that a page shows it without parsing markup."""
 
 import re
 import unicodedata
@@ -26,7 +26,7 @@ _CLASSES: tuple[tuple[_TokenType, str], ...] = (
     (Token.Name.Builtin, "b"),
 )
 _HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-# What stands between the functions of a module.
+# Blank lines between the functions of a module.
 _BETWEEN = "\n\n\n"
 _LEXER = PythonLexer(stripnl=False, ensurenl=False)
 
@@ -42,10 +42,10 @@ class DiffLine:
 
 
 def python_lines(text: str) -> tuple[Line, ...]:
-    """The lines of a Python source, tabs expanded, what cannot be seen made visible."""
+    """The lines of a Python source, tabs expanded, invisible characters made visible."""
     shown = visible(text)
     parts = shown.split(_BETWEEN)
-    # A string may go over the empty lines; then the parts mean nothing on their own.
+    # A string may span the empty lines; then the parts mean nothing on their own.
     if any(part.count(quotes) % 2 for part in parts for quotes in ('"""', "'''")):
         parts = [shown]
     lines: list[Line] = []
@@ -59,7 +59,7 @@ def python_lines(text: str) -> tuple[Line, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _coloured(part: str) -> tuple[Line, ...]:
-    """Kept, because the kernels of a ledger are alike but for a function or two, and colouring is slow."""
+    """The coloured lines of a part, cached: the kernels of a ledger differ in few functions, and colouring is slow."""
     lines: list[list[Run]] = [[]]
     for token, value in _LEXER.get_tokens(part):
         name = _class_of(token)
@@ -72,22 +72,22 @@ def _coloured(part: str) -> tuple[Line, ...]:
 
 
 def diff_lines(diff: str) -> tuple[DiffLine, ...]:
-    """The lines of a unified diff from its first hunk on, each side coloured as the Python that it is."""
-    found: list[DiffLine] = []
+    """The lines of a unified diff from its first hunk on, each side coloured as Python."""
+    shown: list[DiffLine] = []
     for head, body in _hunks(diff.split("\n")):
         match = _HUNK.match(head)
         old, new = (int(match[1]), int(match[2])) if match else (0, 0)
-        found.append(DiffLine(sign="@", old=None, new=None, text=(("", visible(head)),)))
+        shown.append(DiffLine(sign="@", old=None, new=None, text=(("", visible(head)),)))
         sides = {sign: iter(_side(body, sign)) for sign in "-+"}
         for line in body:
             sign, text = line[:1] or " ", line[1:]
             if sign == "\\":
-                found.append(DiffLine(sign="@", old=None, new=None, text=(("", visible(text.strip())),)))
+                shown.append(DiffLine(sign="@", old=None, new=None, text=(("", visible(text.strip())),)))
                 continue
             coloured = next(sides["-"], ()) if sign in "- " else None
             if sign in "+ ":
                 coloured = next(sides["+"], ())
-            found.append(
+            shown.append(
                 DiffLine(
                     sign=sign,
                     old=old if sign in "- " else None,
@@ -97,11 +97,11 @@ def diff_lines(diff: str) -> tuple[DiffLine, ...]:
             )
             old += sign in "- "
             new += sign in "+ "
-    return tuple(found)
+    return tuple(shown)
 
 
 def visible(text: str) -> str:
-    """`text` with tabs expanded and every sign that a reader could not see, or that turns text around, spelled out."""
+    """`text` with tabs expanded, and invisible characters and those that reverse text spelled out."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
@@ -127,20 +127,20 @@ def _append(line: list[Run], name: str, text: str) -> None:
 
 
 def _side(body: Sequence[str], sign: str) -> tuple[Line, ...]:
-    """The lines that one side of a hunk shows, coloured together: a string may go over several."""
+    """The lines of one side of a hunk, coloured together: a string may span several."""
     lines = [line[1:] for line in body if (line[:1] or " ") in f"{sign} "]
     coloured = python_lines("\n".join(line.replace("\r", "") for line in lines))
     return coloured + ((),) * (len(lines) - len(coloured))
 
 
 def _hunks(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
-    found: list[tuple[str, list[str]]] = []
+    hunks: list[tuple[str, list[str]]] = []
     for line in lines:
         if _HUNK.match(line):
-            found.append((line, []))
-        elif found:
-            found[-1][1].append(line)
-    # Text that ends in a newline leaves an empty piece behind, which is no line of the diff.
-    if found and found[-1][1] and found[-1][1][-1] == "":
-        found[-1][1].pop()
-    return found
+            hunks.append((line, []))
+        elif hunks:
+            hunks[-1][1].append(line)
+    # Text that ends in a newline leaves an empty part at the end, which is no line of the diff.
+    if hunks and hunks[-1][1] and hunks[-1][1][-1] == "":
+        hunks[-1][1].pop()
+    return hunks

@@ -21,10 +21,10 @@ _KIND = Kind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedRow:
-    """What the page says of a row beside its cells in the table.
+    """A row's content on the page, in addition to its cells in the table.
 
-    `ratio` is the fallback's time over the best one's, `is_certain` whether that is beyond the simulator's uncertainty.
-    `facts` are names with words. `searched` is None where the trials were not kept.
+    `ratio` is the fallback's time / the best one's, `is_certain` is True if it exceeds the simulator's uncertainty.
+    `facts` are names with words. `searched` is None if the trials were not kept.
     """
 
     shape: str
@@ -38,7 +38,7 @@ class TunedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """A table as it is printed, with what belongs to each of its rows, where its numbers come from, and when."""
+    """A printed table, with the content of each row, the source of its numbers, and the date."""
 
     table: Table
     rows: tuple[TunedRow, ...]
@@ -47,7 +47,7 @@ class Tuned:
 
 
 def tuned_page(tuned: Tuned) -> bytes:
-    """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script."""
+    """The page as UTF-8. Text of people and kernels is data in it, never markup or script."""
     rows = list(enumerate(tuned.rows, 1))
     details: Iterator[Plain] = (
         {"details": [_detail(number, row) for number, row in rows[start : start + CHUNK]], "lines": []}
@@ -61,7 +61,7 @@ def _overview(tuned: Tuned) -> Plain:
     columns: list[Plain] = [
         {"key": column.name, "title": column.title, "figure": column.unit != ""} for column in table.columns
     ]
-    # The shape is what a row is called, and its link.
+    # The shape names the row and links to it.
     columns[0] |= {"opens": True, "look": "bare wide"}
     return {
         "title": clean(table.title),
@@ -112,22 +112,24 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
         ("rows", count(len(rows)), f"{quantity(len(shapes), 'shape')} on {', '.join(chips)}"),
         ("passed every check", f"{entries} of {len(rows)}", "" if entries == len(rows) else "the others say why not"),
     ]
-    known = [(row.ratio, row) for row in rows if row.ratio is not None]
-    if known:
-        most, where = max(known, key=lambda one: one[0])
-        middle = median(ratio for ratio, _ in known)
-        tiles.append(("fallback over best, median", f"{middle:.2f}x", f"simulated, of {quantity(len(known), 'row')}"))
+    compared = [(row.ratio, row) for row in rows if row.ratio is not None]
+    if compared:
+        most, where = max(compared, key=lambda pair: pair[0])
+        middle = median(ratio for ratio, _ in compared)
+        tiles.append(
+            ("fallback over best, median", f"{middle:.2f}x", f"simulated, of {quantity(len(compared), 'row')}")
+        )
         tiles.append(("the most that it costs", f"{most:.2f}x", f"simulated, {clean(where.shape)} on {where.chip}"))
     return tiles
 
 
 def _words(rows: Sequence[TunedRow]) -> str:
-    """What the chart of the fallback shows, and which rows have no place in it."""
-    known = [row for row in rows if row.ratio is not None]
-    of_all = f"for {len(known)} of {quantity(len(rows), 'row')}"
-    said = f"Simulated: how many times the best setting's time the kernel's fallback takes, {of_all}."
-    if any(not row.is_certain for row in known):
-        said += " Open marks are within the simulator's uncertainty."
-    if len(known) < len(rows):
-        said += " The others have no time of one of the two; the notes below say why."
-    return said
+    """The caption of the fallback's chart, and the number of rows that it leaves out."""
+    compared = [row for row in rows if row.ratio is not None]
+    of_all = f"for {len(compared)} of {quantity(len(rows), 'row')}"
+    words = f"Simulated: how many times the best setting's time the kernel's fallback takes, {of_all}."
+    if any(not row.is_certain for row in compared):
+        words += " Open marks are within the simulator's uncertainty."
+    if len(compared) < len(rows):
+        words += " The others have no time of one of the two; the notes below say why."
+    return words

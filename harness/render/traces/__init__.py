@@ -1,1 +1,1 @@
-"""A timeline for people: what its files hold, and its lanes on a page."""
+"""A timeline for people: the contents of its files, and its lanes on a page."""

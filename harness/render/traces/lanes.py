@@ -10,10 +10,10 @@ import msgspec
 
 from harness.render.layout import clean
 
-# What a timeline of this project's largest kernels takes is far below; more is not read.
+# The largest kernels' timelines are far smaller; more is not read.
 _MOST_PACKED, _MOST_BYTES = 8 << 20, 128 << 20
 _GZIP = 16 + zlib.MAX_WBITS
-# A page shows a run about this many pixels wide: what is shorter than one of them is joined with its neighbour.
+# The width of a run on a page in pixels: spans shorter than one are joined with their neighbour.
 _PIXELS = 1000
 _MOST_SPANS, _MOST_LANES = 400, 64
 _LONGEST_NAME = 80
@@ -44,7 +44,7 @@ class _Trace(msgspec.Struct):
 
 
 def lanes_of(packed: bytes) -> tuple[Lane, ...]:
-    """The lanes of a trace in the JSON trace-event format, gzipped; () for what is no such trace, or is too large."""
+    """The lanes of a trace in the JSON trace-event format, gzipped; () for anything else, or if it is too large."""
     if len(packed) > _MOST_PACKED:
         return ()
     unpacker = zlib.decompressobj(_GZIP)
@@ -65,26 +65,28 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
         key=itemgetter(0, 1, 2),
     )
     end = max((ts + dur for _, _, ts, dur, _, _ in spans), default=0.0)
-    found = []
+    lanes = []
     for place, group in groupby(spans, key=itemgetter(0, 1)):
-        own = list(group)
-        joined = _joined([(ts, dur, name) for _, _, ts, dur, name, _ in own], end / _PIXELS)
+        events_of_lane = list(group)
+        joined = _joined([(ts, dur, name) for _, _, ts, dur, name, _ in events_of_lane], end / _PIXELS)
         lane = tuple((ts / 1e6, dur / 1e6, clean(name)[:_LONGEST_NAME]) for ts, dur, name in joined)
-        found.append(Lane(name=clean(names.get(place, ""))[:_LONGEST_NAME], kind=clean(own[0][5]), spans=lane))
-    return tuple(found[:_MOST_LANES])
+        lanes.append(
+            Lane(name=clean(names.get(place, ""))[:_LONGEST_NAME], kind=clean(events_of_lane[0][5]), spans=lane)
+        )
+    return tuple(lanes[:_MOST_LANES])
 
 
 def _joined(spans: Sequence[tuple[float, float, str]], least: float) -> list[tuple[float, float, str]]:
-    """The spans, each shorter than `least` as one with what is nearer than that, until they are few."""
-    found: list[tuple[float, float, str]] = []
+    """The spans, with neighbours shorter than `least` joined, until they are few."""
+    joined: list[tuple[float, float, str]] = []
     counts: list[int] = []
     for start, length, name in spans:
-        is_short = length < least and found and (counts[-1] > 1 or found[-1][1] < least)
-        if is_short and start - sum(found[-1][:2]) < least:
-            first, before, _ = found[-1]
+        is_short = length < least and joined and (counts[-1] > 1 or joined[-1][1] < least)
+        if is_short and start - sum(joined[-1][:2]) < least:
+            first, before, _ = joined[-1]
             counts[-1] += 1
-            found[-1] = first, max(before, start + length - first), f"{counts[-1]} spans"
+            joined[-1] = first, max(before, start + length - first), f"{counts[-1]} spans"
         else:
-            found.append((start, length, name))
+            joined.append((start, length, name))
             counts.append(1)
-    return found[:_MOST_SPANS] if len(found) <= _MOST_SPANS or least <= 0 else _joined(spans, 2 * least)
+    return joined[:_MOST_SPANS] if len(joined) <= _MOST_SPANS or least <= 0 else _joined(spans, 2 * least)

@@ -1,4 +1,4 @@
-"""What a person reads about a timeline's files: what is in them, and how to look at them."""
+"""The text about a timeline's files: their contents, and how to open them."""
 
 import shlex
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from harness.units import count, decimal, seconds
 
 
 def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable[[str], str]) -> str:
-    """The run, what is shown of it, the two files, and the way to open each; `command` makes words one to copy."""
+    """The run, the shown part, the two files and how to open each; `command` turns words into a line to copy."""
     time = f"{seconds(timeline.cycles / timeline.clock_hz)} [{simulated(timeline.chip)}]"
     lines = [f"{time}: {count(timeline.cycles)} cycles at {decimal(timeline.clock_hz, 'Hz', 2)}"]
     shown = f"{count(len(timeline.spans))} spans"

@@ -7,13 +7,13 @@ from dataclasses import replace
 from harness.errors import UsageError
 from harness.ledger import Ledger, bulk_read, table
 from harness.records import Note, ScaledRow
-from harness.render.results import Shown, results_table
+from harness.render.results import TableView, results_table
 
 # Lines of a screen, with the table's head and the sentences below it.
 _SCREEN = 30
 
 
-def on_a_screen(shown: Shown) -> str:
+def on_a_screen(shown: TableView) -> str:
     """The table; if it is too long, runs of attempts that were not accepted become one line each."""
     printed, most = results_table(shown), len(shown.lines)
     while (surplus := len(printed.splitlines()) - _SCREEN) > 0 and most > 0:

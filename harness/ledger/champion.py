@@ -119,5 +119,5 @@ def _attempts_at_head(place: Place) -> Iterator[Attempt]:
             yield decode_attempt(record.document(), record.where)
 
 
-def _is_accepted(one: Attempt, kind: Kind) -> bool:
-    return one.verdict.outcome == "accept" and one.kind == kind
+def _is_accepted(attempt: Attempt, kind: Kind) -> bool:
+    return attempt.verdict.outcome == "accept" and attempt.kind == kind

@@ -384,24 +384,24 @@ def candidate_at(place: Place, commit: str) -> Candidate | None:
     return None if kernel is None else Candidate.of_kernel(kernel, read)
 
 
-def _rebuilt(place: Place, one: Attempt) -> Candidate:
-    explained = f"the kernel.py of attempt {one.number} is not in this clone and cannot be rebuilt from its diff"
+def _rebuilt(place: Place, attempt: Attempt) -> Candidate:
+    explained = f"the kernel.py of attempt {attempt.number} is not in this clone and cannot be rebuilt from its diff"
     remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
     old = b""
-    if one.champion is not None:
-        champion = candidate_at(place, one.champion.commit) if one.champion.commit else None
+    if attempt.champion is not None:
+        champion = candidate_at(place, attempt.champion.commit) if attempt.champion.commit else None
         if champion is not None:
             old = champion.text
-        elif one.champion.attempt < one.number:
-            old = candidate(place, one.champion.attempt).text
+        elif attempt.champion.attempt < attempt.number:
+            old = candidate(place, attempt.champion.attempt).text
         else:
             # A record that nobody's ratchet wrote; following it would go round in circles.
-            said = f"it names attempt {one.champion.attempt} as the champion before it"
+            said = f"it names attempt {attempt.champion.attempt} as the champion before it"
             raise RatchetError("no-kernel", f"{explained}: {said}; {remedy}")
     try:
-        new = Candidate(text=diff.applied(old, one.diff))
+        new = Candidate(text=diff.applied(old, attempt.diff))
     except RatchetError as error:
         raise RatchetError("no-kernel", f"{explained}: {error}; {remedy}") from error
-    if new.sha256 != one.kernel_sha256:
+    if new.sha256 != attempt.kernel_sha256:
         raise RatchetError("no-kernel", f"{explained}: the result is not the kernel that was judged; {remedy}")
     return new

@@ -63,9 +63,12 @@ class ScaledTable:
         """The rows with the times that were recorded."""
         return tuple(replace(one, row=one.then, why_unknown="") for one in self.rows)
 
-    def is_on_scale(self, one: ScaledRow) -> bool:
+    def is_on_scale(self, scaled_row: ScaledRow) -> bool:
         """True if the row is of the scale's source and chip."""
-        return self.scale is not None and (one.row.source, one.row.chip) == (self.scale.source, self.scale.chip)
+        return self.scale is not None and (scaled_row.row.source, scaled_row.row.chip) == (
+            self.scale.source,
+            self.scale.chip,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

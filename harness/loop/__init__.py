@@ -1,1 +1,1 @@
-"""The ratchet itself: attempts, sweeps, replays, revocations, and what has to hold before each."""
+"""The ratchet itself: attempts, sweeps, replays, revocations, and the preconditions of each."""

@@ -1,7 +1,7 @@
-"""What each change is worth in the champion now: takes them out of it one at a time and judges what is left.
+"""The worth of each change in the champion now: takes changes out one at a time and judges the rest.
 
-A change that cannot go alone goes with the fewest others that it takes: those that touched the same lines since, or
-those without which what is left is right again.
+A change that cannot go alone goes with the fewest others possible: those that touched the same lines since, or those
+that have to go too for the rest to be right.
 """
 
 from dataclasses import replace
@@ -22,14 +22,14 @@ from harness.records.ablation import AblatedChange, Ablation, Effect, Tie
 def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     """Takes each of `pieces` out and judges the rest, below `profile_data/ablate/`; nothing is recorded.
 
-    A rest that takes no less time than the champion is checked as a slower attempt is: not at the full shape. Raises
+    A rest that is no faster than the champion is checked like a slower attempt: not at the full shape. Raises
     RatchetError `no-simulator`, `champion-fails`, `busy`.
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
     with bench.held("ablate"):
         work = _Work(texts, contest.chip, pieces)
-        pieces, reworded = work.in_the_words_before()
+        pieces, reworded = work.skip_rewordings()
         rows = tuple(work.row(piece) for piece in pieces.asked)
         whole, failure = work.whole()
     return Ablation(
@@ -51,7 +51,7 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
 class _Work:
     def __init__(self, texts: Texts, chip: Chip, pieces: Pieces) -> None:
         self._texts, self._chip, self._pieces = texts, chip, pieces
-        # It was accepted: that it passes now is asked at the reduced shapes.
+        # It was accepted, so the reduced shapes suffice to show that it still passes.
         self.champion = self._texts.evidence("champion", pieces.candidate, is_slower=lambda _: True)
         latency = roofline.latency_seconds(self.champion)
         if self.champion.failure is not None or latency is None:
@@ -62,10 +62,10 @@ class _Work:
             )
         self.seconds = latency
 
-    def in_the_words_before(self) -> tuple[Pieces, tuple[int, ...]]:
-        """What is taken out of the oldest text of the champion's program, and the attempts that only reworded that.
+    def skip_rewordings(self) -> tuple[Pieces, tuple[int, ...]]:
+        """The changes to take out of the oldest text with the champion's program, and the attempts that only reworded.
 
-        Words that were changed everywhere would tie every change to them.
+        Rewording everywhere would tie every change to the reworded lines.
         """
         gone: list[int] = []
         while (last := self._pieces.last_for_itself) is not None:
@@ -77,7 +77,7 @@ class _Work:
         return self._pieces, tuple(gone)
 
     def row(self, piece: Piece) -> AblatedChange:
-        """What it is worth: alone if it can go alone."""
+        """The row of one change: its worth, alone if it can go alone."""
         row = AblatedChange(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         candidate = self._pieces.without((piece,))
         if candidate is not None and self._pieces.is_champion(candidate):
@@ -109,8 +109,8 @@ class _Work:
         return replace(row, own_seconds=self._own_seconds(row, others))
 
     def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """What has to go with `piece` and the `others` for what is left to be right; nothing where that never is."""
-        rest = [one for one in self._pieces.relying(piece) if one not in others]
+        """The changes that have to go with `piece` and `others` for the rest to be right; () if it never is."""
+        rest = [other for other in self._pieces.relying(piece) if other not in others]
         return companions(piece, rest, lambda taken: self._is_right((*taken, *others))) or ()
 
     def _own_seconds(self, row: AblatedChange, others: tuple[Piece, ...]) -> float | None:
@@ -120,7 +120,7 @@ class _Work:
         return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
-        """The time without any of them, and how that fails; of accepted attempts it is the time of the baseline."""
+        """The time without any of the changes, and how that fails; for accepted attempts, of the baseline."""
         if self._pieces.attempt is None:
             evidence = self._texts.evidence("baseline", self._pieces.asked[0].before, checked=False)
         elif not self._is_clean(self._pieces.asked):
@@ -143,13 +143,13 @@ class _Work:
         assert candidate is not None, f"{_name(taken)}: nothing was merged"
         return candidate
 
-    def _is_no_faster(self, found: Evidence) -> bool:
-        latency = roofline.latency_seconds(found)
+    def _is_no_faster(self, evidence: Evidence) -> bool:
+        latency = roofline.latency_seconds(evidence)
         return latency is not None and latency >= self.seconds
 
 
 def with_worth(row: AblatedChange, champion: Evidence, rest: Evidence) -> AblatedChange:
-    """`row` with what the difference between the champion and the `rest` without the change comes to."""
+    """`row` with the worth of the change: the difference between the champion and the `rest` without it."""
     with_it, without = roofline.latency_seconds(champion), roofline.latency_seconds(rest)
     if _is_verdict(rest):
         return replace(row, effect="needed")
@@ -168,14 +168,14 @@ def with_worth(row: AblatedChange, champion: Evidence, rest: Evidence) -> Ablate
 
 
 def _is_same_program(champion: Evidence, other: Evidence) -> bool:
-    """At every member of a suite."""
+    """True if both trace to the same program, at every member of a suite."""
     if len(champion.programs) != len(other.programs):
         return False
     return all(members.is_same_program(ours, theirs) for (_, ours), (_, theirs) in members.pairs(other, champion))
 
 
 def _effect(champion_seconds: float, without_seconds: float, uncertainty: float | None) -> Effect:
-    """What the decision says of putting it in again, and of taking it out."""
+    """The decision's outcome on adding the change again, and on taking it out."""
     again = compare_simulated.rule(without_seconds, champion_seconds, uncertainty, Policy()).outcome
     out = compare_simulated.rule(champion_seconds, without_seconds, uncertainty, Policy()).outcome
     if again == "accept":
@@ -195,6 +195,6 @@ def _name(taken: tuple[Piece, ...]) -> str:
 
 
 def _vmem_bytes(evidence: Evidence, chip: Chip) -> int | None:
-    """What the call takes that fills its VMEM limit most, of a suite the most of its members; None: not traced."""
-    calls = [call for _, one in evidence.programs if (call := reporting.tightest_call(one, chip)) is not None]
+    """VMEM of the call that is nearest to its limit, the largest over a suite's members; None if not traced."""
+    calls = [call for _, program in evidence.programs if (call := reporting.tightest_call(program, chip)) is not None]
     return max((call.vmem_bytes for call in calls), default=None)

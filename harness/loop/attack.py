@@ -1,4 +1,4 @@
-"""A search for the input on which a kernel errs most, of the space that its problem's inputs are drawn from."""
+"""A search for the input with the kernel's largest error, in the space of the problem's inputs."""
 
 import secrets
 import time
@@ -24,8 +24,8 @@ Tell = Callable[[int, WorstInput], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What a file holds: the input, and what it was found with."""
+class _AttackFile:
+    """The content of an attack's file: the input, and the kernel that it was found with."""
 
     schema: int
     problem: str
@@ -36,14 +36,11 @@ class _Kept:
 def attack(
     contest: Contest, member: Member, candidate: Candidate, *, minutes: float, seed: int | None, first: bool, tell: Tell
 ) -> Attack:
-    """The worst input that was found for `candidate` in so many minutes; `tell` hears of each that is worse.
+    """Searches for `candidate`'s worst input for so many minutes; `tell` gets each new worst one.
 
-    Of `member`, the problem of the contest or one of its suite.
-
-    `first`: it ends with the first error above its tolerance.
-
-    Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and what
-    `attacking.search` raises.
+    `member` is the problem of the contest, or one of its suite. `first` ends the search at the first error above the
+    tolerance. Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and what
+    `attack_search.search` raises.
     """
     seed = secrets.randbits(31) if seed is None else seed
     folder = contest.directory / "profile_data" / "attack"
@@ -55,7 +52,7 @@ def attack(
         )
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
-        kept = _Kept(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
+        kept = _AttackFile(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
         files.write_atomically(path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
     return Attack(
         problem=title,
@@ -69,29 +66,29 @@ def attack(
 
 
 def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -> Attack:
-    """The input in that file once more, with `candidate`; `path` may be relative to the contest's folder too.
+    """The input in the file `path` once more, with `candidate`; `path` may be relative to the contest's folder.
 
-    Raises UsageError `bad-attack`: no such file, or one of another problem.
+    Raises UsageError `bad-attack`: no such file, or an input of another problem.
     """
     if not path.exists():
         path = contest.directory / path
     try:
-        kept = msgspec.json.decode(reading_limits.read(path, reading_limits.RECORD), type=_Kept)
+        kept = msgspec.json.decode(reading_limits.read(path, reading_limits.RECORD), type=_AttackFile)
     except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise UsageError("bad-attack", f"expected a file that an attack has written, got {path}: {error}") from error
+        raise UsageError("bad-attack", f"expected a file written by `attack`, got {path}: {error}") from error
     title = member.problem.statement().title
     if kept.problem != title:
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
     with Bench(contest=contest).held("attack"):
-        found = attack_search.repeat(_plan(contest, member, candidate), kept.found)
+        worst = attack_search.repeat(_plan(contest, member, candidate), kept.found)
     return Attack(
         problem=title,
         kernel_sha256=candidate.sha256,
-        seed=found.seed,
+        seed=worst.seed,
         tried=1,
         seconds=time.monotonic() - began,
-        worst=found,
+        worst=worst,
         file=str(path),
     )
 

@@ -1,7 +1,6 @@
-"""The search for the input with the worst error: recipes drawn, then changed; the CPU program runs, the checker judges.
+"""The search for the input with the worst error: recipes are drawn, then changed; the CPU program runs and is checked.
 
-kernel.py runs in a confined child that traces and exports it, as in a judgement; what is searched is the
-exported program.
+kernel.py runs in a confined child that traces and exports it, as in a judgement; the exported program is searched.
 """
 
 import math
@@ -36,19 +35,19 @@ from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child
 from harness.sandbox.messages import Done
 
-# So many draws of each kind of input before the best are changed.
+# Each kind of input is drawn so often before the best ones are changed.
 _ROUNDS = 2
-# Then one draw in so many is a new one, so that the search does not stay where it began.
+# One draw in so many is new afterwards, so that the search does not get stuck.
 _NEW = 3
-# How many of the best are changed.
+# The number of best inputs that are changed.
 _KEPT = 6
-# After so many tries at a smaller shape the best is tried at the contest's own.
+# After so many tries at a smaller shape, the best one is tried at the contest's own.
 _FULL = 12
 
 Tell = Callable[[int, WorstInput], None]
 
 
-class Target:
+class AttackedKernel:
     """The exported programs of one kernel.py, ready to be checked on any input."""
 
     def __init__(self, plan: Plan, children: Children) -> None:
@@ -90,7 +89,7 @@ class Target:
         return tuple(self._artifacts)
 
     def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> WorstInput:
-        """What the kernel makes of this input. Raises RatchetError where the program cannot be run."""
+        """The kernel's error on this input. Raises RatchetError if the program cannot be run."""
         request = CheckRequest(
             problem=str(self._plan.pickled_problem),
             reduced=None if shape == "full" else self._reduced,
@@ -127,7 +126,7 @@ class Target:
         )
 
     def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
-        """The answer. Raises RatchetError with the kind of the failure: there is nothing to attack then."""
+        """The child's reply. Raises RatchetError with the kind of a failure: there is nothing to attack then."""
         self._children.ask(child, task, "correctness", task, request, reply_type, limit)
         _, reply = self._children.wait()
         if isinstance(reply, Failure):
@@ -136,10 +135,10 @@ class Target:
 
 
 def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) -> tuple[int, WorstInput | None]:
-    """How many inputs were tried within `seconds`, and the worst of them; `tell` hears of each that is worse.
+    """The number of inputs tried within `seconds`, and the worst of them; `tell` gets each new worst one.
 
-    Equal seeds try equal inputs, as many as the time allows, or up to the `first` that fails. Raises RatchetError
-    `no-space`: the problem has no space of inputs; and what ends the kernel's trace.
+    Equal seeds try equal inputs, as many as the time allows, or up to the `first` failure. Raises RatchetError
+    `no-space` if the problem has no space of inputs, and the failure of the kernel's trace.
     """
     space = plan.problem
     if not isinstance(space, Space):
@@ -153,36 +152,36 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
         for shape, family, drawn in _tries(space, target.shapes, tried, np.random.default_rng(seed)):
             if time.monotonic() - began > seconds:
                 break
-            found = target.attack(shape, family, drawn, space.recipe_in_words(family))
-            if all(_badness(found) > _badness(other) for other in tried):
-                tell(len(tried) + 1, found)
-            tried.append(found)
-            if first and found.is_wrong:
+            result = target.attack(shape, family, drawn, space.recipe_in_words(family))
+            if all(_badness(result) > _badness(other) for other in tried):
+                tell(len(tried) + 1, result)
+            tried.append(result)
+            if first and result.is_wrong:
                 break
     return len(tried), max(tried, key=_badness, default=None)
 
 
-def repeat(plan: Plan, found: WorstInput) -> WorstInput:
-    """What the kernel makes of the very input of `found`. Raises RatchetError `another-shape`."""
+def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
+    """The kernel's error on the input of `worst` once more. Raises RatchetError `another-shape`."""
     with _target(plan) as target:
-        if found.shape not in target.shapes:
+        if worst.shape not in target.shapes:
             raise RatchetError(
-                "another-shape", f"expected the kernel to be traced for the {found.shape} shape, it is not"
+                "another-shape", f"expected the kernel to be traced for the {worst.shape} shape, it is not"
             )
-        return target.attack(found.shape, found.family, found.seed, found.words)
+        return target.attack(worst.shape, worst.family, worst.seed, worst.words)
 
 
 class _target:
-    """The Target as a context: no process and no file of it is left behind."""
+    """The AttackedKernel as a context: no process and no file of it is left behind."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._children = Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined)
 
-    def __enter__(self) -> Target:
+    def __enter__(self) -> AttackedKernel:
         self._children.__enter__()
         try:
-            return Target(self._plan, self._children)
+            return AttackedKernel(self._plan, self._children)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -195,7 +194,7 @@ class _target:
 def _tries(
     space: Space, shapes: tuple[TracedShape, ...], tried: list[WorstInput], random: np.random.Generator
 ) -> Iterator[tuple[TracedShape, str, int]]:
-    """Shape, family and seed of each try; `tried` holds what came of those before."""
+    """Shape, family and seed of each try; `tried` holds the results so far."""
     turn = 0
     kinds = [family for family in space.families(full=False) if family.startswith(DRAWN)]
     while True:
@@ -204,7 +203,7 @@ def _tries(
         drawn = int(random.integers(1 << 31))
         shape: TracedShape = shapes[0] if len(shapes) < 3 or random.random() < 0.7 else "second"
         if turn % _FULL == 0 and shapes[0] != "full":
-            missing = [one for one in best if one.shape != "full"]
+            missing = [input_ for input_ in best if input_.shape != "full"]
             if missing:
                 yield "full", missing[0].family, missing[0].seed
                 continue
@@ -215,9 +214,9 @@ def _tries(
             yield shape, space.draw_recipe(random), drawn
         else:
             parent = best[int(random.integers(len(best)))]
-            # The same seed keeps the rest of the arrays, so that the change is all there is.
+            # With the same seed the rest of the arrays stays as it is, so that the change acts alone.
             yield shape, space.mutate_recipe(parent.family, random), parent.seed if random.random() < 0.5 else drawn
 
 
-def _badness(found: WorstInput) -> float:
-    return math.inf if found.ratio is None else found.ratio
+def _badness(worst: WorstInput) -> float:
+    return math.inf if worst.ratio is None else worst.ratio

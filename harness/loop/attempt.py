@@ -14,7 +14,7 @@ from harness.ledger import Ledger, diff, git, history
 from harness.loop import guard, kept_captures, preconditions, rescale, simulated_capture
 from harness.loop.bench import Bench, Say
 from harness.loop.judging import Judging, judge, judge_alternatives
-from harness.loop.opponent import Run, champion_fails, opponent
+from harness.loop.opponent import Run, champion_remedy, opponent
 from harness.loop.options import Options
 from harness.records import Attempt, Champion, Evidence, Hint, Key, Report, Verdict
 from harness.sandbox import warm
@@ -22,11 +22,11 @@ from harness.units import percent, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What an attempt came to.
+class AttemptResult:
+    """The result of an attempt.
 
-    `recorded` is False when the champion's own kernel was evaluated again; what came of it is a note on the champion
-    if `noted`, and is not kept otherwise.
+    `recorded` is False if the champion's own kernel was evaluated again; the result is then a note on the champion if
+    `noted`, else it is not kept.
     """
 
     attempt: Attempt
@@ -38,7 +38,7 @@ class Judged:
     noted: bool = False
 
 
-def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> Judged:
+def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
     """Runs one attempt from kernel.py in the working tree and records it, whatever its outcome.
 
     Effects: one commit on the log ref; on accept one on the branch; on anything else kernel.py
@@ -47,14 +47,14 @@ def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> Judged
     """
     ledger = Ledger.open(bench.contest.directory)
     if bench.policy.is_confined:
-        # JAX is imported while the repository is looked at.
+        # JAX is imported while the repository is checked.
         warm.up()
     with ledger.lock():
         return attempt_locked(ledger, bench, hypothesis, options, say)
 
 
-def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Options, say: Say) -> Judged:
-    """The same, for a caller that holds the lock of `ledger` already."""
+def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Options, say: Say) -> AttemptResult:
+    """`attempt` for a caller that already holds the lock of `ledger`."""
     _say_all(ledger.recover(), say)
     contest = bench.contest
     preconditions.refuse_unfit(ledger.place.repository, contest)
@@ -82,7 +82,7 @@ def attempt_locked(ledger: Ledger, bench: Bench, hypothesis: str, options: Optio
             judged = _judge_and_record(run, watch, hypothesis, original, candidate)
     except BaseException:
         _say_all(run.put_right(watch).sentences if watch else (), say)
-        # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
+        # On Ctrl-C too: what has only begun is undone, what is decided is finished.
         _say_all(ledger.recover(), say)
         raise
     if not judged.recorded:
@@ -98,7 +98,7 @@ def _say_all(sentences: Iterable[str], say: Say) -> None:
 
 
 def refuse_no_python(candidate: Candidate) -> None:
-    """Raises RatchetError `syntax-error` where a file of a candidate is no Python: then no idea was tried."""
+    """Raises RatchetError `syntax-error` if a file of a candidate is no Python: no idea was tried then."""
     for name, source in candidate.files.items():
         try:
             ast.parse(source, name)
@@ -114,10 +114,10 @@ def refuse_no_python(candidate: Candidate) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Title:
-    """The champion, its kernel, and how the attempt stands to it.
+    """The champion, its kernel, and their relation to the attempt.
 
-    `is_held_here`: the attempt is of the champion's own kernel, which is judged again. `is_contested`: the champion is
-    what it has to beat.
+    `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt has
+    to beat the champion.
     """
 
     champion: Attempt | None
@@ -148,7 +148,7 @@ def _title(run: Run, candidate: Candidate) -> _Title:
 
 def _judge_and_record(
     run: Run, watch: guard.Watch, hypothesis: str, original: Candidate, candidate: Candidate
-) -> Judged:
+) -> AttemptResult:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     started = _now()
     head = git.head_commit(run.ledger.place.repository)
@@ -197,27 +197,27 @@ def _judge_and_record(
         kind="baseline" if champion is None else "experiment" if title.is_contested else "rebaseline",
     )
     if champion and title.is_held_here:
-        return _judged_again(run, watch, champion, attempt, report, advice)
+        return _result_for_champion(run, watch, champion, attempt, report, advice)
     if facing and facing.fresh and champion and run.key.source == "simulated":
-        # In the file before the attempt is recorded, so that an accept commits it.
+        # The note is in its file before the attempt is recorded, so that an accept commits both.
         _keep_note(run, watch, champion, facing.evidence)
     return _record(run, attempt, judging, report, advice, champion_report)
 
 
-def _judged_again(
+def _result_for_champion(
     run: Run, watch: guard.Watch, champion: Attempt, attempt: Attempt, report: Report, advice: tuple[Hint, ...]
-) -> Judged:
-    """The champion's own kernel, which is no attempt; a note of it is kept where the options say so."""
+) -> AttemptResult:
+    """The result for the champion's own kernel, which is no attempt; kept as a note if the options say so."""
     noted = run.options.record and _keep_note(run, watch, champion, attempt.evidence)
     run.ledger.log_notes()
-    return Judged(
+    return AttemptResult(
         attempt=attempt,
         report=report,
         advice=advice,
         champion_report=None,
         recorded=False,
         noted=noted,
-        messages=champion_fails(champion, attempt.evidence),
+        messages=champion_remedy(champion, attempt.evidence),
     )
 
 
@@ -228,7 +228,7 @@ def _record(
     report: Report,
     advice: tuple[Hint, ...],
     champion_report: Report | None,
-) -> Judged:
+) -> AttemptResult:
     row = reporting.row(attempt, report, run.digest)
     is_accepted = attempt.verdict.outcome == "accept"
     recorded = run.ledger.record(
@@ -237,7 +237,7 @@ def _record(
     run.ledger.log_notes()
     if trouble := simulated_capture.keep(judging.evidence, run.contest.directory, f"{run.number:04d}"):
         run.say(trouble)
-    return Judged(
+    return AttemptResult(
         attempt=attempt,
         report=report,
         advice=advice,
@@ -248,7 +248,7 @@ def _record(
 
 
 def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Evidence) -> bool:
-    """Keeps in the file what came of checking the champion again; False where the machine may be to blame."""
+    """Keeps the result of checking the champion again in its file; False if the machine may be to blame."""
     if evidence.failure is not None and evidence.failure.may_pass_next_time:
         run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
         return False
@@ -256,19 +256,22 @@ def _keep_note(run: Run, watch: guard.Watch, champion: Attempt, evidence: Eviden
         evidence, run.contest, run.key, champion.number, champion.kernel_sha256, run.number - 1, is_checked=True
     )
     run.ledger.keep_notes([note])
-    guard.wrote_notes(run.ledger, watch)
+    guard.accept_notes(run.ledger, watch)
     return True
 
 
 def _judge_paths(run: Run) -> tuple[str, ...]:
-    """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
+    """The judge's files as paths in the contest's repository; none if the harness lies elsewhere."""
     root = run.ledger.place.root
     return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 
 def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
-    """The sentence on packages that both import, and of which other files are installed now; none where none is."""
-    before, after = ({one.name: one for one in found.trace.imported} if found.trace else {} for found in (then, now))
+    """A sentence on packages that both import and whose installed files have changed; () if there are none."""
+    before, after = (
+        {package.name: package for package in evidence.trace.imported} if evidence.trace else {}
+        for evidence in (then, now)
+    )
     changed = sorted(name for name in before.keys() & after.keys() if before[name].sha256 != after[name].sha256)
     if not changed:
         return ()
@@ -279,15 +282,15 @@ def on_packages(then: Evidence, now: Evidence) -> tuple[str, ...]:
     )
 
 
-def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report: Report, own: Key) -> Verdict:
-    """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
+def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report: Report, key: Key) -> Verdict:
+    """The verdict on an unchanged kernel, with the drift of its latency since it was accepted."""
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
-    if not champion.key.counts_for(own):
-        sentence += f", evaluated under {key_difference(champion.key, own)}"
+    if not champion.key.counts_for(key):
+        sentence += f", evaluated under {key_difference(champion.key, key)}"
     ratio = None
     then = (champion.key.chip, problem_digest(champion.evidence.problem), champion.key.source)
-    now = (own.chip, own.problem, own.source)
+    now = (key.chip, key.problem, key.source)
     if then == now and report.seconds and before and before.seconds:
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
@@ -296,7 +299,7 @@ def _with_drift(verdict: Verdict, champion: Attempt, evidence: Evidence, report:
 
 
 def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
-    """The champion with what it scored under this attempt's key, if it was compared with."""
+    """The champion with its score and time under this attempt's key, if it was compared with."""
     if champion is None:
         return None
     return Champion(

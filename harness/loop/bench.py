@@ -1,4 +1,4 @@
-"""The bench of a contest: judges a text of its kernel now. Every verb that judges stands on it; it records nothing."""
+"""The bench of a contest: judges a text of its kernel now, for every verb that judges; it records nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,20 +23,20 @@ from harness.records import Draw, Evidence, Key, Policy, Source, Trace
 
 Say = Callable[[str], None]
 
-# What a champion's stages are called while a candidate is judged.
+# Prefix of a champion's stages while a candidate is judged.
 CHAMPION = "champion"
-# How a bench takes a latency of this source; a TPU is taken where there is one.
+# The `on` of a bench for latencies of this source; None takes a TPU if there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-# The folder of profile_data that holds what was found out about kernel.py as it stands.
+# The folder of profile_data for kernel.py as it stands.
 _HERE = "judge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Judges candidates of `contest`, all in the same way; `progress` hears of each stage.
+    """Judges candidates of `contest`, all in the same way; `progress` gets each stage.
 
-    The fields from `policy` on are those of `Request`. With `reuses` a program that was compiled and simulated before
-    under the same key is not again.
+    The fields from `policy` on are those of `Request`. With `reuses`, a program is not compiled and simulated again
+    under the same key.
     """
 
     contest: Contest
@@ -52,7 +52,7 @@ class Bench:
 
     @property
     def profile_data(self) -> Path:
-        """The folder below which everything that is found out lies."""
+        """The folder of all files of judgements."""
         return self.contest.directory / "profile_data"
 
     def judge(
@@ -66,9 +66,8 @@ class Bench:
     ) -> Evidence:
         """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.
 
-        Files go to `profile_data/<work>`, from which nothing is pruned meanwhile; progress hears of `name`. Raises
-        RatchetError `bad-problem` where prepare.py's own problem does not keep what every problem must keep, and what
-        `evaluation.evaluate` raises.
+        Files go to `profile_data/<work>`, from which nothing is pruned meanwhile; progress shows `name`. Raises
+        RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and what `evaluation.evaluate` raises.
         """
         self.contest.require_conforming()
         request = Request(
@@ -97,9 +96,9 @@ class Bench:
 
     @contextmanager
     def held(self, purpose: str) -> Iterator[None]:
-        """Keeps the bench for one command, and all files below profile_data.
+        """Locks the bench for one command, and protects all files below profile_data from pruning.
 
-        Recorded attempts hold the ledger's lock instead, so that a kernel can be looked into while one runs. Raises
+        Recorded attempts hold the ledger's lock instead, so that a kernel can be inspected while one runs. Raises
         RatchetError `busy` at once if another process has it.
         """
         with locking.held(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
@@ -107,20 +106,20 @@ class Bench:
 
 
 def _seen_programs(contest: Contest) -> SeenPrograms | None:
-    """What was compiled and simulated before under the key of this contest; None for somebody who has no home."""
+    """The programs compiled and simulated before under this contest's key; None without a home directory."""
     folder = files.cache_directory()
-    # What is compiled and simulated does not depend on the machine.
     if folder is None:
         return None
+    # Compilation and simulation do not depend on the machine.
     return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
 
 
-# --- kernel.py as it stands, kept for those who ask again -----------------------------------------
+# --- kernel.py as it stands, kept for later commands -----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What the last judgement found, and of what."""
+class _KeptJudgement:
+    """The evidence of the last judgement, and what it was about."""
 
     kernel_sha256: str
     key: Key
@@ -130,20 +129,20 @@ class _Kept:
 
 
 def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evidence:
-    """The evidence about kernel.py as it stands, taken now; its files lie in `profile_data/judge` until the next time.
+    """The evidence about kernel.py as it stands, taken now; its files stay in `profile_data/judge` until the next time.
 
-    The constants that `settings` names are rewritten first, in what is judged and not in the file.
+    The constants in `settings` are rewritten in the judged text, not in the file.
 
     Raises RatchetError `busy` and what `Bench.judge` raises.
     """
     path = _kept_path(bench.contest)
     with bench.held("judge"):
-        # First of all: what is kept must never speak of schedules that are being replaced.
+        # First of all: the kept evidence must never outlive the schedules that it speaks of.
         if path.exists():
             files.remove(path)
         candidate = bench.contest.candidate().set(settings)
         evidence = bench.judge(candidate, _HERE)
-        kept = _Kept(
+        kept = _KeptJudgement(
             kernel_sha256=candidate.sha256,
             key=_simulated_key(bench.contest),
             evidence=evidence,
@@ -151,34 +150,35 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
             has_lines=bench.checked or bench.with_lines,
         )
         files.write_atomically(path, msgspec.json.encode(kept))
-        # No part of the evidence: without it nothing is missing.
+        # The capture is no part of the evidence, so its trouble is not reported.
         simulated_capture.keep(evidence, bench.contest.directory, "kernel.py")
         return evidence
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
-    return kept(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
+    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; else that of judging now."""
+    return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 
-def kept(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
-    """What was found last about kernel.py as it stands, None where it was not judged so.
+def kept_evidence(contest: Contest, *, checked: bool = True, with_lines: bool = False) -> Evidence | None:
+    """The kept evidence about kernel.py as it stands, None if there is none for this text and key.
 
-    Only if its correctness was looked at, too, unless `checked` is False; `with_lines` only if the cost of each source
-    line was.
+    With `checked`, only evidence with correctness checks counts; with `with_lines`, only evidence with cycles by line.
     """
     try:
-        found = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_Kept)
+        judgement = msgspec.json.decode(_kept_path(contest).read_bytes(), type=_KeptJudgement)
     except (OSError, msgspec.DecodeError):
         return None
-    if (checked and not found.is_checked) or (with_lines and not found.has_lines):
+    if (checked and not judgement.is_checked) or (with_lines and not judgement.has_lines):
         return None
-    is_same = found.kernel_sha256 == contest.candidate().sha256 and found.key.counts_for(_simulated_key(contest))
-    return found.evidence if is_same else None
+    is_same = judgement.kernel_sha256 == contest.candidate().sha256 and judgement.key.counts_for(
+        _simulated_key(contest)
+    )
+    return judgement.evidence if is_same else None
 
 
 def _simulated_key(contest: Contest) -> Key:
-    # What is simulated does not depend on the machine, wherever the latency was taken.
+    # Simulation does not depend on the machine, wherever the latency was taken.
     return contest.key("simulated")
 
 
@@ -192,7 +192,7 @@ def _kept_path(contest: Contest) -> Path:
 class Texts:
     """The evidence about many texts, each judged once, below `profile_data/<folder>`.
 
-    Times are simulated: of a device one run would not settle anything. Raises RatchetError `no-simulator`.
+    Times are simulated: one run on a device would decide nothing. Raises RatchetError `no-simulator`.
     """
 
     def __init__(self, bench: Bench, folder: str) -> None:
@@ -212,7 +212,7 @@ class Texts:
         checked: bool = True,
         is_slower: Callable[[Evidence], bool] | None = None,
     ) -> Evidence:
-        """That on one candidate, which is called `name`; `checked` and `is_slower` as for `Bench`."""
+        """The evidence about one candidate, called `name`; `checked` and `is_slower` as for `Bench`."""
         evidence = self._judged.get((candidate, checked))
         if evidence is None:
             bench = replace(self._bench, checked=checked)
@@ -221,12 +221,12 @@ class Texts:
         return evidence
 
     def work(self, name: str, candidate: Candidate) -> str:
-        """The folder of `profile_data` that holds what was found out about the candidate of that name."""
+        """The folder of `profile_data` for the candidate of that name."""
         return f"{self._folder}/{name.replace(' ', '-')}-{candidate.sha256[:8]}"
 
 
 def why_not(evidence: Evidence, *, timed: bool = True) -> str:
-    """What failed; or, where a latency is asked for, why there is none; "" otherwise."""
+    """The failure in words; else, if `timed`, the reason for a missing latency; else ""."""
     if evidence.failure is not None:
         return f"{evidence.failure.kind}: {evidence.failure.message}"
     if not timed or evidence.latency is None or evidence.latency.seconds is not None:
@@ -235,6 +235,8 @@ def why_not(evidence: Evidence, *, timed: bool = True) -> str:
 
 
 def executed_spills(evidence: Evidence) -> int | None:
-    """Executed saves of vector registers to VMEM, of a suite those of all members; None where one is not known."""
-    counts = [run.executed_spills for _, one in evidence.programs if (run := roofline.finished_run(one)) is not None]
+    """Executed saves of vector registers to VMEM, summed over a suite's members; None if one is not known."""
+    counts = [
+        run.executed_spills for _, program in evidence.programs if (run := roofline.finished_run(program)) is not None
+    ]
     return sum(counts) if len(counts) == len(evidence.programs) else None

@@ -31,16 +31,16 @@ _JUDGED = ("baseline", "experiment", "rebaseline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One kernel of a history: what it is called, what is said of it, its files."""
+class Version:
+    """One kernel of a history: its name, its title, its files."""
 
     name: str
     title: str
     candidate: Candidate
 
 
-def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
-    """The two attempts, and between them those that moved this branch's title, by number, undos and revokes too.
+def attempts(ledger: Ledger, first: int, last: int) -> tuple[Version, ...]:
+    """The two attempts, and between them those that moved this branch's title, undos and revokes included.
 
     Raises RatchetError, UsageError.
     """
@@ -52,49 +52,49 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
     numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
         [
-            Step(name=f"attempt {number}", title=titles[number], candidate=history.candidate(ledger.place, number))
+            Version(name=f"attempt {number}", title=titles[number], candidate=history.candidate(ledger.place, number))
             for number in numbers
         ]
     )
 
 
 def _is_of_branch(ledger: Ledger, row: Row) -> bool:
-    """Whether it was accepted in HEAD's history, or the history does not say (a shallow clone, a squashed branch)."""
+    """True if it was accepted in HEAD's history, or the history does not say (a shallow clone, a squashed branch)."""
     if row.outcome != "accept" or row.is_on_branch is False:
         return False
     return row.is_on_branch is None or git.is_ancestor(ledger.place.repository, row.commit, "HEAD")
 
 
-def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
-    """The commits from one to the other, by first parents, that contain the first and changed the candidate.
+def commits(ledger: Ledger, first: str, last: str) -> tuple[Version, ...]:
+    """The commits from `first` to `last`, by first parents, that contain the first and changed the candidate.
 
-    Raises UsageError, and RatchetError `nothing-to-find` where one of the two has no candidate.
+    Raises UsageError, and RatchetError `nothing-to-find` if one of the two has no candidate.
     """
     repository = ledger.place.repository
     old, new = (_commit(repository, name) for name in (first, last))
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
     after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.place.directory)
-    # What was merged with the first, and not after it, says nothing about what followed it.
+    # A commit that was merged together with the first, not after it, says nothing about later changes.
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
-    found = []
+    versions = []
     for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
         candidate = _candidate(ledger, commit.id)
         if candidate is not None:
-            found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], candidate=candidate))
+            versions.append(Version(name=commit.id[:10], title=commit.message.partition("\n")[0], candidate=candidate))
     for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
         if _candidate(ledger, commit_id) is None:
-            nearest = f"; the nearest between the two that has one is {found[place].name}" if found else ""
+            nearest = f"; the nearest between the two that has one is {versions[place].name}" if versions else ""
             raise RatchetError(
                 "nothing-to-find",
                 f"expected {option} to have {'/'.join(filter(None, (ledger.place.directory, KERNEL)))}, got "
                 f"{name}, which has none that can be judged{nearest}",
             )
-    return _distinct(found)
+    return _distinct(versions)
 
 
 def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
-    """The candidate that a commit has, None where there is none, or one that no attempt could record."""
+    """The candidate of a commit, None if there is none, or one that no attempt could record."""
     try:
         return candidate_at(ledger.place.repository, commit, ledger.place.directory)
     except RatchetError as error:
@@ -104,20 +104,20 @@ def _candidate(ledger: Ledger, commit: str) -> Candidate | None:
 
 
 def _commit(repository: Repo, name: str) -> str:
-    found = git.commit_of(repository, name)
-    if found is None:
+    commit = git.commit_of(repository, name)
+    if commit is None:
         hint = "; two attempts can be named, or two commits" if name.isdecimal() else ""
         raise UsageError("unknown-commit", f"expected attempts' numbers or commits, got {name!r}: no commit here{hint}")
-    return found
+    return commit
 
 
-def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Those that differ from the one before."""
+def _distinct(steps: Sequence[Version]) -> tuple[Version, ...]:
+    """The steps that differ from the one before."""
     return tuple(step for at, step in enumerate(steps) if not at or step.candidate != steps[at - 1].candidate)
 
 
 class Records:
-    """What attempts recorded of kernels under the key that the contest has now; `used` names those that were asked."""
+    """Evidence that attempts recorded under the contest's present key; `used` names the attempts that were asked."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
         key = contest.key("simulated")
@@ -133,23 +133,23 @@ class Records:
         self.used: list[str] = []
 
     def evidence(self, name: str, candidate: Candidate, answers: Callable[[Evidence], bool]) -> Evidence | None:
-        """The newest evidence on that text if it `answers` what is asked, else None; a record may be unreadable."""
+        """The newest evidence about that text if it `answers` the question, else None; a record may be unreadable."""
         number = self._numbers.get(candidate.sha256)
         if number is None:
             return None
         try:
-            found = history.attempt(self._ledger.place, number).evidence
+            evidence = history.attempt(self._ledger.place, number).evidence
         except RatchetError:
             return None
-        if not answers(found):
+        if not answers(evidence):
             return None
-        said = name if name == f"attempt {number}" else f"{name} (attempt {number})"
-        self.used += [said] if said not in self.used else []
-        return found
+        words = name if name == f"attempt {number}" else f"{name} (attempt {number})"
+        self.used += [words] if words not in self.used else []
+        return evidence
 
 
 def bisect(
-    contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress, records: Records
+    contest: Contest, steps: Sequence[Version], metric: Metric, threshold: float, progress: Progress, records: Records
 ) -> Bisection:
     """Judges both ends, then halves, below `profile_data/bisect/`; `records` spare an evaluation.
 
@@ -182,27 +182,29 @@ def bisect(
 
 
 class _Search:
-    def __init__(self, texts: Texts, steps: Sequence[Step], metric: Metric, threshold: float, records: Records) -> None:
+    def __init__(
+        self, texts: Texts, steps: Sequence[Version], metric: Metric, threshold: float, records: Records
+    ) -> None:
         self._texts, self._steps, self._metric, self._threshold = texts, steps, metric, threshold
         self._records = records
         self._found: dict[Candidate, JudgedVersion] = {}
         self.judged: list[JudgedVersion] = []
 
     def ends(self) -> tuple[int, int]:
-        """The last place whose text was found to be good, and the next one that was found to be bad.
+        """The last index with a good text, and the next one with a bad text.
 
-        What was taken back since, so that a good text stands behind it again, is not what is bad at the end.
+        A bad text with a good one after it was taken back, so it is not what is bad at the end.
         """
-        known = [
+        judged = [
             (at, self._found[step.candidate].is_bad)
             for at, step in enumerate(self._steps)
             if step.candidate in self._found
         ]
-        good = max(at for at, is_bad in known if is_bad is False)
-        return good, min(at for at, is_bad in known if is_bad and at > good)
+        good = max(at for at, is_bad in judged if is_bad is False)
+        return good, min(at for at, is_bad in judged if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
-        """Places between whose text was not judged."""
+        """The indices between the ends whose text was not judged."""
         return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self._found]
 
     def require_worse(self, good: int, bad: int) -> None:
@@ -221,30 +223,31 @@ class _Search:
             raise RatchetError(
                 "nothing-to-find",
                 f"expected --to to be worse than --from in {self._metric}, got that {last.name} is no worse than "
-                f"{first.name}: {self._told(first, last)}; name other ends, or another --metric or --threshold",
+                f"{first.name}: {self._figures_in_words(first, last)}; name other ends, or another --metric or "
+                "--threshold",
             )
 
     def judge(self, at: int) -> JudgedVersion:
-        """This kernel, judged now unless the same text was."""
+        """The step at index `at`, judged now unless the same text already was."""
         step = self._steps[at]
         if step.candidate in self._found:
             return self._found[step.candidate]
-        # Whether a kernel is right is asked only where that is the question.
-        found = self._evaluated(step, checked=self._metric == "correctness")
-        latency, spills = roofline.latency_seconds(found), executed_spills(found)
+        # Correctness is checked only if it is the metric.
+        evidence = self._evidence(step, checked=self._metric == "correctness")
+        latency, spills = roofline.latency_seconds(evidence), executed_spills(evidence)
         judgment = JudgedVersion(
             name=step.name,
             title=step.title,
             seconds=latency,
             spills=spills,
-            failure=why_not(found, timed=self._metric != "correctness"),
-            is_bad=self._is_bad(found, latency, spills) if at else False,
+            failure=why_not(evidence, timed=self._metric != "correctness"),
+            is_bad=self._is_bad(evidence, latency, spills) if at else False,
         )
         self._found[step.candidate] = judgment
         self.judged.append(judgment)
         return judgment
 
-    def _evaluated(self, step: Step, *, checked: bool) -> Evidence:
+    def _evidence(self, step: Version, *, checked: bool) -> Evidence:
         recorded = self._records.evidence(
             step.name, step.candidate, partial(_answers, self._metric, with_lines=checked)
         )
@@ -255,7 +258,7 @@ class _Search:
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
-            # One that does not compile has no time, which is no regression of it.
+            # A kernel that does not compile has no time, which is no slowdown.
             is_verdict = self._metric == "correctness" and not evidence.failure.may_pass_next_time
             return True if is_verdict else None
         first = self._found[self._steps[0].candidate]
@@ -264,7 +267,7 @@ class _Search:
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)
         return None if old is None or new is None else new > old * (1 + self._threshold)
 
-    def _told(self, first: JudgedVersion, last: JudgedVersion) -> str:
+    def _figures_in_words(self, first: JudgedVersion, last: JudgedVersion) -> str:
         if self._metric == "correctness":
             return "it passes"
         if self._metric == "time":
@@ -272,29 +275,29 @@ class _Search:
         return f"{first.spills} -> {last.spills} executed spills"
 
     def compared(self, good: int, bad: int) -> Comparison | None:
-        """The guilty one beside the one before it."""
+        """The comparison of the guilty kernel with the one before it."""
         if bad - good > 1:
             return None
-        # With what each line costs, which is not found out where nothing is checked.
+        # With cycles by line, which need a checked judgement.
         before, after = (
             ComparedSide(
                 name=f"{step.name} ({step.title})",
                 candidate=step.candidate,
-                evidence=self._evaluated(step, checked=True),
+                evidence=self._evidence(step, checked=True),
             )
             for step in (self._steps[good], self._steps[bad])
         )
         return compare(before, after, unified(before.candidate.text, after.candidate.text))
 
 
-def _answers(metric: Metric, found: Evidence, *, with_lines: bool) -> bool:
-    """Whether recorded evidence has the figure that is asked for; `with_lines`: and what each line costs."""
+def _answers(metric: Metric, evidence: Evidence, *, with_lines: bool) -> bool:
+    """True if recorded evidence has the metric's figure, and, with `with_lines`, the cycles by line."""
     if metric == "correctness":
-        return found.failure is not None or not found.unchecked
-    if found.failure is not None:
+        return evidence.failure is not None or not evidence.unchecked
+    if evidence.failure is not None:
         return True
-    figure = roofline.latency_seconds(found) if metric == "time" else executed_spills(found)
-    runs = [roofline.finished_run(one) for _, one in found.programs]
+    figure = roofline.latency_seconds(evidence) if metric == "time" else executed_spills(evidence)
+    runs = [roofline.finished_run(program) for _, program in evidence.programs]
     return figure is not None and (not with_lines or all(run and run.breakdown for run in runs))
 
 

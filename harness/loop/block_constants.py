@@ -1,4 +1,4 @@
-"""Which constants of kernel.py set a block, so that advice on its size is a setting to try."""
+"""The constants of kernel.py that set a block, so that advice on its size becomes a setting to try."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ def with_settings(advice: Sequence[Hint], evidence: Evidence, candidate: Candida
 
 def _with_settings(hint: Hint, evidence: Evidence, candidate: Candidate) -> Hint:
     edits = tuple(replace(edit, constants=_constants(edit, evidence, candidate)) for edit in hint.edits)
-    known: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     for edit in edits:
         if len(edit.constants) == 1:
-            known.setdefault(edit.constants[0], []).append(str(edit.new))
-    said = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in known.items()]
+            values_of.setdefault(edit.constants[0], []).append(str(edit.new))
+    options = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in values_of.items()]
     for edit in edits:
         if len(edit.constants) > 1:
-            said.append(f"{edit.new} for that of {', '.join(edit.constants)} which sets {edit.window}'s block")
-    words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(said))})" if said else hint.suggestion
+            options.append(f"{edit.new} for that of {', '.join(edit.constants)} which sets {edit.window}'s block")
+    words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(options))})" if options else hint.suggestion
     return replace(hint, edits=edits, suggestion=words)
 
 
 def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[str, ...]:
-    """The constant that its BlockSpec names; else all that have the block's size."""
+    """The constant that the BlockSpec names; else all constants with the block's size."""
     sized = tuple(name for name, value in candidate.constants if _is_size(value, edit.size))
     named = next(filter(None, _named(edit, evidence, candidate)), "")
     return (named,) if named in sized else sized
@@ -38,13 +38,13 @@ def _constants(edit: Edit, evidence: Evidence, candidate: Candidate) -> tuple[st
 
 def _is_size(value: str, size: int) -> bool:
     with suppress(ValueError, TypeError, ArithmeticError):
-        found = value_of(value)
-        return type(found) is int and found == size
+        number = value_of(value)
+        return type(number) is int and number == size
     return False
 
 
 def _named(edit: Edit, evidence: Evidence, candidate: Candidate) -> Iterator[str]:
-    """What stands for the block's size in the BlockSpec of the input, where all of them are written out."""
+    """The name in place of the block's size in the input's BlockSpec, if all BlockSpecs are written out."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     inputs = [window for call in calls for window in call.windows if window.role == "input"]
     places = [place for place, window in enumerate(inputs) if window.name == edit.window]
@@ -62,7 +62,7 @@ def _named(edit: Edit, evidence: Evidence, candidate: Candidate) -> Iterator[str
 
 
 def _size_in(spec: ast.expr, axis: int) -> str:
-    shapes = [*spec.args[:1], *(one.value for one in spec.keywords)] if isinstance(spec, ast.Call) else []
+    shapes = [*spec.args[:1], *(keyword.value for keyword in spec.keywords)] if isinstance(spec, ast.Call) else []
     for shape in shapes:
         if isinstance(shape, ast.Tuple) and len(shape.elts) >= -axis:
             size = shape.elts[axis]

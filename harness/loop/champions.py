@@ -1,4 +1,4 @@
-"""The champion of every contest checked again under the keys of now, and its accepted attempts timed on one scale."""
+"""The champion of every contest checked again under the present keys, and its accepted attempts timed on one scale."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,41 +15,41 @@ from harness.loop.search_state import floor_of
 from harness.records import Attempt, CheckedChampion, Note
 from harness.units import quantity
 
-# The folder below profile_data for what is found out about the champion.
+# The folder below profile_data for the champion's judgement.
 WORK = "champion"
 
 
 def check(
     folders: Iterable[tuple[str, Path]], progress: Progress, say: Say, *, everything: bool = False, again: bool = False
 ) -> tuple[CheckedChampion, ...]:
-    """Checks the champion of each contest wholly, and times its attempts as `rescale` does; folders have their names.
+    """Checks every champion, and times its attempts as `rescale` does; `folders` are pairs of name and path.
 
-    A champion that a note says passes under both keys of now is not checked `again`. Effects: notes in each contest's
-    experiments/, and commits on logs that there are; none on the branch. What fails in one contest is said of it, and
-    the next is checked.
+    A champion that passes under both present keys by its notes is not checked, unless `again`. Effects: notes in each
+    contest's experiments/, and commits on existing logs; none on the branch. A contest that fails does not stop the
+    others.
     """
-    found = []
+    results = []
     for name, folder in folders:
         try:
-            one = _checked(name, folder, progress, say, everything=everything, again=again)
+            result = _check_contest(name, folder, progress, say, everything=everything, again=again)
         except RatchetError as error:
-            one = CheckedChampion(folder=name, why_not=f"{error} [{error.kind}]")
-        found.append(one)
-        if one.is_due:
-            say(sentence(one))
-    return tuple(found)
+            result = CheckedChampion(folder=name, why_not=f"{error} [{error.kind}]")
+        results.append(result)
+        if result.is_due:
+            say(sentence(result))
+    return tuple(results)
 
 
-def sentence(one: CheckedChampion) -> str:
-    """What came of one champion, in words."""
-    if one.note is None:
-        return f"{one.folder}: not checked: {one.why_not}"
-    said = "passes" if one.passes else f"fails: {one.note.failure_kind}: {one.note.reason}"
-    timed = f"; {quantity(one.timed, 'kernel')} timed again" if one.timed else ""
-    return f"{one.folder}: attempt {one.attempt} {said}{timed}"
+def sentence(champion: CheckedChampion) -> str:
+    """The result for one champion, in words."""
+    if champion.note is None:
+        return f"{champion.folder}: not checked: {champion.why_not}"
+    words = "passes" if champion.passes else f"fails: {champion.note.failure_kind}: {champion.note.reason}"
+    timed = f"; {quantity(champion.timed, 'kernel')} timed again" if champion.timed else ""
+    return f"{champion.folder}: attempt {champion.attempt} {words}{timed}"
 
 
-def _checked(
+def _check_contest(
     name: str, folder: Path, progress: Progress, say: Say, *, everything: bool, again: bool
 ) -> CheckedChampion:
     ledger = Ledger.open(folder)
@@ -65,7 +65,7 @@ def _checked(
         champion = ledger.champion()
         if champion is None:
             return CheckedChampion(folder=name, is_due=False, why_not="no attempt was accepted yet")
-        note = None if again else _known(ledger, contest, champion)
+        note = None if again else _earlier_note(ledger, contest, champion)
         if note is None:
             note, why_not = _note(ledger, contest, champion, name, progress)
             if note is None:
@@ -85,8 +85,8 @@ def _checked(
     )
 
 
-def _known(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
-    """The note that says that the champion passes under both keys of now, if there is one."""
+def _earlier_note(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
+    """The note that the champion passes under both present keys, if there is one."""
     key, notes = contest.key("simulated"), note_files.read(ledger.place)[0]
     if not outcome_of_checks(notes, champion.number, champion.kernel_sha256, key):
         return None
@@ -97,7 +97,7 @@ def _known(ledger: Ledger, contest: Contest, champion: Attempt) -> Note | None:
 def _note(
     ledger: Ledger, contest: Contest, champion: Attempt, name: str, progress: Progress
 ) -> tuple[Note | None, str]:
-    """The note on the champion, kept; None and why where its failure may be this machine's."""
+    """The new note on the champion; None and the reason if its failure may be this machine's."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
     evidence = bench.judge(ledger.champion_candidate(), WORK, name)
     if evidence.failure is not None and evidence.failure.may_pass_next_time:

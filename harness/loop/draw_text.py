@@ -14,12 +14,12 @@ _FORM = re.compile(rf"({'|'.join(get_args(Mode))}):(\d+(?:x\d+)*):(.+):(\d+)", r
 
 
 def text(draw: Draw) -> str:
-    """`mode:shape:family:seed`; what `parsed` reads."""
+    """`mode:shape:family:seed`, as `parse` reads it."""
     return f"{draw.mode}:{'x'.join(map(str, draw.shape))}:{draw.family or _PROBE}:{draw.seed}"
 
 
-def parsed(words: str) -> Draw:
-    """The draw in such a text. Raises UsageError `bad-draw`."""
+def parse(words: str) -> Draw:
+    """The draw in a text of `text`. Raises UsageError `bad-draw`."""
     match = _FORM.fullmatch(words)
     if match is None:
         raise UsageError(
@@ -28,9 +28,9 @@ def parsed(words: str) -> Draw:
             f"MODE is one of {', '.join(get_args(Mode))}, FAMILY `{_PROBE}` stands for the probes",
         )
     mode, shape, family, seed = match.groups()
-    meant: Mode = next(one for one in get_args(Mode) if one == mode)
+    mode_: Mode = next(known_mode for known_mode in get_args(Mode) if known_mode == mode)
     family = "" if family == _PROBE else family
-    return Draw(mode=meant, shape=tuple(map(int, shape.split("x"))), family=family, seed=int(seed))
+    return Draw(mode=mode_, shape=tuple(map(int, shape.split("x"))), family=family, seed=int(seed))
 
 
 def failing(evidence: Evidence) -> tuple[Draw, ...]:
@@ -39,7 +39,7 @@ def failing(evidence: Evidence) -> tuple[Draw, ...]:
 
 
 def options(draws: Sequence[Draw]) -> str:
-    """` --draw ...` for each, to be put behind a command."""
+    """` --draw ...` for each, to append to a command."""
     return "".join(f" --draw {shlex.quote(text(draw))}" for draw in draws)
 
 

@@ -1,4 +1,4 @@
-"""Simulates the edits of one constant that the diagnosis advises, before anybody spends an attempt on them."""
+"""Simulates the one-constant edits that a diagnosis advises, before anybody spends an attempt on them."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from harness.records import Edit, Evidence, Policy
 _MOST_EDITS = 8
 
 
-def simulated(
+def simulate(
     contest: Contest,
     candidate: Candidate,
     base: Evidence,
@@ -22,10 +22,10 @@ def simulated(
     policy: Policy,
     progress: Callable[[str, str, float], None],
 ) -> tuple[SimulatedEdits, ...]:
-    """The edits of `candidate` that one constant makes, compiled and simulated beside `base`, the fastest first.
+    """The edits of `candidate` that one constant makes, compiled and simulated next to `base`, the fastest first.
 
-    A constant is tried for an edit where its value is the block's size; which blocks it really changes only the
-    program says. Nothing is checked for being right, and nothing recorded. Empty where `base` was not simulated.
+    A constant is tried if its value is the block's size; the traced program then shows which blocks it changes. Nothing
+    is checked for being right, and nothing recorded. Empty if `base` was not simulated.
     """
     run = finished_run(base)
     before = run.mean_seconds if run else None
@@ -33,22 +33,22 @@ def simulated(
         return ()
     asked = _settings(candidate, edits)
     waiting = list(asked)
-    found: list[SimulatedEdits] = []
+    tried: list[SimulatedEdits] = []
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         name, old, new = asked[candidate]
         made = tuple(edit for edit in edits if is_made_by(edit, evidence))
         seconds = latency_seconds(evidence)
-        kind, said = screening.why_no_latency(evidence) if seconds is None else ("", "")
+        kind, message = screening.why_no_latency(evidence) if seconds is None else ("", "")
         ratio = None if seconds is None else seconds / before
-        # What fails to compile has no trace that says which blocks it would have had: those of this size.
+        # A failed compilation has no trace to show its blocks, so the edits of this size are taken.
         made = made or tuple(
             edit for edit in edits if seconds is None and (edit.size, edit.new) == (int(old), int(new))
         )
         progress(f"{name}={new}", kind or "done", sum(stage.seconds for stage in evidence.stages))
-        found.append(
+        tried.append(
             SimulatedEdits(
-                constant=name, old=old, new=new, edits=made, time_ratio=ratio, why=f"{kind}: {said}" if kind else ""
+                constant=name, old=old, new=new, edits=made, time_ratio=ratio, why=f"{kind}: {message}" if kind else ""
             )
         )
 
@@ -61,15 +61,15 @@ def simulated(
         places=screening.local(min(len(waiting), screening.cores_to_use()) or 1),
         work="edits",
     )
-    return tuple(sorted(found, key=lambda one: (one.time_ratio is None, one.time_ratio or 0.0, one.words)))
+    return tuple(sorted(tried, key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words)))
 
 
 def _settings(candidate: Candidate, edits: Sequence[Edit]) -> dict[Candidate, tuple[str, str, str]]:
-    """The candidate with one constant rewritten -> its name, its value and the new one, of the first edits."""
+    """Each candidate with one constant rewritten: the constant's name, its value and the new one, up to the limit."""
     sizes = {name: value_of(value) for name, value in candidate.constants}
-    found: dict[Candidate, tuple[str, str, str]] = {}
+    settings: dict[Candidate, tuple[str, str, str]] = {}
     for edit in edits:
         for name, value in sizes.items():
-            if type(value) is int and value == edit.size and len(found) < _MOST_EDITS:
-                found[candidate.set(((name, str(edit.new)),))] = (name, str(value), str(edit.new))
-    return found
+            if type(value) is int and value == edit.size and len(settings) < _MOST_EDITS:
+                settings[candidate.set(((name, str(edit.new)),))] = (name, str(value), str(edit.new))
+    return settings

@@ -1,4 +1,4 @@
-"""A thin kernel.py around a function of an installed package: its options are constants, which `--set` can change.
+"""A thin kernel.py around a function of an installed package: its options become constants for `--set`.
 
 The package is read, never imported: only the sandbox runs it.
 """
@@ -23,7 +23,7 @@ from harness.sandbox.editable import editable_roots
 
 _WRAPPERS = Path(__file__).parents[1] / "operators"
 _WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
-# Names under which published kernels take a problem's parameters.
+# Other names of a problem's parameters in published kernels.
 _ALSO_CALLED = {
     "sm_scale": "scale",
     "softmax_scale": "scale",
@@ -31,17 +31,17 @@ _ALSO_CALLED = {
     "epsilon": "eps",
     "num_heads": "heads",
 }
-# For finding errors, or for a machine that is not judged.
+# Options for debugging, or for a machine that is not judged.
 _LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
 _LACKING = re.compile(r"No module named '([\w.]+)'")
 _PINNED = re.compile(r"jax *(==|~=) *([\d.]+)")
-# A name that was imported from elsewhere is followed so often.
+# A name that was imported from elsewhere is followed through so many modules.
 _MOST_IMPORTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A function of an installed package, and where it is defined; `node` is None where it is no plain `def`."""
+class PackageFunction:
+    """A function of an installed package, and its file; `node` is None if it is no plain `def`."""
 
     module: str
     function: str
@@ -51,9 +51,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One kernel.py, and how it hands the problem's arrays over, in words.
+    """One kernel.py, and its way of passing the problem's arrays, in words.
 
-    `departures` are the options that are not left at the package's defaults, in words.
+    `departures` are the options that differ from the package's defaults, in words.
     """
 
     candidate: Candidate
@@ -63,7 +63,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
-    """One option of the function: the text of its value, of its default (None: it has none), and who says so."""
+    """One option of the function: texts of its value and default (None: no default); `is_by_name`: from the problem."""
 
     name: str
     value: str
@@ -71,8 +71,8 @@ class _Option:
     is_by_name: bool = False
 
 
-def target(text: str) -> Target:
-    """What `package.module:function` names. Raises RatchetError `unknown-function` or `not-installed`."""
+def target(text: str) -> PackageFunction:
+    """The function `package.module:function`. Raises RatchetError `unknown-function` or `not-installed`."""
     module, colon, function = text.partition(":")
     if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise RatchetError(
@@ -80,13 +80,13 @@ def target(text: str) -> Target:
             f"expected --from package.module:function, got {text!r}; for instance "
             "--from jax.experimental.pallas.ops.tpu.flash_attention:flash_attention",
         )
-    return _found(module, function, _MOST_IMPORTS, module)
+    return _find(module, function, _MOST_IMPORTS, module)
 
 
-def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str], ...]) -> Iterator[Variant]:
-    """The kernels that call `wanted` for this problem, the likeliest first; `given` are constants of the user's.
+def variants(wanted: PackageFunction, statement: Statement, settings: tuple[tuple[str, str], ...]) -> Iterator[Variant]:
+    """The kernels that call `wanted` for this problem, the likeliest first; `settings` are the user's constants.
 
-    Raises RatchetError `missing-option` where the function needs something that nobody said.
+    Raises RatchetError `missing-option` if the function needs a value that nobody gave.
     """
     name = f"{wanted.module}:{wanted.function}"
     for path in sorted(_WRAPPERS.glob("*/existing/*.py")):
@@ -94,32 +94,33 @@ def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str],
         if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
             yield _of_wrapper(source, statement)
             return
-    options = _options(wanted, statement, dict(given))
-    # A name that the problem has too may mean something else here: then the package's default is right.
-    left = tuple(one for one in options if not one.is_by_name or one.default is None)
+    options = _options(wanted, statement, dict(settings))
+    # A parameter of the same name may mean something else here; then the package's default is right.
+    left = tuple(option for option in options if not option.is_by_name or option.default is None)
     for some in (options, left) if left != options else (options,):
         departures = tuple(
-            f"{one.name.upper()} = {one.value} ({'problem' if one.is_by_name else '--set'}; the package: {one.default})"
-            for one in some
-            if one.default is not None and one.value != one.default
+            f"{option.name.upper()} = {option.value} ({'problem' if option.is_by_name else '--set'}; the package: "
+            f"{option.default})"
+            for option in some
+            if option.default is not None and option.value != option.default
         )
         for body, words in _bodies(statement):
             yield Variant(candidate=_candidate(wanted, statement, some, body), words=words, departures=departures)
 
 
 def install(package: str) -> str:
-    """The command that installs a package of this name into this environment, if it is published by that name."""
+    """The command that installs a package into this environment, if it is published by that name."""
     return f"{shlex.quote(sys.executable)} -m pip install {package.replace('_', '-')}"
 
 
-def lacking(failure: Failure) -> str:
-    """The package that is imported and not installed, as far as a failure says so, else ""."""
-    found = _LACKING.search(failure.message)
-    return found[1].partition(".")[0] if found else ""
+def missing_package(failure: Failure) -> str:
+    """The imported package that is not installed, as far as the failure says so, else ""."""
+    match = _LACKING.search(failure.message)
+    return match[1].partition(".")[0] if match else ""
 
 
-def another_jax(wanted: Target) -> str:
-    """`; tpu-inference 0.32.0 asks for jax==0.11.2, here is 0.10.2` where the package was made for another, else ""."""
+def other_jax_pinned(wanted: PackageFunction) -> str:
+    """`; tpu-inference 0.32.0 asks for jax==0.11.2, here is 0.10.2` if the package pins another JAX, else ""."""
     top = wanted.module.partition(".")[0]
     here = importlib.metadata.version("jax")
     for name in importlib.metadata.packages_distributions().get(top, ()):
@@ -138,7 +139,7 @@ def another_jax(wanted: Target) -> str:
 # --- where a function is -----------------------------------------------------------------------
 
 
-def _found(module: str, function: str, most: int, asked: str) -> Target:
+def _find(module: str, function: str, most: int, asked: str) -> PackageFunction:
     path = _source(module)
     tree = ast.parse(path.read_bytes())
     names: dict[str, ast.FunctionDef | None] = {}
@@ -153,14 +154,14 @@ def _found(module: str, function: str, most: int, asked: str) -> Target:
             for alias in node.names:
                 if (alias.asname or alias.name) == function:
                     home = _imported_from(node, module, path)
-                    found = _found(home, alias.name, most - 1, asked)
-                    return Target(module=asked, function=function, path=found.path, node=found.node)
+                    original = _find(home, alias.name, most - 1, asked)
+                    return PackageFunction(module=asked, function=function, path=original.path, node=original.node)
     if function not in names:
         near = difflib.get_close_matches(function, names, 5, 0.4) or sorted(names)[:5]
         raise RatchetError(
             "unknown-function", f"{module} has no function {function}; it has {', '.join(near) or 'none at all'}"
         )
-    return Target(module=asked, function=function, path=path, node=names[function])
+    return PackageFunction(module=asked, function=function, path=path, node=names[function])
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
@@ -171,9 +172,9 @@ def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
 
 
 def _source(module: str) -> Path:
-    """The file of an installed module, found without importing any of its packages."""
+    """The file of an installed module, located without importing any of its packages."""
     top, *parts = module.split(".")
-    # What is installed for editing may have a finder of its own, which imports nothing either.
+    # An editable installation may have a finder of its own, which imports nothing either.
     spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)
     path = None
     if spec is not None:
@@ -200,19 +201,19 @@ def _is_installed(path: Path) -> bool:
 
 
 def _of_wrapper(source: bytes, statement: Statement) -> Variant:
-    """A wrapper of ours with the constants that are called as the problem's parameters set to those."""
-    own = dict(Candidate(text=source).tunable)
+    """One of our wrappers, with the constants named like the problem's parameters set to their values."""
+    left = dict(Candidate(text=source).tunable)
     for name, value in statement.parameters:
-        if name.upper() in own:
+        if name.upper() in left:
             source = rewrite(source, name.upper(), repr(value), "kernel.py")
-            del own[name.upper()]
-    # A wrapper has None where it leaves a choice to the package.
-    departures = tuple(f"{name} = {value}" for name, value in own.items() if value != "None")
+            del left[name.upper()]
+    # None in a wrapper leaves the choice to the package.
+    departures = tuple(f"{name} = {value}" for name, value in left.items() if value != "None")
     return Variant(candidate=Candidate(text=source), words="as its own wrapper does", departures=departures)
 
 
-def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> tuple[_Option, ...]:
-    """What the function takes beside the problem's arrays, and the text of each value."""
+def _options(wanted: PackageFunction, statement: Statement, settings: Mapping[str, str]) -> tuple[_Option, ...]:
+    """The function's options beside the problem's arrays, with the text of each value."""
     if wanted.node is None:
         return ()
     arguments = wanted.node.args
@@ -235,15 +236,15 @@ def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> 
         meant = _ALSO_CALLED.get(name, name)
         if name in _LEFT_OUT:
             continue
-        standing = None if default is None else ast.unparse(default)
-        if name.upper() in given:
-            options.append(_Option(name=name, value=given[name.upper()], default=standing))
+        default_text = None if default is None else ast.unparse(default)
+        if name.upper() in settings:
+            options.append(_Option(name=name, value=settings[name.upper()], default=default_text))
         elif meant in parameters:
-            options.append(_Option(name=name, value=repr(parameters[meant]), default=standing, is_by_name=True))
-        elif standing is None:
+            options.append(_Option(name=name, value=repr(parameters[meant]), default=default_text, is_by_name=True))
+        elif default_text is None:
             missing.append(name.upper())
         elif default is not None and _is_literal(default):
-            options.append(_Option(name=name, value=standing, default=standing))
+            options.append(_Option(name=name, value=default_text, default=default_text))
     if missing:
         raise RatchetError(
             "missing-option",
@@ -262,7 +263,7 @@ def _is_literal(value: ast.expr) -> bool:
 
 
 def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
-    """What kernel_fn does with `call`, the function with its options, and what that is in words."""
+    """The bodies of kernel_fn to try, which use `call` (the function with its options), each with a description."""
     names = ", ".join(array.name for array in statement.inputs)
     yield f"    return call({names})", "with the arrays as they are"
     if len(statement.results) > 1:
@@ -279,12 +280,14 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         )
         whole = [array.name for array in statement.inputs if len(array.shape) == axes]
         if len(whole) < len(statement.inputs):
-            mixed = ", ".join(f"{one.name}[{new}]" if one.name in whole else one.name for one in statement.inputs)
-            said = f"with {more} more leading {'axes' if more > 1 else 'axis'} of {' and '.join(whole)}"
-            yield f"    return call({mixed})[{old}]", said
+            mixed = ", ".join(
+                f"{array.name}[{new}]" if array.name in whole else array.name for array in statement.inputs
+            )
+            description = f"with {more} more leading {'axes' if more > 1 else 'axis'} of {' and '.join(whole)}"
+            yield f"    return call({mixed})[{old}]", description
     for less in range(1, axes - 1):
         yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {less} leading axes"
-    # Heads behind the sequence, as many published functions have them.
+    # Heads after the sequence, as in many published functions.
     turned = {
         2: (f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]"),
         3: (f"    return call(*(x.swapaxes(0, 1)[None] for x in ({names},)))[0].swapaxes(0, 1)"),
@@ -294,10 +297,10 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
         yield turned[axes], "with the heads behind the sequence"
 
 
-def _candidate(wanted: Target, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
+def _candidate(wanted: PackageFunction, statement: Statement, options: tuple[_Option, ...], body: str) -> Candidate:
     names = ", ".join(array.name for array in statement.inputs)
-    constants = "".join(f"{one.name.upper()} = {one.value}\n" for one in options)
-    handed = ", ".join(f"{one.name}={one.name.upper()}" for one in options)
+    constants = "".join(f"{option.name.upper()} = {option.value}\n" for option in options)
+    handed = ", ".join(f"{option.name}={option.name.upper()}" for option in options)
     jax = "import jax\n" if "jax." in body else ""
     text = (
         f'"""{statement.operation} by {wanted.function} of {wanted.module}: what an experiment changes."""\n\n'

@@ -1,4 +1,4 @@
-"""How well the stated expectations were met: expected against got, over the attempts that said a number."""
+"""How well stated expectations were met: expected and actual gains of the attempts with a number."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from harness.records import Calibration, Row
 
 # A guess of the right kind (a loop halved, a re-read saved) is seldom off by more than a factor of two.
 _FACTOR = 2.0
-# Two attempts agree or not by luck; the median of three is the first that one outlier cannot move at will.
+# Two attempts may agree by luck; a median of three is the first that one outlier cannot move at will.
 FEWEST = 3
 
 
 def calibration(rows: Sequence[Row]) -> Calibration:
-    """Expected gain against the gain that was found, of those `rows` that state one and were compared."""
+    """Expected and actual gains of those `rows` that state an expectation and were compared."""
     stated = [row for row in rows if row.expected_time_ratio is not None]
     gains = [
         (1 - row.expected_time_ratio, 1 - row.time_ratio)
         for row in stated
         if row.expected_time_ratio is not None and row.time_ratio is not None
     ]
-    # An expectation of no change has no direction, and nothing is a multiple of it.
+    # An expectation of no change has no direction and no multiple.
     ratios = [got / expected for expected, got in gains if expected]
     return Calibration(
         stated=len(stated),

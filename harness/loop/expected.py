@@ -1,4 +1,4 @@
-"""How long the next attempt of a contest will take, from what the last ones took."""
+"""The expected duration of the next attempt of a contest, from the last ones."""
 
 import math
 import statistics
@@ -12,13 +12,13 @@ from harness.ledger import Ledger, history
 
 # Enough for a median that one busy moment does not move.
 _ATTEMPTS = 5
-# What a setting goes through before it has a latency, one after the other.
+# The stages of a screened setting, one after the other.
 SCREENED = ("trace", "compile", "simulate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Medians of the last attempts: seconds by stage, and of all stages together; None where there were none."""
+    """Medians of the last attempts: seconds by stage, and of all stages together; None without attempts."""
 
     attempts: int = 0
     stages: Mapping[str, float] = field(default_factory=dict)
@@ -26,13 +26,13 @@ class Expected:
 
 
 def of(contest: Contest, *, wholly: bool = False) -> Expected:
-    """What the last attempts of `contest` that ran to their end took on the machines that they ran on.
+    """The durations of the last finished attempts of `contest`, on the machines that they ran on.
 
-    `wholly`: only those whose every check was run, which a candidate that is too slow is spared.
+    `wholly`: only attempts with every check, which candidates that are too slow skip.
     """
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
-    # Only a guess hangs on it: what is wrong with the ledger is said by the attempt itself.
+    # Only an estimate depends on it: the attempt itself reports what is wrong with the ledger.
     with suppress(RatchetError):
         ledger = Ledger.open(contest.directory)
         rows, _ = history.rows(ledger.place, 4 * _ATTEMPTS)
@@ -56,7 +56,7 @@ def of(contest: Contest, *, wholly: bool = False) -> Expected:
 
 
 def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
-    """The same for that many settings screened `jobs` at a time, each as far as its latency, then judged as one."""
+    """The duration with that many settings screened, `jobs` at a time up to a latency, before the attempt."""
     if attempt.total_seconds is None:
         return attempt
     each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)

@@ -30,24 +30,26 @@ from harness.workbench.capture.messages import CaptureSubject
 
 @contextmanager
 def exported(kernel: CapturedKernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
-    """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape where it traces at one.
+    """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape if that traces.
 
-    Whatever happens, no process and no file outlives the context. Raises RatchetError with the kind of the failure
-    where kernel.py does not trace.
+    No process and no file outlives the context. Raises RatchetError with the kind of the failure if kernel.py does not
+    trace.
     """
     limited = Children(kernel.policy.child_memory_bytes, are_confined=kernel.policy.is_confined)
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, limited as children:
         scratch = Path(folder)
-        pickled, own = scratch / "problem.pickle", scratch / "candidate"
+        pickled, folder_of_child = scratch / "problem.pickle", scratch / "candidate"
         pickled.write_bytes(pickle.dumps(kernel.problem))
-        own.mkdir()
+        folder_of_child.mkdir()
         for name, data in kernel.candidate.files.items():
-            (own / name).write_bytes(data)
+            (folder_of_child / name).write_bytes(data)
         confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
-        child = children.start("candidate", MODULES["candidate"], own, environment.on_cpu(), confinement=confinement)
-        kept_captures.made(kernel.profiles)
+        child = children.start(
+            "candidate", MODULES["candidate"], folder_of_child, environment.on_cpu(), confinement=confinement
+        )
+        kept_captures.make_folder(kernel.profiles)
         dialogue = Dialogue(children=children, stage="contract", progress=progress)
-        written = own / "candidate.program"
+        written = folder_of_child / "candidate.program"
         request = TraceRequest(
             problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function, stubs=kernel.stubs
         )

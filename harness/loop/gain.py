@@ -1,4 +1,4 @@
-"""How far the accepted attempts of a contest came: first and present champion on one scale, and the chip's peak."""
+"""The gain of the accepted attempts of a contest: first and present champion on one scale, and the chip's peak."""
 
 from typing import Literal
 
@@ -9,16 +9,16 @@ from harness.records import TITLE_MOVES, Attempt, Gain, Row
 
 
 def gain(table: ScaledTable) -> Gain | None:
-    """The way from the first accepted kernel to the champion's; None where nothing was accepted."""
+    """The way from the first accepted kernel to the champion's; None if nothing was accepted."""
     scale, standing = table.scale, table.standing
     if scale is None:
         return None
-    own = [one for one in table.rows if table.is_on_scale(one) and one.row.kind not in TITLE_MOVES]
-    tried = [one for one in own if one.row.kind != "rebaseline"]
-    titles = [one for one in own if one.is_accepted]
-    first = next((one for one in titles if one.row.seconds is not None), None)
+    on_scale = [row for row in table.rows if table.is_on_scale(row) and row.row.kind not in TITLE_MOVES]
+    tried = [row for row in on_scale if row.row.kind != "rebaseline"]
+    titles = [row for row in on_scale if row.is_accepted]
+    first = next((row for row in titles if row.row.seconds is not None), None)
     if first and standing and _is_same(first.row, standing.row):
-        # Attempts that checked it again are no way from it.
+        # Attempts that only checked the champion again are no part of the way.
         first, titles = standing, [standing, *titles] if first is titles[0] else titles
     seconds = standing.row.seconds if standing else None
     bound_by, share = _bound(table.champion, seconds) if table.champion and seconds else (None, None)
@@ -26,8 +26,8 @@ def gain(table: ScaledTable) -> Gain | None:
         source=scale.source,
         chip=scale.chip,
         attempts=len(tried),
-        accepted=sum(one.is_accepted for one in tried),
-        revoked=sum(one.row.is_title and not one.is_accepted for one in tried),
+        accepted=sum(row.is_accepted for row in tried),
+        revoked=sum(row.row.is_title and not row.is_accepted for row in tried),
         champion=table.number,
         champion_seconds=seconds,
         first=first.row.number if first else None,
@@ -39,7 +39,7 @@ def gain(table: ScaledTable) -> Gain | None:
 
 
 def _is_same(first: Row, champion: Row) -> bool:
-    """True if two attempts have one text, or texts that are traced to one program and take the same time."""
+    """True if two attempts have the same text, or texts with the same program and time."""
     is_traced_alike = first.fingerprint != "" and first.fingerprint == champion.fingerprint
     return first.kernel_sha256 == champion.kernel_sha256 or (is_traced_alike and first.seconds == champion.seconds)
 
@@ -47,7 +47,7 @@ def _is_same(first: Row, champion: Row) -> bool:
 def _bound(champion: Attempt, seconds: float) -> tuple[Literal["compute", "memory"] | None, float | None]:
     """The resource that binds the champion in a run of that time, and the share of its peak that the run uses.
 
-    None for what neither binds, for a suite, and for a CPU: its time says nothing about the chip's peaks.
+    None if neither binds, for a suite, and for a CPU, whose time says nothing about the chip's peaks.
     """
     evidence = champion.evidence
     if evidence.members or champion.key.source == "measured cpu":

@@ -1,7 +1,7 @@
-"""Judges what the commits of a change do to the contests of a repository; nothing is recorded, nothing checked out.
+"""Judges the effect of a change's commits on the contests of a repository; nothing is recorded or checked out.
 
-Both sides are judged in the same run, by the same judge and compiler, under the base's prepare.py: who proposes a
-change does not choose the problem that it is judged by.
+Both sides are judged in the same run, by the same judge and compiler, under the base's prepare.py: whoever proposes a
+change must not choose the problem that it is judged by.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ _KINDS = {"link": "symbolic link", "commit": "submodule", "tree": "folder", "blo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What is merged into what: `base` is where the two histories part, both are commit ids."""
+class ProposedChange:
+    """The commits to compare: `base` is where the two histories part; both are commit ids."""
 
     repository: Repo
     base: str
@@ -40,8 +40,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One contest as it was judged: the finding, and both sides, None where there is none."""
+class JudgedContest:
+    """One judged contest: the result, and both sides, None if there is none."""
 
     gated: GatedContest
     before: ComparedSide | None
@@ -49,8 +49,8 @@ class Judged:
     contest: Contest | None
 
 
-def change(folder: Path, base: str, head: str) -> Change:
-    """The change from where `head` left `base`.
+def change(folder: Path, base: str, head: str) -> ProposedChange:
+    """The change from the commit where `head` left `base`.
 
     Raises UsageError `unknown-commit`, RatchetError `no-merge-base`, `several-merge-bases`.
     """
@@ -69,43 +69,52 @@ def change(folder: Path, base: str, head: str) -> Change:
             "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
     if len(parting) > 1:
-        # What one of them has and the change takes back would be no difference from the other.
+        # A part that one of them has and the change takes back would not differ from the other.
         raise RatchetError(
             "several-merge-bases",
             f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "
             f"({', '.join(commit[:12] for commit in parting)}): merge {base} into {head} first",
         )
-    return Change(repository=repository, base=parting[0], head=commits[1])
+    return ProposedChange(repository=repository, base=parting[0], head=commits[1])
 
 
-def touched(change: Change, below: str = "") -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The folder of each contest whose files differ between the two, and the names of those files, sorted."""
+def touched_contests(change: ProposedChange, below: str = "") -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The folder of each contest whose files differ between base and head, with the names of those files, sorted."""
     paths = git.differing_paths(change.repository, change.base, change.head, [below or "."])
     folders: dict[str, set[str]] = {}
     for path in map(PurePosixPath, paths):
         folders.setdefault("" if str(path.parent) == "." else str(path.parent), set()).add(path.name)
-    found = []
+    contests_touched = []
     for folder, names in folders.items():
-        own = {
+        contest_files = {
             name
             for commit in (change.base, change.head)
             for name in _own_files(change.repository, commit, folder, names)
         }
         main = names & {*_OF_A_CONTEST}
         if main and any(_obstacle(change.repository, commit, folder) for commit in (change.base, change.head)):
-            own |= main
-        if names & own:
-            found.append((folder, tuple(sorted(names & own))))
-    return tuple(sorted(found))
+            contest_files |= main
+        if names & contest_files:
+            contests_touched.append((folder, tuple(sorted(names & contest_files))))
+    return tuple(sorted(contests_touched))
 
 
-def moved(change: Change, folders: Sequence[str], into: Path) -> dict[str, str]:
-    """The folder that a contest had in the base, by its folder now: of those that state the same problem and chip.
+def origins_of_moved(change: ProposedChange, folders: Sequence[str], into: Path) -> dict[str, str]:
+    """Origins of moved contests: the base's folder for each folder in head, if problem and chip are the same.
 
-    Of several the one with the same kernel is it, else one with the same name. Files go below `into`.
+    If several folders of the base fit, the one with the same kernel is taken, else one with the same name. Files go
+    below `into`.
     """
-    gone = {folder: found for folder in folders if (found := _stated(change, change.base, change.head, folder, into))}
-    come = {folder: found for folder in folders if (found := _stated(change, change.head, change.base, folder, into))}
+    gone = {
+        folder: contest
+        for folder in folders
+        if (contest := _contest_only_in(change, change.base, change.head, folder, into))
+    }
+    come = {
+        folder: contest
+        for folder in folders
+        if (contest := _contest_only_in(change, change.head, change.base, folder, into))
+    }
     origins: dict[str, str] = {}
     for folder, (problem, candidate) in come.items():
         alike = [old for old, (stated, _) in gone.items() if stated == problem and old not in origins.values()]
@@ -115,19 +124,19 @@ def moved(change: Change, folders: Sequence[str], into: Path) -> dict[str, str]:
     return origins
 
 
-def _stated(
-    change: Change, commit: str, other: str, folder: str, into: Path
+def _contest_only_in(
+    change: ProposedChange, commit: str, other: str, folder: str, into: Path
 ) -> tuple[tuple[str, str], Candidate] | None:
-    """What a contest states that is in `commit` and not in the `other`, and its candidate; None where it is not so."""
+    """Problem, chip and candidate of a contest that `commit` has and `other` has not; else None."""
     try:
-        here, there = (candidate_at(change.repository, one, folder) for one in (commit, other))
+        here, there = (candidate_at(change.repository, commit_, folder) for commit_ in (commit, other))
     except RatchetError:
         return None
     prepare = _file(change.repository, commit, folder, "prepare.py")
     if here is None or there is not None or prepare is None:
         return None
     try:
-        contest = _written(
+        contest = _write_contest(
             into / hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:16], prepare, here
         )
     except RatchetError:
@@ -136,7 +145,7 @@ def _stated(
 
 
 def judge(
-    change: Change,
+    change: ProposedChange,
     folder: str,
     changed: tuple[str, ...],
     into: Path,
@@ -144,8 +153,8 @@ def judge(
     progress: Progress,
     *,
     origin: str | None = None,
-) -> Judged:
-    """Judges both sides of the contest in `folder`, in the base in `origin`; its files go below `into`."""
+) -> JudgedContest:
+    """Judges both sides of the contest in `folder`, which is `origin` in the base; its files go below `into`."""
     was = folder if origin is None else origin
     obstacle = _obstacle(change.repository, change.base, was) or _obstacle(change.repository, change.head, folder)
     if obstacle is not None:
@@ -161,13 +170,13 @@ def judge(
     if after is None or prepare is None:
         return _alone(folder, "removed", "the change removes it", "same", changed)
     try:
-        contest = _written(into, prepare, after)
+        contest = _write_contest(into, prepare, after)
     except RatchetError as error:
         return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
     label = folder or "."
     new = _side(contest, change.head, after, f"{label} after", "after", progress)
     if before is None:
-        outcome, reason = _failing(new.evidence) or ("new", "there is no base to hold it against")
+        outcome, reason = _outcome_of_failure(new.evidence) or ("new", "there is no base to compare it with")
         alone = _alone(folder, outcome, reason, state, changed, new.evidence)
         return replace(alone, after=new, contest=contest)
     is_same = before == after
@@ -185,7 +194,7 @@ def judge(
         seconds=_simulated_seconds(new.evidence),
         chip=contest.chip.name,
     )
-    return Judged(gated=gated, before=old, after=new, contest=contest)
+    return JudgedContest(gated=gated, before=old, after=new, contest=contest)
 
 
 def _alone(
@@ -195,7 +204,7 @@ def _alone(
     state: PrepareState,
     changed: tuple[str, ...],
     evidence: Evidence | None = None,
-) -> Judged:
+) -> JudgedContest:
     gated = GatedContest(
         contest=folder,
         outcome=outcome,
@@ -205,7 +214,7 @@ def _alone(
         seconds=_simulated_seconds(evidence) if evidence else None,
         chip=evidence.chip if evidence else "",
     )
-    return Judged(gated=gated, before=None, after=None, contest=None)
+    return JudgedContest(gated=gated, before=None, after=None, contest=None)
 
 
 def _simulated_seconds(evidence: Evidence) -> float | None:
@@ -223,41 +232,41 @@ def _side(
     *,
     is_base: bool = False,
 ) -> ComparedSide:
-    """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
-    # What is simulated is the same on every machine; for other chips there is no simulator.
+    """One side, judged. The base is judged for its time only: not checked at the full shape."""
+    # Simulation is the same on every machine; other chips have no simulator.
     on = "simulated" if contest.chip.platform == "tpu" else None
     bench = Bench(contest=contest, progress=progress, on=on)
     evidence = bench.judge(candidate, work, f"{label}:", is_slower=(lambda _: True) if is_base else None)
     return ComparedSide(name=commit[:12], candidate=candidate, evidence=evidence)
 
 
-def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:
-    """What the change does, and why that is said."""
-    failing = _failing(after)
+def _outcome(comparison: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:
+    """The outcome of the change and the reason for it."""
+    failing = _outcome_of_failure(after)
     if failing is not None:
         outcome, reason = failing
         return outcome, f"{reason}{'; the base fails too' if before.failure is not None else ''}"
     if before.failure is not None:
-        said = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
-        # A machine that had no memory or time for the base says nothing about it.
-        return "inconclusive" if before.failure.may_pass_next_time else "fixed", said
-    ratios = [(program.name, program.time_ratio) for program in found.programs]
+        reason_fixed = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
+        # A machine without memory or time for the base says nothing about the base.
+        return "inconclusive" if before.failure.may_pass_next_time else "fixed", reason_fixed
+    ratios = [(program.name, program.time_ratio) for program in comparison.programs]
     unknown = [name or "the whole" for name, ratio in ratios if ratio is None]
     if unknown:
         return "inconclusive", f"no latency to compare: {', '.join(unknown)}"
-    known = [(name, ratio) for name, ratio in ratios if ratio is not None]
-    # The whole comes first: of a suite the mean over its members.
-    slowest, whole = max(known, key=lambda one: one[1]), known[0][1]
+    compared = [(name, ratio) for name, ratio in ratios if ratio is not None]
+    # The whole comes first: of a suite, the mean over its members.
+    slowest, whole = max(compared, key=lambda pair: pair[1]), compared[0][1]
     if slowest[1] >= 1 + threshold:
         where = f" at {slowest[0]}" if slowest[0] else ""
         return "slower", f"{percent(slowest[1] - 1, 2)} more simulated time{where}"
     if whole <= 1 - threshold:
         return "faster", f"{percent(1 - whole, 2)} less simulated time"
-    is_same = all(program.is_same_program for program in found.programs)
+    is_same = all(program.is_same_program for program in comparison.programs)
     return "same", "the same program" if is_same else f"within {percent(threshold)} of the base's simulated time"
 
 
-def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
+def _outcome_of_failure(evidence: Evidence) -> tuple[GateOutcome, str] | None:
     failure = evidence.failure
     if failure is None:
         return None
@@ -265,13 +274,13 @@ def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
     return outcome, f"{failure.kind}: {failure.message}"
 
 
-# --- what the commits hold -----------------------------------------------------------------------
+# --- the commits' files --------------------------------------------------------------------------
 
 
 def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[str]) -> Iterator[str]:
-    """prepare.py, kernel.py and its helpers, where there is a contest in `folder`.
+    """prepare.py, kernel.py and its helpers, if there is a contest in `folder`.
 
-    Where a candidate is none, as with a reserved line, any module among the `changed` files may be a helper.
+    If the candidate is invalid, as with a reserved line, any module among the `changed` files may be a helper.
     """
     try:
         candidate = candidate_at(repository, commit, folder)
@@ -283,7 +292,7 @@ def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[s
 
 
 def candidate_at(repository: Repo, commit: str, folder: str) -> Candidate | None:
-    """The candidate that a commit has in `folder`, None where there is no kernel.py.
+    """The candidate of a commit in `folder`, None without a kernel.py.
 
     Raises RatchetError `reserved-line`.
     """
@@ -293,8 +302,8 @@ def candidate_at(repository: Repo, commit: str, folder: str) -> Candidate | None
     return Candidate.of_kernel(kernel, lambda name: _file(repository, commit, folder, name))
 
 
-def _prepare(change: Change, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
-    """The prepare.py to judge under: the base's, or the change's own where the base has no such contest."""
+def _prepare(change: ProposedChange, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
+    """The prepare.py to judge under: the base's, or the change's own if the base has no such contest."""
     before = _file(change.repository, change.base, was, "prepare.py")
     after = _file(change.repository, change.head, folder, "prepare.py")
     if before is None:
@@ -303,11 +312,11 @@ def _prepare(change: Change, was: str, folder: str) -> tuple[bytes | None, Prepa
 
 
 def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
-    """Why it cannot be told what a commit has in `folder`; None where it can, or there is no contest.
+    """The reason why a commit's content of `folder` cannot be read; None if it can, or there is no contest.
 
-    A link or a submodule in the way to its files, or instead of one, is: a checkout may make a contest of it.
+    A link or a submodule on the way to its files, or in place of one, is a reason: a checkout may make a contest of it.
     """
-    found = []
+    obstacles = []
     for name in _OF_A_CONTEST:
         path = PurePosixPath(folder, name)
         for part in (*reversed(path.parents[:-1]), path):
@@ -315,19 +324,19 @@ def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
             if kind is None:
                 return None
             if kind != ("blob" if part == path else "tree"):
-                found.append(f"{part} is a {_KINDS[kind]}: expected the files themselves in the folder")
+                obstacles.append(f"{part} is a {_KINDS[kind]}: expected the files themselves in the folder")
                 break
-    return found[0] if found else None
+    return obstacles[0] if obstacles else None
 
 
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
-    """A file as the commit has it; a link is somebody else's file."""
+    """A file of the commit; None for a link, which is somebody else's file."""
     entry = git.entry_at(repository, commit, f"{folder}/{name}" if folder else name)
     # By its id, since a path may hold a line break.
     return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]
 
 
-def _written(into: Path, prepare: bytes, candidate: Candidate) -> Contest:
+def _write_contest(into: Path, prepare: bytes, candidate: Candidate) -> Contest:
     """A contest in a folder of its own. Raises RatchetError as `contest.load` does."""
     with files.refusals_in_words(f"writing {into}"):
         into.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
-"""Guards what no candidate may touch while its processes run, and puts it back as it was.
+"""Guards files that no candidate may touch while its processes run, and restores them.
 
-Who changed a file cannot be seen afterwards, and a person may commit, fetch or edit while an attempt
-runs. So there are two answers. The judge's files, the ledger's, what makes git run programs
-(configuration, hooks) and the log belong to the attempt while its lock is held: any change of them is
-undone, what was there is kept aside, and the attempt fails. Branches, tags, HEAD and the index are the
-person's: they are never moved back. While the children were confined they cannot have touched
-them, and what an accept needs of them is checked again when it is committed (`branch-moved`). While
-they were not, doubt rejects: the attempt fails and says how to undo each change.
+Afterwards nobody can tell who changed a file, and a person may commit, fetch or edit during an attempt. So there are
+two answers:
+
+- The judge's files, the ledger's, what makes git run programs (configuration, hooks) and the log belong to the attempt
+  while its lock is held. Any change of them is undone, the changed content is set aside, and the attempt fails.
+- Branches, tags, HEAD and the index are the person's and are never moved back. Confined children cannot have touched
+  them, and an accept checks what it needs of them when it commits (`branch-moved`). If the children were not confined,
+  doubt rejects: the attempt fails and says how to undo each change.
 """
 
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ from harness.ledger.git.refs import refs
 from harness.records import Failure
 from harness.sandbox import confinement
 
-# What git reads its own behaviour from, in the git directory: programs can be named in each of them.
+# Files in the git directory that configure git: each can name programs.
 _CONFIGURATION = ("config", "config.worktree", "info/attributes", "hooks/*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Everything that is watched, as it was. `patterns` name the ledger's files, new ones too; `ours` its ref."""
+    """The watched state. `patterns` name the ledger's files, including new ones; `ours` is its ref."""
 
     repository: Repo
     patterns: tuple[tuple[Path, str], ...]
@@ -42,7 +43,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tampering:
-    """What was changed and put back, what was changed and stays, both in sentences."""
+    """Changes that were undone, and changes that stay, in sentences."""
 
     undone: tuple[str, ...] = ()
     standing: tuple[str, ...] = ()
@@ -53,16 +54,16 @@ class Tampering:
         return (*self.undone, *self.standing)
 
     def failure(self) -> Failure | None:
-        """The attempt's failure, or None where nothing was changed."""
-        said = self.sentences
-        if not said:
+        """The attempt's failure, or None if nothing was changed."""
+        sentences = self.sentences
+        if not sentences:
             return None
-        message = f"something was changed while the candidate's processes ran: {said[0]}"
-        return Failure(stage="static", kind="tampered", message=message, detail="\n".join(said))
+        message = f"something was changed while the candidate's processes ran: {sentences[0]}"
+        return Failure(stage="static", kind="tampered", message=message, detail="\n".join(sentences))
 
 
 def begin(ledger: Ledger, contest: Contest) -> Watch:
-    """What the candidate's processes may not touch: the harness and the contest, the ledger, git's configuration."""
+    """The state that a candidate's processes may not touch: harness, contest, ledger, git's configuration."""
     judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
     packed = ledger.place.packed_path
     records = (
@@ -74,29 +75,29 @@ def begin(ledger: Ledger, contest: Contest) -> Watch:
     return watch(ledger.place.repository, judge, records, ledger.place.log_ref)
 
 
-def wrote_notes(ledger: Ledger, before: Watch) -> None:
-    """Takes the ledger's notes as they are now for untouched: the ratchet itself has written some."""
+def accept_notes(ledger: Ledger, before: Watch) -> None:
+    """Takes the present notes of the ledger as untouched: the ratchet itself has written some."""
     for path in (ledger.place.experiments_directory / name for name in notes.FILES):
-        if (found := _content(path)) is not None:
-            before.contents[path] = found
+        if (content := _content(path)) is not None:
+            before.contents[path] = content
 
 
 def end(ledger: Ledger, before: Watch, name: str, *, is_confined: bool) -> Tampering:
-    """Undoes what was changed since; what was there is kept in the folder `name` of those that are set aside."""
+    """Undoes changes since `before`; changed contents are kept in the folder `name` of those set aside."""
     layers = confinement.offered(is_confined)
     aside = ledger.place.state_directory / "set-aside" / name
     return put_right(before, aside, were_confined=layers.landlock is not None)
 
 
 def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, str], ...], log_ref: str) -> Watch:
-    """What there is now of the judge's files, of the ledger's (folders and patterns), and of the repository."""
+    """The present state of the judge's files, of the ledger's (folders and patterns), and of the repository."""
     common = git.common_directory(repository)
     patterns = (*ledger, *((common, name) for name in _CONFIGURATION))
     paths = (*judge, *(path for folder, pattern in patterns for path in folder.glob(pattern)))
     return Watch(
         repository=repository,
         patterns=patterns,
-        contents={path: found for path in paths if (found := _content(path)) is not None},
+        contents={path: content for path in paths if (content := _content(path)) is not None},
         ours=log_ref,
         head=git.head_commit(repository),
         places=_places(repository),
@@ -105,12 +106,12 @@ def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, s
 
 
 def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
-    """Undoes what may not have changed since `before`, the files first, since git obeys some of them.
+    """Undoes forbidden changes since `before`, files first, because git obeys some of them.
 
-    Keeps what was there in the folder `aside`. Raises RatchetError where a file cannot be written.
+    Keeps the changed contents in the folder `aside`. Raises RatchetError if a file cannot be written.
     """
-    undone, standing = _files_put_right(before, aside)
-    undone += _broken_log_removed(before, aside)
+    undone, standing = _put_files_back(before, aside)
+    undone += _remove_broken_log(before, aside)
     places = _places(before.repository)
     was, there = before.places.get(before.ours), places.get(before.ours)
     if was != there:
@@ -131,11 +132,11 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
     return Tampering(undone=tuple(undone), standing=tuple(standing))
 
 
-def _files_put_right(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
-    """Puts every file back, but those that are what HEAD now has: a person committed, or pulled, meanwhile."""
-    said: list[str] = []
+def _put_files_back(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
+    """Restores every file except those that equal HEAD's now: a person committed or pulled meanwhile."""
+    undone: list[str] = []
     standing: list[str] = []
-    # Also what was added: the patterns are looked at again.
+    # The patterns are expanded again to find added files.
     present = {path for folder, pattern in before.patterns for path in folder.glob(pattern) if path.is_file()}
     for path in sorted({*before.contents, *present}):
         was = before.contents.get(path)
@@ -143,12 +144,12 @@ def _files_put_right(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
         if was == there:
             continue
         if there is not None and _is_committed(before, path, there[1]):
-            # A record more does not matter; another judge would have given half of the verdict.
+            # An additional record does not matter; another judge would have given half of the verdict.
             if path.suffix not in (".json", ".jsonl"):
                 standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
             continue
         if there is not None:
-            files.write_atomically(aside / f"{len(said)}-{path.name}", there[1])
+            files.write_atomically(aside / f"{len(undone)}-{path.name}", there[1])
         if was is None:
             files.remove(path)
             done = f"was added, and was removed again (kept in {_shown(before, aside)})"
@@ -157,12 +158,12 @@ def _files_put_right(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
             path.chmod(was[0])
             done = "was removed" if there is None else f"was changed (what it held is kept in {_shown(before, aside)})"
             done += ", and is again what it was"
-        said.append(f"{_shown(before, path)} {done}")
-    return said, standing
+        undone.append(f"{_shown(before, path)} {done}")
+    return undone, standing
 
 
-def _broken_log_removed(before: Watch, aside: Path) -> list[str]:
-    """Takes away a file that stands for the log and names no commit: git would neither list nor move it."""
+def _remove_broken_log(before: Watch, aside: Path) -> list[str]:
+    """Removes a file in the log's place that names no commit: git would neither list nor move it."""
     path = git.common_directory(before.repository) / before.ours
     if not path.is_file() or git.commit_of(before.repository, before.ours) is not None:
         return []
@@ -172,12 +173,12 @@ def _broken_log_removed(before: Watch, aside: Path) -> list[str]:
 
 
 def _content(path: Path) -> tuple[int, bytes] | None:
-    """Permissions and bytes of a file, None where there is none."""
+    """Permissions and bytes of a file, None if it does not exist."""
     return (path.stat().st_mode & 0o7777, path.read_bytes()) if path.is_file() else None
 
 
 def _is_committed(before: Watch, path: Path, there: bytes) -> bool:
-    """True if HEAD has moved, and now holds just this."""
+    """True if HEAD has moved and now holds exactly this content."""
     if git.head_commit(before.repository) == before.head:
         return False
     try:
@@ -196,7 +197,7 @@ def _move_back(repository: Repo, ref: str, was: str | None, there: str | None) -
 
 
 def _places(repository: Repo) -> dict[str, str]:
-    """Every ref and where it points, and HEAD with the branch it names."""
+    """Every ref with its target, and HEAD with its branch."""
     return {**refs(repository), "HEAD": git.branch_or_none(repository) or git.head_commit(repository)}
 
 

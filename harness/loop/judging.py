@@ -1,4 +1,4 @@
-"""One candidate of an attempt under the judge: evaluated, held against the champion, decided."""
+"""One candidate of an attempt under the judge: evaluated, compared with the champion, decided."""
 
 import shutil
 from contextlib import suppress
@@ -43,19 +43,21 @@ class Judging:
 def judge(
     run: Run, watch: guard.Watch, candidate: Candidate, facing: Opponent | None, *, may_be_known: bool = False
 ) -> Judging:
-    """One candidate under the judge; what was changed while its processes ran is put right, and is its failure.
+    """One candidate under the judge; tampering while its processes ran is undone and is its failure.
 
-    Raises RatchetError `identical-candidate` where its program was judged before, unless it `may_be_known`.
+    Raises RatchetError `identical-candidate` if its program was judged before, unless it `may_be_known`.
     """
 
     def refuse_identical(trace: Trace) -> None:
         if not (run.options.again or run.options.rebaseline or may_be_known):
             _refuse_identical(run, trace)
 
-    def is_slower(found: Evidence) -> bool:
+    def is_slower(evidence_so_far: Evidence) -> bool:
         if not run.options.again:
-            _refuse_same_schedule(run, found)
-        return facing is not None and early_rejection.is_slower(found, facing.evidence, run.policy, run.contest.chip)
+            _refuse_same_schedule(run, evidence_so_far)
+        return facing is not None and early_rejection.is_slower(
+            evidence_so_far, facing.evidence, run.policy, run.contest.chip
+        )
 
     evidence = replace(run.bench, timed=facing is None).judge(
         candidate,
@@ -66,14 +68,14 @@ def judge(
     paired = None
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":
-        paired, evidence, facing = _paired(run, run.key.source, evidence, facing, attempts)
+        paired, evidence, facing = _time_pair(run, run.key.source, evidence, facing, attempts)
     defending = defender(run, facing) if facing else None
     resimulated = resimulate.resimulated(run.contest, evidence, run.work, defending, run.policy)
     evidence = disturbed(evidence, run.put_right(watch).failure())
     theirs = facing.evidence if facing else None
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    own = run.options.sweep.looked_at if run.options.sweep else 1
-    looked_at = max(own, _looked_at(run, fingerprint))
+    looked_at_here = run.options.sweep.looked_at if run.options.sweep else 1
+    looked_at = max(looked_at_here, _looked_at(run, fingerprint))
     tries = deciding.Tries(since_accept=attempts, looked_at=looked_at)
     verdict = deciding.decide(evidence, theirs, paired, run.policy, run.contest.chip, resimulated, tries)
     return Judging(
@@ -82,7 +84,7 @@ def judge(
 
 
 def _refuse_identical(run: Run, trace: Trace) -> None:
-    """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
+    """Raises RatchetError `identical-candidate` if this very program was judged before under the same key."""
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
         if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
@@ -96,9 +98,9 @@ def _refuse_identical(run: Run, trace: Trace) -> None:
 
 
 def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
-    """Raises RatchetError `same-schedule` where it compiles to what was judged before, under this key, and passed.
+    """Raises RatchetError `same-schedule` if an attempt with this schedule was judged under this key and passed.
 
-    The same bundles take the same time. What failed may differ in a constant that the schedule does not show.
+    The same bundles take the same time. A failed attempt may differ in a constant that the schedule does not show.
     """
     for row in reversed(run.rows):
         is_same = bool(evidence.schedule) and row.schedule == evidence.schedule and row.key_digest == run.digest
@@ -112,10 +114,9 @@ def _refuse_same_schedule(run: Run, evidence: Evidence) -> None:
 
 
 def _looked_at(run: Run, fingerprint: str) -> int:
-    """How many programs the searches since the last accept looked at that saw this one, under this key; 1: none did.
+    """The number of programs looked at by searches since the last accept that saw this program under this key; else 1.
 
-    A rebaseline is an accept here. If several did, the largest number. A record that cannot be read counts as one that
-    says nothing.
+    A rebaseline counts as an accept. If several searches saw it, the largest number. An unreadable record is ignored.
     """
     counts = [1]
     last = max((row.number for row in run.rows if row.is_title or row.kind == "revoke"), default=0)
@@ -123,15 +124,15 @@ def _looked_at(run: Run, fingerprint: str) -> int:
         if fingerprint and row.key_digest == run.digest and row.looked_at != 0:
             with suppress(RatchetError):
                 sweep = history.attempt(run.ledger.place, row.number).sweep
-                if sweep is not None and any(one.fingerprint == fingerprint for one in sweep.screened):
+                if sweep is not None and any(setting.fingerprint == fingerprint for setting in sweep.screened):
                     counts.append(sweep.looked_at)
     return max(counts)
 
 
-def _paired(
+def _time_pair(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
 ) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
-    """Champion and candidate timed in turn; their evidence then holds the samples and latencies of that."""
+    """Champion and candidate timed in turn; their evidence then holds these samples and latencies."""
     outcome = pairing.run(
         run.bench.profile_data / run.champions_work,
         run.bench.profile_data / run.work,
@@ -142,7 +143,7 @@ def _paired(
         is_settled=lambda paired: compare_measured.rule(paired, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
-        # Whose fault it was cannot be told from outside; doubt falls on the candidate.
+        # The cause cannot be told from outside; doubt falls on the candidate.
         return None, replace(evidence, failure=outcome), opponent
     paired, champion_samples, samples = outcome
     ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
@@ -155,38 +156,43 @@ def judge_alternatives(
 ) -> tuple[Alternative | None, Judging, tuple[RefusedSetting, ...]]:
     """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
 
-    Where all fail it is `first` again, whose files are put back. Tried is what promises a win: its screened time is
-    below the champion's. The same program as one that failed is not evaluated.
+    If all fail, the result is `first`, whose files are restored. An alternative is tried if its screened time is below
+    the champion's and its program is not that of one that failed.
     """
-    refused = [_refused(run.options.settings, first)]
+    refused = [_refusal(run.options.settings, first)]
     programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
     files = run.bench.profile_data / run.work
     aside = files.with_name(f"{files.name}-failed")
     tampered = first.verdict.failure is not None and first.verdict.failure.kind == "tampered"
-    worth = [] if tampered else [one for one in run.options.alternatives if _promises_a_win(one, facing)]
-    # Of a sweep that was killed.
+    worth = (
+        []
+        if tampered
+        else [alternative for alternative in run.options.alternatives if _promises_a_win(alternative, facing)]
+    )
+    # A killed sweep may have left it.
     shutil.rmtree(aside, ignore_errors=True)
-    for one in worth:
-        candidate = original.set(one.settings)
-        if one.fingerprint in programs or candidate == champion_candidate:
+    for alternative in worth:
+        candidate = original.set(alternative.settings)
+        if alternative.fingerprint in programs or candidate == champion_candidate:
             continue
         run.say(
-            f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: {_setting(one.settings)}"
+            f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: "
+            f"{_setting(alternative.settings)}"
         )
         if not aside.exists():
             files.rename(aside)
         run.ledger.restore(candidate)
         watch = guard.begin(run.ledger, run.contest)
         try:
-            found = judge(run, watch, candidate, facing)
+            judging = judge(run, watch, candidate, facing)
         except BaseException:
             run.put_right(watch)
             raise
-        if found.verdict.outcome != "failed":
+        if judging.verdict.outcome != "failed":
             shutil.rmtree(aside, ignore_errors=True)
-            return one, found, tuple(refused)
-        refused.append(_refused(one.settings, found))
-        programs.add(one.fingerprint)
+            return alternative, judging, tuple(refused)
+        refused.append(_refusal(alternative.settings, judging))
+        programs.add(alternative.fingerprint)
     if aside.exists():
         shutil.rmtree(files, ignore_errors=True)
         aside.rename(files)
@@ -194,23 +200,23 @@ def judge_alternatives(
     return None, first, tuple(refused)
 
 
-def _promises_a_win(one: Alternative, facing: Opponent | None) -> bool:
-    """True if the screened time is below the champion's of the same source, or nobody knows that one."""
+def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
+    """True if the screened time is below the champion's of the same source, or the champion's is unknown."""
     if facing is None:
         return True
-    if one.source == "simulated":
+    if alternative.source == "simulated":
         run = facing.evidence.simulation
         theirs = run.mean_seconds if run else None
     else:
         taken = facing.evidence.latency or facing.attempt.evidence.latency
-        theirs = taken.seconds if taken and taken.source == one.source else None
-    return theirs is None or one.seconds < theirs
+        theirs = taken.seconds if taken and taken.source == alternative.source else None
+    return theirs is None or alternative.seconds < theirs
 
 
-def _refused(settings: tuple[tuple[str, str], ...], found: Judging) -> RefusedSetting:
-    assert found.verdict.failure is not None
-    # What a record keeps of it is one sentence: the whole of the first failure is the attempt's own.
-    return RefusedSetting(settings=settings, failure=replace(found.verdict.failure, detail=""))
+def _refusal(settings: tuple[tuple[str, str], ...], judging: Judging) -> RefusedSetting:
+    assert judging.verdict.failure is not None
+    # A record keeps one sentence: the whole of the first failure is the attempt's own.
+    return RefusedSetting(settings=settings, failure=replace(judging.verdict.failure, detail=""))
 
 
 def _setting(settings: tuple[tuple[str, str], ...]) -> str:

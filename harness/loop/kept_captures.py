@@ -1,6 +1,6 @@
-"""The folder of a contest's captures, dumps and scratch files: git passes over it, and what is old in it goes.
+"""The folder of a contest's captures, dumps and scratch files: hidden from git, and pruned.
 
-Kept are the newest runs, those of accepted attempts, and all that the ratchet did not write; within a size in all.
+The newest runs, those of accepted attempts, and everything that the ratchet did not write are kept, up to a total size.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from harness.records import Attempt
 from harness.units import decimal
 from harness.workbench.profiles.places import runs
 
-# So many of the ratchet's own runs stay beside those of accepted attempts, and as many simulated ones; a captured one
-# of three calls is 10 KB to some MB, the one that an attempt leaves 100 to 250 KB.
+# The number of the ratchet's own runs kept in addition to those of accepted attempts, and of simulated ones; a capture
+# of three calls is 10 KB to some MB, an attempt's capture 100 to 250 KB.
 KEPT_RUNS = 20
-# A hundred attempts whose compiler dumps take 30 MB, as those of the root contest do.
+# A hundred attempts with 30 MB of compiler dumps each, as in the root contest.
 KEPT_BYTES = 3_000_000_000
 RULE = (
     f"the newest {KEPT_RUNS} runs and as many simulated ones, all runs of attempts that were accepted, and whatever "
@@ -31,14 +31,14 @@ RULE = (
     "running command may be writing never"
 )
 _SIMULATED = "-simulated-"
-# What the ratchet's own runs end with: the eight digits of a session, or the name of a simulated chip.
+# The ratchet's own runs end with the eight digits of a session, or with the name of a simulated chip.
 _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?|simulated-\w+)")
-# Timelines as files for Perfetto, called after a run or what was simulated, and answers that were too long to send:
-# above and beside the runs.
+# Timelines as files for Perfetto, named after a run or a simulated subject, and answers that were too long to send:
+# they lie above and beside the runs.
 _FILES = ("*-simulated-*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
 _EXPORTED = ".perfetto.json.gz"
-# What an evaluation leaves: programs, dumps, found figures; by attempt, or by the command that asked for it. Not in
-# it are the inputs that `attack` found and the journal of `tune`, which can be gone on with, and pages and plots.
+# Files of evaluations: programs, dumps, kept evidence; by attempt, or by command. The inputs that `attack` found, the
+# journal of `tune` (a search can continue from it), pages and plots are not among them.
 _OF_COMMANDS = (
     "new",
     "judge",
@@ -54,13 +54,13 @@ _OF_COMMANDS = (
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"
-# So many are named where more were removed.
+# If more were removed, so many are named.
 _NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removal:
-    """What is removed in one go: a run, a file, or what one evaluation left; of an attempt, where it has a number."""
+    """A run, a file, or the files of one evaluation, to be removed together; `attempt` is its number, if any."""
 
     path: Path
     name: str
@@ -69,14 +69,14 @@ class _Removal:
     num_bytes: int
 
 
-def made(profile_data: Path) -> Path:
-    """The folder, made where it is not there, with an ignore file of its own: a contest may have none.
+def make_folder(profile_data: Path) -> Path:
+    """The folder, created if missing, with its own ignore file, because a contest may have none.
 
     Raises RatchetError `read-only` or `io`.
     """
     with refusals_in_words(f"writing {profile_data}"):
         make_directory(profile_data)
-        # Several processes may begin at a time: the first writes it.
+        # Several processes may start at once: the first one writes it.
         with contextlib.suppress(FileExistsError), open(profile_data / ".gitignore", "xb") as stream:
             stream.write(b"*\n")
     return profile_data
@@ -84,11 +84,11 @@ def made(profile_data: Path) -> Path:
 
 @contextlib.contextmanager
 def in_use(profile_data: Path) -> Iterator[None]:
-    """Makes the folder; nothing is pruned from it while the body runs, by this process or another.
+    """Creates the folder; while the body runs, no process prunes it.
 
     Raises RatchetError `read-only` or `io`.
     """
-    made(profile_data)
+    make_folder(profile_data)
     with _lock(profile_data, fcntl.LOCK_SH):
         yield
 
@@ -96,11 +96,11 @@ def in_use(profile_data: Path) -> Iterator[None]:
 def prune(
     profile_data: Path, accepted: Collection[int], champion: Attempt | None = None, kept_bytes: int = KEPT_BYTES
 ) -> tuple[str, ...]:
-    """Removes by RULE from a contest's folder what the ratchet wrote there, and returns the names of what is gone.
+    """Prunes a contest's folder by RULE and returns the names of what was removed.
 
-    `accepted` are the numbers of accepted attempts; of `champion` the dumps that its record names stay, and its runs.
-    The newest of all stays, whatever its size. Nothing is removed while a command is at work in the folder: the next
-    that ends makes up for it. Raises RatchetError `read-only` or `io`.
+    `accepted` are the numbers of accepted attempts; the dumps that the `champion`'s record names stay, and its runs.
+    The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next one
+    makes up for it. Raises RatchetError `read-only` or `io`.
     """
     if not profile_data.is_dir():
         return ()
@@ -119,23 +119,23 @@ def prune(
 
 
 def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, kept_bytes: int) -> tuple[_Removal, ...]:
-    own = _runs(profile_data)
+    own_runs = _runs(profile_data)
     dumps = tuple(_dumps_of(champion, profile_data)) if champion else ()
     needed = {champion.number, *(_attempt(path.parts[0]) for path in dumps)} if champion else set()
 
     def rank(piece: _Removal) -> int:
-        """2: of the champion, 1: of another accepted attempt, 0: of none."""
+        """2: of the champion, 1: of another accepted attempt, 0: of no accepted attempt."""
         if (piece.attempt is not None and piece.attempt in needed) or any(d.is_relative_to(piece.name) for d in dumps):
             return 2
         return int(piece.attempt in accepted)
 
-    surplus = [piece for piece in own if rank(piece) == 0]
+    surplus = [piece for piece in own_runs if rank(piece) == 0]
     gone = [
         piece
         for is_simulated in (False, True)
         for piece in [piece for piece in surplus if (_SIMULATED in piece.name) == is_simulated][KEPT_RUNS:]
     ]
-    rest = [piece for piece in (*own, *_of_commands(profile_data)) if piece not in gone]
+    rest = [piece for piece in (*own_runs, *_of_commands(profile_data)) if piece not in gone]
     newest = max((piece.modified for piece in rest), default=0.0)
     total = 0
     for piece in sorted(rest, key=lambda piece: (rank(piece), piece.modified), reverse=True):
@@ -146,7 +146,7 @@ def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, k
 
 
 def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
-    """Where the schedules of its programs lie below `profile_data`, as its record says: also `revoke/0003/dumps`."""
+    """The folders of its programs' schedules below `profile_data`, by its record: also `revoke/0003/dumps`."""
     for _, evidence in champion.evidence.programs:
         path = Path(evidence.dump_directory or "")
         if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):
@@ -154,7 +154,7 @@ def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
 
 
 def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None = None) -> Iterator[str]:
-    """The same for a command whose business is another: what was removed, or why it was not, in sentences."""
+    """Prunes for a command with another purpose, and yields sentences on what was removed or why nothing was."""
     try:
         gone = prune(profile_data, accepted, champion)
     except RatchetError as error:
@@ -166,51 +166,51 @@ def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None
 
 
 def _runs(profile_data: Path) -> list[_Removal]:
-    """The ratchet's own runs, newest first. What lies behind a symbolic link is somebody's own."""
-    own = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
-    folders = [(place.files[0].parent, place) for place in own]
+    """The ratchet's own runs, newest first. Anything behind a symbolic link belongs to somebody else."""
+    places = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
+    folders = [(place.files[0].parent, place) for place in places]
     return [_piece(path, place.name, place.attempt) for path, place in folders if _is_within(path, profile_data)]
 
 
 def _is_within(path: Path, profile_data: Path) -> bool:
-    """Whether no link leads there."""
+    """True if no symbolic link leads there."""
     return path.resolve() == profile_data.resolve() / path.relative_to(profile_data)
 
 
 def _of_commands(profile_data: Path) -> list[_Removal]:
-    """What else commands leave. What lies behind a symbolic link is somebody's own."""
+    """Other files of commands. Anything behind a symbolic link belongs to somebody else."""
     folders = [path for path in profile_data.iterdir() if _OF_ATTEMPTS.fullmatch(path.name)]
     folders += [path for pattern in _OF_COMMANDS for path in profile_data.glob(pattern)]
-    found = [path for path in folders if path.is_dir()]
+    paths = [path for path in folders if path.is_dir()]
     ours = {place.name for place in runs(profile_data)}
     for path in (path for pattern in _FILES for path in profile_data.glob(pattern) if path.is_file()):
         run = path.name.removesuffix(_EXPORTED)
         if run == path.name or run in ours or _OWN.fullmatch(run):
-            found.append(path)
-    names = {path: str(path.relative_to(profile_data)) for path in found if _is_within(path, profile_data)}
+            paths.append(path)
+    names = {path: str(path.relative_to(profile_data)) for path in paths if _is_within(path, profile_data)}
     return [_piece(path, name, _attempt(name)) for path, name in names.items()]
 
 
 def _attempt(name: str) -> int | None:
-    """The attempt of whose own kernel it is: `0003`, `0003-simulated-v5e.trace.json.gz`; not `replay/0003`."""
+    """The attempt whose own kernel it is about: `0003`, `0003-simulated-v5e.trace.json.gz`; not `replay/0003`."""
     match = _ATTEMPT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def _piece(path: Path, name: str, attempt: int | None) -> _Removal:
-    every = [one.lstat() for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file()]
+    every = [status.lstat() for status in (path.rglob("*") if path.is_dir() else (path,)) if status.is_file()]
     return _Removal(
         path=path,
         name=name,
         attempt=attempt,
-        modified=max((one.st_mtime for one in every), default=path.stat().st_mtime),
-        num_bytes=sum(one.st_size for one in every),
+        modified=max((status.st_mtime for status in every), default=path.stat().st_mtime),
+        num_bytes=sum(status.st_size for status in every),
     )
 
 
 @contextlib.contextmanager
 def _lock(profile_data: Path, operation: int) -> Iterator[bool]:
-    """Holds the folder's lock by flock's `operation`; False where that must not wait and would have to."""
+    """Holds the folder's lock by flock's `operation`; yields False if the lock is taken and must not be waited for."""
     doing = f"taking the lock of {profile_data}"
     # NFS wants an exclusive lock's file open for writing.
     mode = os.O_RDWR if operation & fcntl.LOCK_EX else os.O_RDONLY

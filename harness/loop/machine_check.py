@@ -30,7 +30,7 @@ _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]+)
 
 
 def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
-    """The lines as a table, and whether one of them is a problem."""
+    """The lines as a table, and True if one of them is a problem."""
     rows = tuple((line.state, line.what, line.value, line.remedy or None) for line in lines)
     return (
         Table(name="machine", title="this machine", origin="static", columns=_COLUMNS, rows=rows),
@@ -38,19 +38,19 @@ def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
     )
 
 
-def software(found: Environment, lock_file: Path) -> Iterator[Line]:
+def software(versions: Environment, lock_file: Path) -> Iterator[Line]:
     """Python and the packages, against the lock file."""
     is_good = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
     yield Line(
         what="Python",
-        value=found.python,
+        value=versions.python,
         state="ok" if is_good else "problem",
         remedy="" if is_good else "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12",
     )
-    yield Line(what="jax, jaxlib", value=f"{found.jax}, {found.jaxlib}")
+    yield Line(what="jax, jaxlib", value=f"{versions.jax}, {versions.jaxlib}")
     on_linux = platform.system() == "Linux" and platform.machine() == "x86_64"
-    if found.libtpu:
-        yield Line(what="libtpu", value=found.libtpu)
+    if versions.libtpu:
+        yield Line(what="libtpu", value=versions.libtpu)
     else:
         yield Line(
             what="libtpu",
@@ -60,11 +60,11 @@ def software(found: Environment, lock_file: Path) -> Iterator[Line]:
             if on_linux
             else "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here",
         )
-    yield _locked(lock_file)
+    yield _compare_with_lock(lock_file)
 
 
-def _locked(lock_file: Path) -> Line:
-    """The installed versions against those that the lock names."""
+def _compare_with_lock(lock_file: Path) -> Line:
+    """The installed versions compared with those in the lock."""
     if not lock_file.is_file():
         return Line(what="requirements.lock", value="not found", state="note", remedy="Versions were not compared")
     different, count = [], 0
@@ -94,13 +94,13 @@ def _locked(lock_file: Path) -> Line:
 
 
 def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | None) -> Iterator[Line]:
-    """What JAX sees (platform and kind of each), against the chip that the contest is for."""
+    """The devices that JAX sees (platform and kind of each), compared with the chip of the contest."""
     if failure:
         yield Line(what="devices", value=failure, state="problem", remedy="JAX does not start: see the message")
         return
     names = [kind for _, kind in kinds]
-    told = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    yield Line(what="devices", value=told)
+    counts = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    yield Line(what="devices", value=counts)
     if wanted is None:
         return
     if wanted in [chip_of_device(kind) for _, kind in kinds]:
@@ -155,7 +155,7 @@ def _available_bytes() -> int | None:
 
 
 def isolation(layers: Isolation) -> Iterator[Line]:
-    """What confines a kernel.py that is judged."""
+    """The layers that confine a judged kernel.py."""
     if layers.landlock is None:
         yield Line(
             what="Landlock",
@@ -177,7 +177,7 @@ def isolation(layers: Isolation) -> Iterator[Line]:
 
 
 def browser() -> Line:
-    """The browser of the page's own tests; nothing else needs one."""
+    """The browser of the page's tests; nothing else needs one."""
     path = shutil.which("chromium")
     if path:
         return Line(what="chromium", value=path)
@@ -190,7 +190,7 @@ def browser() -> Line:
 
 
 def repository(folder: Path, lock_name: str) -> Iterator[Line]:
-    """git, who commits, and the lock of a run."""
+    """git, the identity of commits, and the lock of a run."""
     program = shutil.which("git")
     if program is None:
         yield Line(what="git", value="not found", state="problem", remedy="Install git: the ledger lives in it")
@@ -232,7 +232,7 @@ def _identity(repo: Repo) -> Line:
 
 
 def log(state: LogState | None, messages: tuple[str, ...]) -> Iterator[Line]:
-    """Whether the ledger's log is on a remote; None: it could not be asked, and `messages` say why."""
+    """The state of the ledger's log on remotes; None: unknown, for the reasons in `messages`."""
     remedies: dict[LogState, str] = {
         "not pushed": "git push origin 'refs/ratchet/*': a clone has only what is pushed",
         "not fetched": "git fetch origin 'refs/ratchet/*:refs/ratchet/*'",
@@ -248,6 +248,6 @@ def log(state: LogState | None, messages: tuple[str, ...]) -> Iterator[Line]:
 
 
 def for_people(full: Table) -> Table:
-    """The same table with what to do below it: sentences do not fit into columns."""
-    told = tuple(f"{row[1]}: {row[3]}" for row in full.rows if row[3])
-    return replace(full, columns=full.columns[:3], rows=tuple(row[:3] for row in full.rows), notes=told)
+    """The same table with the remedies below it: sentences do not fit into columns."""
+    remedies = tuple(f"{row[1]}: {row[3]}" for row in full.rows if row[3])
+    return replace(full, columns=full.columns[:3], rows=tuple(row[:3] for row in full.rows), notes=remedies)

@@ -22,7 +22,7 @@ from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.records.report_words import simulated
 from harness.units import seconds
 
-# A package that lacks more than this is not there.
+# A package that lacks more than this cannot be used.
 _MOST_LACKING = 8
 _BEHIND_CHIP = re.compile(rb"^CHIP = .*\n", re.M)
 _STAND_IN = "packages that are not installed, and that something stands in for while kernel.py is traced"
@@ -33,13 +33,16 @@ def new(
 ) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like` and commits exactly its files.
 
-    `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call.
-    Where `directory` lies in no git repository it becomes one. Raises RatchetError as `scaffold.scaffold` does,
-    `bad-prepare` where the constants make no problem, `weak-contest` where they make one that cannot tell right from
-    wrong, what `existing` raises, `does-not-trace` where the template's kernel.py does not with these constants, or no
-    way of calling the function, and where a commit could not be made; nothing is written then.
+    `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call. Makes a
+    git repository of `directory` if it lies in none. If anything is raised, nothing is written. Raises RatchetError
+
+    - as `scaffold.scaffold` and `existing` do, and if a commit cannot be made;
+    - `bad-prepare` if the constants make no problem;
+    - `weak-contest` if they make one that cannot tell right from wrong;
+    - `does-not-trace` if the template's kernel.py does not trace with these constants, or no way of calling the
+      function.
     """
-    # Before anything is made: it may not be there.
+    # First of all, because it may not be installed.
     target = existing.target(around) if around else None
     _require_own_folder(directory)
     with ExitStack() as undo:
@@ -54,8 +57,8 @@ def new(
         contest = contests.load(directory)
         contest.require_conforming()
         if target is not None:
-            contest, lacking = _standing_in(contest, target, settings, progress)
-            candidate, words = _around(contest, target, settings, progress)
+            contest, lacking = _add_stand_ins(contest, target, settings, progress)
+            candidate, words = _wrap_function(contest, target, settings, progress)
             words = (*words, *lacking)
             contest.kernel_path.write_bytes(candidate.text)
         else:
@@ -75,7 +78,7 @@ def new(
 
 
 def _require_own_folder(directory: Path) -> None:
-    """Raises RatchetError `exists` for a folder of something else; the top of a repository may hold a contest."""
+    """Raises RatchetError `exists` for a folder with other files; the top of a repository may hold a contest."""
     if not directory.is_dir() or (directory / ".git").exists():
         return
     other = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
@@ -88,7 +91,7 @@ def _require_own_folder(directory: Path) -> None:
 
 
 def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
-    """Raises RatchetError `does-not-trace` where the template's own kernel.py does not with its constants changed."""
+    """Raises RatchetError `does-not-trace` if the template's kernel.py does not trace with the changed constants."""
     candidate = contest.candidate()
     failure = trace_text.trace_failure(contest, candidate, progress)
     if failure is None:
@@ -102,17 +105,17 @@ def _require_traceable(contest: Contest, like: str, progress: Progress) -> None:
     )
 
 
-def _standing_in(
-    contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
+def _add_stand_ins(
+    contest: Contest, target: existing.PackageFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Contest, tuple[str, ...]]:
-    """The contest with STUBS for packages that `target` imports and that are not installed; sentences that say so."""
+    """The contest with STUBS for packages that `target` imports and that are not installed; sentences on them."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
     first = next(existing.variants(target, _for_one_function(contest), settings))
     candidate = _set(first.candidate, settings, problem)
     lacking: list[str] = []
     while len(lacking) < _MOST_LACKING:
         failure = trace_text.trace_failure(contest, candidate, progress)
-        package = existing.lacking(failure) if failure is not None else ""
+        package = existing.missing_package(failure) if failure is not None else ""
         if not package or package in (*contest.stubs, target.module.partition(".")[0]):
             break
         lacking.append(package)
@@ -135,10 +138,10 @@ def _with_stub(contest: Contest, package: str) -> Contest:
     return contests.load(contest.directory)
 
 
-def _around(
-    contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
+def _wrap_function(
+    contest: Contest, target: existing.PackageFunction, settings: tuple[tuple[str, str], ...], progress: Progress
 ) -> tuple[Candidate, tuple[str, ...]]:
-    """The first kernel.py around `target` that passes at small shapes, else the first that traces; and what it does."""
+    """The first kernel.py around `target` that passes at small shapes, else the first that traces; with sentences."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
     statement = _for_one_function(contest)
     refused: list[Failure] = []
@@ -154,21 +157,21 @@ def _around(
         if evidence.failure is None:
             time = evidence.latency.seconds if evidence.latency else None
             took = f"{seconds(time)} [{simulated(contest.chip.name)}]" if time is not None else "an unknown time"
-            said = f"kernel.py calls {name} {variant.words}: right at small shapes, {took}"
-            return candidate, (said, *_departures(variant))
+            sentence = f"kernel.py calls {name} {variant.words}: right at small shapes, {took}"
+            return candidate, (sentence, *_departures(variant))
         traced.append((replace(variant, candidate=candidate), evidence.failure))
     if not traced:
         first = refused[0]
         raise RatchetError(
             "does-not-trace",
             f"{target.module}:{target.function} does not take the problem's arrays: {first.message}"
-            f"{existing.another_jax(target)}; nothing was "
+            f"{existing.other_jax_pinned(target)}; nothing was "
             "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
         )
     variant, failure = traced[0]
-    said = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
-    said += existing.another_jax(target)
-    return variant.candidate, (f"{said}; edit kernel.py before the baseline", *_departures(variant))
+    sentence = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
+    sentence += existing.other_jax_pinned(target)
+    return variant.candidate, (f"{sentence}; edit kernel.py before the baseline", *_departures(variant))
 
 
 def _departures(variant: existing.Variant) -> tuple[str, ...]:
@@ -176,7 +179,7 @@ def _departures(variant: existing.Variant) -> tuple[str, ...]:
 
 
 def _for_one_function(contest: Contest) -> Statement:
-    """What the function is to compute; of a suite at its first member. Raises RatchetError `is-suite`."""
+    """The problem of the function, of a suite its first member. Raises RatchetError `is-suite`."""
     statement = contest.problem.statement()
     if statement.members is None:
         return statement
@@ -189,10 +192,10 @@ def _for_one_function(contest: Contest) -> Statement:
 
 
 def _set(candidate: Candidate, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> Candidate:
-    """`candidate` with the constants that it has; one that neither it nor the problem has is refused."""
-    text, own = candidate.text, names(candidate.text)
+    """`candidate` with its own constants set; raises for a constant that neither it nor the problem has."""
+    text, known_names = candidate.text, names(candidate.text)
     for name, value in settings:
-        if name in own or name not in problem:
+        if name in known_names or name not in problem:
             text = rewrite(text, name, value, "kernel.py")
     return Candidate(text=text)
 
@@ -210,7 +213,7 @@ def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:
 
 
 def _signature(statement: Statement, kernel: bytes) -> str:
-    """What `kernel` defines, in one sentence; of a suite in one for each of its functions."""
+    """A sentence on the function in `kernel`; for a suite, one for each of its functions."""
     if statement.members is None:
         flops = f"{statement.work.flops:,}"
         return f"{_call(statement, KERNEL, kernel)}; compute_flops(), if there is one, must return {flops}"
@@ -224,13 +227,13 @@ def _signature(statement: Statement, kernel: bytes) -> str:
 
 
 def _call(statement: Statement, function: str, kernel: bytes) -> str:
-    """The call with the arguments in the order in which the kernel takes them, that of the problem if it has others."""
+    """The call with its arguments in the kernel's order; in the problem's order if the names differ."""
     outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.results)
     names = [array.name for array in statement.inputs]
     for node in ast.parse(kernel).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            own = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-            names = own if sorted(own) == sorted(names) else names
+            arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            names = arguments if sorted(arguments) == sorted(names) else names
     return f"{function}({', '.join(names)}) -> {outputs}"
 
 

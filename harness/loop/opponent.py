@@ -1,4 +1,4 @@
-"""The champion as a candidate meets it: its evidence under the attempt's own key, and what to do where it fails."""
+"""The champion as a candidate meets it: its evidence under the attempt's key, and what to do if it fails."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ from harness.records import MAY_PASS_NEXT_TIME, Attempt, Evidence, Key, Policy, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What stays the same during one attempt."""
+    """The constant parts of one attempt."""
 
     ledger: Ledger
     bench: Bench
@@ -53,7 +53,7 @@ class Run:
         return key_digest(self.key)
 
     def put_right(self, watch: guard.Watch) -> guard.Tampering:
-        """Undoes what was changed since the watch began that the candidate has no business with, and says what."""
+        """Undoes what was changed since the watch began and does not concern the candidate, and says what."""
         return guard.end(self.ledger, watch, self.work, is_confined=self.policy.is_confined)
 
 
@@ -69,15 +69,15 @@ class Opponent:
 
 
 def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
-    """The champion under this attempt's keys: its own evidence, that of an attempt since, or evaluated now.
+    """The champion under this attempt's keys: its own evidence, that of a later attempt, or evaluated now.
 
-    Where it is evaluated now, it is checked wholly as well; what comes of it is a note on the champion.
+    If it is evaluated now, it is also checked wholly; the result is a note on the champion.
     """
     commit = run.ledger.champion_commit() or ""
     passes = _passes(run, champion)
-    known = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
-    if known and passes is not False:
-        return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=known, fresh=False)
+    evidence_kept = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=passes is True)
+    if evidence_kept and passes is not False:
+        return Opponent(attempt=champion, commit=commit, candidate=candidate, evidence=evidence_kept, fresh=False)
     if run.key.source == "simulated":
         differs = key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
@@ -94,7 +94,7 @@ def opponent(run: Run, champion: Attempt, candidate: Candidate) -> Opponent:
 
 
 def _passes(run: Run, champion: Attempt) -> bool | None:
-    """Whether notes say that the champion passes under this attempt's keys; None if they say nothing."""
+    """True or False if notes say whether the champion passes under this attempt's keys; None if they do not."""
     notes, skipped = note_files.read(run.ledger.place)
     for sentence in skipped:
         run.say(sentence)
@@ -102,7 +102,7 @@ def _passes(run: Run, champion: Attempt) -> bool | None:
 
 
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:
-    """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
+    """The champion to compare a simulated gain with: from its own dumps, or compiled again."""
     return resimulate.Defender(
         evidence=facing.evidence,
         candidate=facing.candidate,
@@ -116,21 +116,21 @@ def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
     """The attempts after the champion's under the same timing key."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
-            # One that cannot be read was named already when the rows were.
+            # The reading of the rows has already named unreadable ones.
             with suppress(RatchetError):
                 yield row, history.attempt(run.ledger.place, row.number)
 
 
-def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
-    """What is to be said of the `evidence` about the champion's own kernel.py, if it fails now; () if it does not."""
+def champion_remedy(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
+    """A sentence on the champion's own kernel.py if it fails by this `evidence`, with the remedy; else ()."""
     if evidence.failure is None:
         return ()
-    said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
-    return (f"{said.rstrip('.')}. {_what_to_do(evidence)}",)
+    sentence = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
+    return (f"{sentence.rstrip('.')}. {_what_to_do(evidence)}",)
 
 
 def _what_to_do(evidence: Evidence) -> str:
-    """The command that takes the title of a champion with this evidence, on the very inputs that it fails on."""
+    """The command that takes the title of a champion with this evidence, with the inputs that it fails on."""
     if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
         return "It may be this machine and not the kernel: run again when the machine is idle"
     return (

@@ -7,7 +7,7 @@ from harness.records import Source, Sweep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another setting of the same kernel.py: what it is called as an attempt, and its screened time and program."""
+    """Another setting of the same kernel.py: its hypothesis as an attempt, its screened time and its program."""
 
     settings: tuple[tuple[str, str], ...]
     hypothesis: str
@@ -18,10 +18,10 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How one attempt is to be run, from the command line.
+    """The options of one attempt, from the command line.
 
-    `alternatives` are judged in their order where the candidate fails, as long as they promise a win; all of
-    them together are one attempt. `all_checks`: a candidate that is too slow is checked wholly all the same.
+    `alternatives` are judged in order if the candidate fails, as long as they promise a win; together they are one
+    attempt. `all_checks`: a candidate that is too slow gets every check, too.
     """
 
     settings: tuple[tuple[str, str], ...] = ()

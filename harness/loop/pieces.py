@@ -14,9 +14,10 @@ from harness.records import Attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One change: what it is called, its attempt and what is said of it, the candidate before it and after it.
+    """One change: its name, attempt and title, the candidate before it and after it.
 
-    `is_experiment`: it was accepted for what it brought. Others were for what kernel.py was, and may be words alone.
+    `is_experiment`: it was accepted for its gain. Others were accepted for the present kernel.py, and may be
+    rewordings.
     """
 
     name: str
@@ -29,9 +30,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """What is taken out of the champion's text, oldest first: the `asked`, and `later` ones that may have to go too.
+    """Changes to take out of the champion's text, oldest first: those `asked` for, and `later` ones that may go too.
 
-    `attempt` is whose hunks are asked for; None: accepted attempts are. `champion` and `baseline` are numbers.
+    `attempt` is the one whose hunks are asked for; None: accepted attempts are. `champion` and `baseline` are numbers.
     """
 
     ledger: Ledger
@@ -45,47 +46,47 @@ class Pieces:
 
     @property
     def last_for_itself(self) -> Piece | None:
-        """The last one, if it is no experiment and there are others to take out; hunks that are asked for stay."""
+        """The last change, if it is no experiment and not the only one; requested hunks are never it."""
         is_asked = self.attempt is not None or len(self.asked) < 2
         last = None if is_asked and not self.later else self.every[-1]
         return None if last is None or last.is_experiment else last
 
     def before_last(self) -> "Pieces":
-        """The same changes but the last, in the text before it."""
+        """The same changes without the last, in the text before it."""
         asked, later = (self.asked, self.later[:-1]) if self.later else (self.asked[:-1], ())
         return replace(self, candidate=self.every[-1].before, asked=asked, later=later, _texts={})
 
     @property
     def every(self) -> tuple[Piece, ...]:
-        """All of them, oldest first."""
+        """All changes, oldest first."""
         return (*self.asked, *self.later)
 
     def without(self, taken: Sequence[Piece]) -> Candidate | None:
-        """The champion's text without these, the newest out first; None where others changed the same lines."""
+        """The champion's text without these changes, the newest out first; None if others changed the same lines."""
         if not taken:
             return self.candidate
         first, *rest = sorted(taken, key=self.every.index)
-        known = (first, *rest)
-        if known not in self._texts:
+        key = (first, *rest)
+        if key not in self._texts:
             merged = self.without(rest)
-            self._texts[known] = (
+            self._texts[key] = (
                 None
                 if merged is None
                 else merge.without(self.ledger.place.repository, merged, first.before, first.after)
             )
-        return self._texts[known]
+        return self._texts[key]
 
     def is_champion(self, candidate: Candidate) -> bool:
-        """Whether `candidate` is the champion's, or the champion's without the comments that stood in a merge's way."""
+        """True if `candidate` is the champion's, or the champion's without comments that stood in a merge's way."""
         mine, theirs = candidate.files, self.candidate.files
         return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 
     def after(self, piece: Piece) -> tuple[Piece, ...]:
-        """Those that are later, the nearest first."""
+        """The later changes, the nearest first."""
         return self.every[self.every.index(piece) + 1 :]
 
     def relying(self, piece: Piece) -> tuple[Piece, ...]:
-        """What may rely on it, the nearest first: later ones, and of the hunks of one attempt those before it too."""
+        """The changes that may rely on it, the nearest first: later ones; for hunks of one attempt earlier ones too."""
         if self.attempt is None:
             return self.after(piece)
         at = self.asked.index(piece)
@@ -96,8 +97,9 @@ class Pieces:
 def companions(
     piece: Piece, others: Sequence[Piece], works: Callable[[tuple[Piece, ...]], bool]
 ) -> tuple[Piece, ...] | None:
-    """Which of `others` have to go with `piece` for it to work: the nearest if one will do, else a set with none to
-    spare; None where not even all of them help.
+    """The `others` that have to go with `piece` for it to work; None if not even all of them help.
+
+    The nearest one if it suffices, else a set without a superfluous one.
     """
     for other in others:
         if works((piece, other)):
@@ -109,7 +111,7 @@ def companions(
     while len(chosen) < size:
         size = len(chosen)
         for other in reversed(others):
-            fewer = [one for one in chosen if one != other]
+            fewer = [companion for companion in chosen if companion != other]
             if len(fewer) < len(chosen) and works((piece, *fewer)):
                 chosen = fewer
     return tuple(chosen)
@@ -120,49 +122,52 @@ def accepts(ledger: Ledger) -> Pieces:
 
     Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
     """
-    standing = _standing(ledger)
-    candidates = [history.candidate(ledger.place, one.number) for one in standing[:-1]] + [ledger.champion_candidate()]
+    chain = _title_chain(ledger)
+    candidates = [history.candidate(ledger.place, attempt.number) for attempt in chain[:-1]] + [
+        ledger.champion_candidate()
+    ]
     asked = tuple(
         Piece(
-            name=f"attempt {one.number}",
-            attempt=one.number,
-            title=one.hypothesis,
+            name=f"attempt {attempt.number}",
+            attempt=attempt.number,
+            title=attempt.hypothesis,
             before=before,
             after=after,
-            is_experiment=one.kind == "experiment",
+            is_experiment=attempt.kind == "experiment",
         )
-        for one, before, after in zip(standing[1:], candidates[:-1], candidates[1:], strict=True)
+        for attempt, before, after in zip(chain[1:], candidates[:-1], candidates[1:], strict=True)
         if before != after
     )
     if not asked:
         raise RatchetError(
             "nothing-to-ablate",
             f"expected an accepted change since the baseline of contest {ledger.place.name} "
-            f"(attempt {standing[0].number}), got none that changed kernel.py: ./ratchet.sh next says what to try",
+            f"(attempt {chain[0].number}), got none that changed kernel.py: ./ratchet.sh next says what to try",
         )
-    first, last = standing[0].number, standing[-1].number
+    first, last = chain[0].number, chain[-1].number
     return Pieces(ledger=ledger, attempt=None, champion=last, baseline=first, candidate=candidates[-1], asked=asked)
 
 
 def hunks(ledger: Ledger, number: int) -> Pieces:
-    """The hunks of the change that one of those attempts made. Raises RatchetError `not-accepted`,
-    `unknown-attempt`, and as `accepts`.
+    """The hunks of the change that one of those attempts made.
+
+    Raises RatchetError `not-accepted`, `unknown-attempt`, and as `accepts`.
     """
     history.attempt(ledger.place, number)
     made = accepts(ledger)
     piece = next((piece for piece in made.asked if piece.attempt == number), None)
     if piece is None:
-        known = ", ".join(str(piece.attempt) for piece in made.asked)
+        numbers = ", ".join(str(piece.attempt) for piece in made.asked)
         raise RatchetError(
             "not-accepted",
-            f"expected an attempt that changed kernel.py and was accepted ({known}), got {number}: nothing of it is in "
-            f"the champion of contest {ledger.place.name}; ./ratchet.sh results has every verdict",
+            f"expected an attempt that changed kernel.py and was accepted ({numbers}), got {number}: nothing of it is "
+            f"in the champion of contest {ledger.place.name}; ./ratchet.sh results has every verdict",
         )
     return replace(made, attempt=number, asked=tuple(_hunks(piece)), later=made.after(piece), _texts={})
 
 
-def _standing(ledger: Ledger) -> list[Attempt]:
-    """The accepted attempts that hold a title still, each the champion that the next one replaced, oldest first."""
+def _title_chain(ledger: Ledger) -> list[Attempt]:
+    """The accepted attempts that still hold a title, each the champion that the next one replaced, oldest first."""
     champion = ledger.champion()
     if champion is None:
         raise RatchetError(
@@ -170,19 +175,19 @@ def _standing(ledger: Ledger) -> list[Attempt]:
             f"expected accepted attempts, got none of contest {ledger.place.name} on this branch: "
             './ratchet.sh "experiment: baseline" makes the first',
         )
-    standing = [champion]
-    for one in champions.all_before(ledger.place, champion.number):
-        replaced = standing[-1].champion
-        # What a merged branch accepted, and the champion was not made of, has a number between and is passed over.
-        if replaced is None or one.number <= replaced.attempt:
-            standing.append(one)
-    return standing[::-1]
+    chain = [champion]
+    for attempt in champions.all_before(ledger.place, champion.number):
+        replaced = chain[-1].champion
+        # An attempt of a merged branch that is no part of the champion has a number in between and is skipped.
+        if replaced is None or attempt.number <= replaced.attempt:
+            chain.append(attempt)
+    return chain[::-1]
 
 
 def _hunks(piece: Piece) -> list[Piece]:
     """The change in parts, without context: each as the whole change with that part put back."""
     before, after = piece.before.files, piece.after.files
-    found = []
+    parts = []
     for name in sorted({*before, *after}):
         old, new = (files.get(name, b"").splitlines(keepends=True) for files in (before, after))
         for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -193,12 +198,12 @@ def _hunks(piece: Piece) -> list[Piece]:
                 del files[name]
             first = next((line for line in (*new[j1:j2], *old[i1:i2]) if line.strip()), b"(blank lines)")
             title = first.decode("utf-8", "replace").strip()
-            found.append(replace(piece, name=_lines(name, j1, j2), title=title, before=Candidate.of_files(files)))
-    return found
+            parts.append(replace(piece, name=_lines(name, j1, j2), title=title, before=Candidate.of_files(files)))
+    return parts
 
 
 def _lines(file: str, start: int, end: int) -> str:
-    """What a hunk is called: its lines in the attempt's own text."""
+    """A hunk's name: its lines in the attempt's own text."""
     where = "" if file == KERNEL else f"{file} "
     if start == end:
         return f"{where}after line {start}"

@@ -47,7 +47,7 @@ class Outcome:
     """What a sweep came to, and the attempt that judged its best setting, if one was worth it."""
 
     swept: SweepResult
-    judged: ratchet.Judged | None
+    judged: ratchet.AttemptResult | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

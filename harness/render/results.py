@@ -15,7 +15,6 @@ from harness.render.sections import Block, Column, Grid, Line, Words, cell, scre
 from harness.render.series import changed_words, key_words
 from harness.units import change, milliseconds, percent, quantity
 
-_CUT = "…"
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _LOST = "! more time at this member than the champion of then, though less in the mean"
 _VERDICT_WORDS = {"reject": "rejected"}
@@ -47,28 +46,34 @@ def results_table(shown: TableView, width: int | None = None) -> str:
     An accepted attempt that was taken back is `undone`; one that lost its title because it fails is `revoked`.
 
     Fits `width` columns (by default the terminal's) by cutting hypotheses, then by leaving out the least important
-    columns, which a line names; in a file or a pipe only long hypotheses are cut. `-`: not known, or does not apply.
+    columns, which a line names; in a file or a pipe only long hypotheses are cut, and with `has_all` nothing. `-`: not
+    known, or does not apply.
     """
     if not shown.rows:
         return "no attempts yet"
     width = terminal_width() if width is None else width
-    text = screen(_blocks(shown), width)
-    if width >= UNBOUNDED and _CUT in text:
-        text += f"\n{_CUT}: cut after {_WIDEST_HYPOTHESIS} characters; --csv and --json have all of it"
-    return text
+    return screen(_blocks(shown, width), width)
 
 
-def _blocks(shown: TableView) -> Iterator[Block]:
+def _blocks(shown: TableView, width: int) -> Iterator[Block]:
     if shown.lines:
         # The first group's origin stands above the titles.
         first = next((row for line in shown.lines for row in _rows(line)), shown.rows[0].row)
-        yield Words(f"{key_words(first)}, key {first.key_digest}")
+        yield Words("; ".join((f"{key_words(first)}, key {first.key_digest}", *_legend(shown, width))))
         lines = list(_lines(shown, first))
         if any(isinstance(line, ScaledRow) for line in lines):
             yield _grid(shown, lines)
         else:
             yield from (line for line in lines if not isinstance(line, ScaledRow))
     yield from map(Words, _sentences(shown))
+
+
+def _legend(shown: TableView, width: int) -> Iterator[str]:
+    rows = [row for line in shown.lines for row in _rows(line)]
+    if any(row.number == shown.champion for row in rows):
+        yield "* the champion"
+    if width >= UNBOUNDED and not shown.has_all and any(len(_hypothesis(row)) > _WIDEST_HYPOTHESIS for row in rows):
+        yield "… cut: --csv and --json have all of it"
 
 
 def _grid(shown: TableView, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
@@ -86,7 +91,8 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     yield Column("#", side="r"), lambda row: _number(row.row, shown.champion), False
     yield Column("commit", rank=4), lambda row: row.row.commit[:7] or None, True
     yield Column("verdict"), _verdict, False
-    wide = Column("hypothesis", least=len("hypothesis"), most=_WIDEST_HYPOTHESIS, room=_NARROWEST_HYPOTHESIS)
+    most = None if shown.has_all else _WIDEST_HYPOTHESIS
+    wide = Column("hypothesis", least=len("hypothesis"), most=most, room=_NARROWEST_HYPOTHESIS)
     yield wide, lambda row: _hypothesis(row.row), False
     yield Column("score", "score", rank=8), lambda row: row.row.score, False
     yield Column("time ms", "ms"), lambda row: row.row.seconds, False
@@ -211,8 +217,6 @@ def _note_words(note: Note) -> str:
 
 
 def _sentences(shown: TableView) -> Iterator[str]:
-    if any(row.number == shown.champion for line in shown.lines for row in _rows(line)):
-        yield "* the champion"
     yield from unknown_words(shown.rows, shown.again, has_then=shown.has_then)
     if shown.calibration and (sentence := calibration_line(shown.calibration)):
         yield sentence

@@ -68,7 +68,7 @@ class Revoke(Verb):
                 f"revoke judges the champion alone; expected a reason in words, got the number {reason}. "
                 f"`ratchet.sh replay {reason}` judges an attempt again",
             )
-        draws = tuple(draw_text.parsed(words) for words in arguments.draws)
+        draws = tuple(draw_text.parse(words) for words in arguments.draws)
         contest = contest_of(arguments)
         with progress_of(arguments) as progress:
             result = revoking.revoke(contest, reason, Policy(), progress, say, draws=draws, force=arguments.force)

@@ -48,7 +48,7 @@ class Timeline(Verb):
         if subject.problem is not None:
             run = in_problem_names(run, subject.problem)
         title = f"{subject.name} simulated {subject.chip.name}"
-        perfetto = kept_captures.made(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
+        perfetto = kept_captures.make_folder(folder / PROFILE_DATA) / f"{title.replace(' ', '-')}.trace.json.gz"
         write_atomically(perfetto, gzip.compress(trace_json(run, title), mtime=0))
         profile = simulated_capture.write(run, subject.chip, subject.name, folder)
         tidy(folder)

@@ -76,7 +76,7 @@ def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) ->
     kernel = Candidate(text=contest.candidate().text.replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n")
     base = Bench(contest=contest, checked=False).judge(kernel, "judge")
     asked = (QUERIES, replace(KEYS, size=128, new=512))
-    simulated = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, seconds: None)
+    simulated = edits.simulate(contest, kernel, base, asked, Policy(), lambda stage, state, seconds: None)
     made = {edit.constant: (edit.edits, edit.time_ratio or 0.0) for edit in simulated}
     assert made["BQ"][0] == (asked[0],)
     assert made["BKV"][0] == (asked[1],)

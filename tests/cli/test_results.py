@@ -37,11 +37,12 @@ def test_no_table_is_wider_than_a_terminal_of_100_columns(
         assert max(map(cell_len, lines)) <= 100
 
 
-def test_a_pipe_has_every_hypothesis_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_has_every_hypothesis_whole_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--all")
     rows = json.loads(printed(capsys, "--json"))["rows"]
     assert "…" not in text
     assert all(" ".join(one["row"]["hypothesis"].split()) in text for one in rows)
+    assert "… cut: --csv and --json have all of it" in printed(capsys)
 
 
 @pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)

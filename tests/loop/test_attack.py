@@ -93,7 +93,7 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     # The line that takes the title from such a champion names this very input.
     assert main(["-C", str(contest), "attack", "--repeat", str(found["file"])]) == 1
     last = shlex.split(capsys.readouterr().out.splitlines()[-1].partition("revoke its title: ")[2])
-    drawn = draw_text.parsed(last[last.index("--draw") + 1])
+    drawn = draw_text.parse(last[last.index("--draw") + 1])
     assert (drawn.family, drawn.seed, list(drawn.shape)) == (worst["family"], worst["seed"], worst["output"])
     # What is wrong with that kernel is not wrong with another.
     plant("base_two", contest)

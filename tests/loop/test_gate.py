@@ -52,7 +52,7 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
 
 
 def touched(top: Path) -> list[tuple[str, tuple[str, ...]]]:
-    return list(gating.touched(gating.change(top, "main", "HEAD")))
+    return list(gating.touched_contests(gating.change(top, "main", "HEAD")))
 
 
 def test_only_contests_whose_own_files_differ_are_touched(repository: Path) -> None:
@@ -66,7 +66,7 @@ def test_only_contests_whose_own_files_differ_are_touched(repository: Path) -> N
     assert touched(repository) == [("kernels/matmul", ("kernel.py",))]
     edit(repository / "kernels" / "norm", "prepare.py", "EPS = 1e-6", "EPS = 1e-5")
     assert touched(repository)[1] == ("kernels/norm", ("prepare.py",))
-    below = gating.touched(gating.change(repository, "main", "HEAD"), "kernels/norm")
+    below = gating.touched_contests(gating.change(repository, "main", "HEAD"), "kernels/norm")
     assert [folder for folder, _ in below] == ["kernels/norm"]
 
 
@@ -81,7 +81,7 @@ def test_helpers_are_part_of_a_kernel_and_links_are_not(repository: Path) -> Non
     (folder / "blocks.py").write_text("SIZE = 2\n")
     git(repository, "commit", "--quiet", "--all", "-m", "another helper")
     change = gating.change(repository, "change", "HEAD")
-    assert list(gating.touched(change)) == [("kernels/matmul", ("blocks.py",))]
+    assert list(gating.touched_contests(change)) == [("kernels/matmul", ("blocks.py",))]
     (folder / "blocks.py").unlink()
     (folder / "blocks.py").symlink_to("/etc/hostname")
     git(repository, "commit", "--quiet", "--all", "-m", "a link")
@@ -105,7 +105,7 @@ def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Pat
         change = gating.change(repository, "main", "HEAD")
         judged = [
             gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
-            for folder, names in gating.touched(change)
+            for folder, names in gating.touched_contests(change)
         ]
         return {one.contest: f"{one.outcome}: {one.reason}" for one in judged}
 
@@ -139,8 +139,8 @@ def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path,
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "-m", "another problem")
     change = gating.change(repository, "main", "HEAD")
-    touched = dict(gating.touched(change))
-    origins = gating.moved(change, tuple(touched), tmp_path / "moved")
+    touched = dict(gating.touched_contests(change))
+    origins = gating.origins_of_moved(change, tuple(touched), tmp_path / "moved")
     assert origins == {"fast": "kernels/matmul"}
     judged = gating.judge(
         change, "fast", touched["fast"], tmp_path / "fast", 0.01, lambda *_: None, origin="kernels/matmul"

@@ -243,6 +243,6 @@ def test_a_forged_note_is_taken_away_and_one_of_the_ratchet_itself_stays(contest
     notes.write_text("of the ratchet itself\n")
     before = guard.begin(ledger, contests.load(contest))
     notes.write_text("of the ratchet itself\nand one more\n")
-    guard.wrote_notes(ledger, before)
+    guard.accept_notes(ledger, before)
     assert guard.end(ledger, before, "0002", is_confined=True).sentences == ()
     assert notes.read_text().endswith("and one more\n")

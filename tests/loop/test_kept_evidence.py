@@ -17,12 +17,12 @@ def test_what_was_not_checked_is_not_taken_for_checked(tmp_path: Path) -> None:
     timed = bench.evidence_here(Bench(contest=contest, checked=False))
     assert timed.simulation is not None
     assert timed.all_checks == ()
-    assert bench.kept(contest, checked=False) == timed
-    assert bench.kept(contest) is None
+    assert bench.kept_evidence(contest, checked=False) == timed
+    assert bench.kept_evidence(contest) is None
     checked = bench.evidence_here(Bench(contest=contest))
     assert len(checked.all_checks) > 5
     # What was checked serves both.
-    assert bench.kept(contest) == bench.kept(contest, checked=False) == checked
+    assert bench.kept_evidence(contest) == bench.kept_evidence(contest, checked=False) == checked
 
 
 def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_path: Path) -> None:
@@ -31,11 +31,15 @@ def test_what_was_screened_without_lines_shows_them_when_they_are_asked_for(tmp_
     assert screened.simulation is not None
     assert screened.simulation.breakdown is not None
     assert screened.simulation.breakdown.lines == ()
-    assert bench.kept(contest, checked=False, with_lines=True) is None
+    assert bench.kept_evidence(contest, checked=False, with_lines=True) is None
     lined = bench.evidence_here(Bench(contest=contest, checked=False, with_lines=True))
     assert lined.simulation is not None
     assert lined.simulation.breakdown is not None
     assert any(line.file == "kernel.py" and line.line for line in lined.simulation.breakdown.lines)
     assert lined.simulation.seconds == screened.simulation.seconds
     # What says the lines serves those who do not ask for them.
-    assert bench.kept(contest, checked=False, with_lines=True) == bench.kept(contest, checked=False) == lined
+    assert (
+        bench.kept_evidence(contest, checked=False, with_lines=True)
+        == bench.kept_evidence(contest, checked=False)
+        == lined
+    )

@@ -28,13 +28,13 @@ def draw(**changes: Any) -> Draw:
     ],
 )
 def test_a_draw_goes_through_a_command_line(one: Draw) -> None:
-    assert draw_text.parsed(draw_text.text(one)) == one
+    assert draw_text.parse(draw_text.text(one)) == one
 
 
 @pytest.mark.parametrize("text", ["", "full", "full:1x2:far", "half:1x2:far:3", "full:1,2:far:3", "full:1x2::3"])
 def test_what_is_no_draw_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="MODE:SHAPE:FAMILY:SEED"):
-        draw_text.parsed(text)
+        draw_text.parse(text)
 
 
 def test_a_probe_is_repeated_by_its_seed_alone() -> None:

@@ -45,7 +45,9 @@ def test_the_table_has_no_more_columns_than_rows_need() -> None:
     assert results_table(shown((), None)) == "no attempts yet"
 
 
-def test_a_pipe_loses_the_end_of_long_hypotheses_alone(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_loses_the_end_of_long_hypotheses_alone(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What is written into files of the test, as capfd has it, is on no terminal.
     rows = (line(1, "long " * 40, members=tuple((f"a shape of the suite {number}", 1e-3) for number in range(12))),)
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -53,7 +55,7 @@ def test_a_pipe_loses_the_end_of_long_hypotheses_alone(capfd: pytest.CaptureFixt
     assert "they do not fit" not in text
     assert "long " * 11 in text
     assert "long " * 13 not in text
-    assert "--csv and --json have all of it" in text
+    assert "… cut: --csv and --json have all of it" in text
     monkeypatch.setenv("COLUMNS", "100")
     text = results_table(shown(rows, None))
     assert max(map(cell_len, text.splitlines())) <= 100

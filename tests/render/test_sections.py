@@ -39,10 +39,10 @@ def test_a_ranked_column_that_says_nothing_is_left_out_without_a_word() -> None:
     assert "empty" not in screen([grid], 80)
 
 
-def test_a_column_takes_what_it_needs_in_a_pipe_alone() -> None:
-    grid = Grid((Column("idea", most=10), Column("end")), [(LONG, "x")], title_room=0)
-    assert LONG in screen([grid], UNBOUNDED)
-    assert "…" in screen([grid], 200)
+def test_a_column_with_a_most_takes_no_more_on_any_page() -> None:
+    for most, is_cut in ((10, True), (None, False)):
+        grid = Grid((Column("idea", most=most), Column("end")), [(LONG, "x")], title_room=0)
+        assert ("…" in screen([grid], UNBOUNDED)) == is_cut
 
 
 def test_a_note_stands_below_the_table_whose_cells_have_its_sign() -> None:

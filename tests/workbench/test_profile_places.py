@@ -92,7 +92,7 @@ def test_the_programs_of_a_suite_have_captures_of_their_own(contest: Path) -> No
 
 
 def test_simulated_runs_take_no_room_from_captured_ones(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     for number in range(1, kept_captures.KEPT_RUNS + 3):
         written(data, f"{number:04d}-simulated-v5e", 1000 - number)
     captured = written(data, "kernel-profile-bbbbbbbb", 5000)
@@ -139,7 +139,7 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
 
 
 def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     for number in range(1, 7):
         written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
         dump = data / f"{number:04d}" / "dumps" / "0-final_bundles.txt"
@@ -208,7 +208,7 @@ SCRATCH = (
 
 @pytest.mark.parametrize("name", ["mine.trace.json.gz", "before-the-fix.perfetto.json.gz"])
 def test_timelines_that_somebody_named_otherwise_stay(name: str, tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     mine, _ = left(data, name, 100), left(data, "0009", 50)
     assert kept_captures.prune(data, set(), kept_bytes=1) == ()
     assert mine.exists()
@@ -216,7 +216,7 @@ def test_timelines_that_somebody_named_otherwise_stay(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("link", ["plugins", "plugins/profile", "more"])
 def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> None:
-    elsewhere, data = tmp_path / "elsewhere", kept_captures.made(tmp_path / PROFILE_DATA)
+    elsewhere, data = tmp_path / "elsewhere", kept_captures.make_folder(tmp_path / PROFILE_DATA)
     runs = [written(elsewhere, f"kernel-{number:08d}", 1000 - number) for number in range(kept_captures.KEPT_RUNS + 5)]
     (data / link).parent.mkdir(exist_ok=True)
     (data / link).symlink_to(elsewhere / link if link.startswith("plugins") else elsewhere)
@@ -227,7 +227,7 @@ def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", SCRATCH)
 def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     old, newer = left(data, name, 100), left(data, "0009", 50)
     assert kept_captures.prune(data, set(), kept_bytes=20) == ()
     assert kept_captures.prune(data, set(), kept_bytes=19) == (name,)
@@ -236,14 +236,14 @@ def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp
 
 
 def test_the_oldest_goes_first_whichever_command_left_it(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     for age, name in enumerate(SCRATCH):
         left(data, name, age)
     assert kept_captures.prune(data, set(), kept_bytes=45) == SCRATCH[4:]
 
 
 def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     attempts = [
         left(data, name, 100)
         for name in ("tune.journal", "report.html", "attack/1a2b3c4d-7.json", "mine", "sweep.json", "plots", "00ab")
@@ -263,7 +263,7 @@ def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...], tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     files = [left(tmp_path, path.removesuffix("/dumps"), 1000) for path in dumps]
     run = written(data, "0007-paired-1f2e3d4c", 1000)
     for number in (5, 6, 8):
@@ -274,7 +274,7 @@ def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...]
 
 @pytest.mark.parametrize("dumps", ["profile_data", "/elsewhere/profile_data/0003/dumps", "..", ""])
 def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: str, tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     left(data, "0003", 1000)
     left(data, "judge", 100)
     assert kept_captures.prune(data, set(), recorded(7, dumps), kept_bytes=0) == ("0003",)
@@ -302,7 +302,7 @@ def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
 
 
 def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     theirs = left(tmp_path / "elsewhere", "000", 100)
     (data / "sweep").symlink_to(tmp_path / "elsewhere")
     (data / "judge").symlink_to(theirs.parents[1])
@@ -312,10 +312,10 @@ def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
-    data = kept_captures.made(tmp_path / PROFILE_DATA)
+    data = kept_captures.make_folder(tmp_path / PROFILE_DATA)
     assert (data / ".gitignore").read_text() == "*\n"
     (data / ".gitignore").write_text("mine\n")
-    assert kept_captures.made(data) == data
+    assert kept_captures.make_folder(data) == data
     assert (data / ".gitignore").read_text() == "mine\n"
 
 

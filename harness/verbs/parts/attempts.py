@@ -13,7 +13,7 @@ from harness.ledger import Ledger, history
 from harness.ledger.paths import place_of
 from harness.loop import attempt as ratchet
 from harness.loop import rescale
-from harness.loop.opponent import champion_fails
+from harness.loop.opponent import champion_remedy
 from harness.loop.package_kernel import for_kernel
 from harness.records import Attempt, Evidence
 from harness.render import report_text
@@ -22,7 +22,7 @@ from harness.units import quantity
 from harness.verbs.parts.context import progress_of, with_package_files
 
 
-def rescaled(contest: Contest, judged: ratchet.Judged, arguments: Namespace) -> tuple[str, ...]:
+def rescaled(contest: Contest, judged: ratchet.AttemptResult, arguments: Namespace) -> tuple[str, ...]:
     """Times accepted attempts under a new timing key, so that the table keeps one scale; returns what it did."""
     if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
         return ()
@@ -38,7 +38,7 @@ def rescaled(contest: Contest, judged: ratchet.Judged, arguments: Namespace) -> 
         return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
 
 
-def put_back(contest: Contest, judged: ratchet.Judged, directory: Path | None) -> str:
+def put_back(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None) -> str:
     """A sentence on where to find the text of a rejected attempt whose kernel.py was put back; else ""."""
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
@@ -49,7 +49,7 @@ def put_back(contest: Contest, judged: ratchet.Judged, directory: Path | None) -
     return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
 
 
-def attempt_text(contest: Contest, judged: ratchet.Judged, directory: Path | None, *, full: bool) -> str:
+def attempt_text(contest: Contest, judged: ratchet.AttemptResult, directory: Path | None, *, full: bool) -> str:
     """The report of an attempt that has just ended, recorded or not; `directory` is the folder as `-C` named it."""
     attempt, report = judged.attempt, judged.report
     words = friendly_words(contest, attempt)
@@ -150,4 +150,4 @@ def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
     except RatchetError:
         # `judge` works outside of a repository too, where there is no champion.
         return ()
-    return champion_fails(champion, evidence) if champion is not None and is_champions else ()
+    return champion_remedy(champion, evidence) if champion is not None and is_champions else ()

@@ -67,7 +67,7 @@ def present_evidence(
     from harness.loop import bench
 
     if arguments.only_reads:
-        evidence = bench.kept(contest, checked=checked, with_lines=with_lines)
+        evidence = bench.kept_evidence(contest, checked=checked, with_lines=with_lines)
         if evidence is None:
             raise RatchetError(
                 "not-judged",

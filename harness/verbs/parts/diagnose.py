@@ -152,7 +152,7 @@ def _tried(
     if arguments.only_reads:
         return (), f"{without}this only reads"
     with Bench(contest=contest).held("diagnose"), progress_of(arguments) as progress:
-        tried = edits.simulated(contest, candidate, evidence, asked, Policy(), progress)
+        tried = edits.simulate(contest, candidate, evidence, asked, Policy(), progress)
     return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
 
 

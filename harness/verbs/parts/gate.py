@@ -85,8 +85,8 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
             # A runner reads what is printed there too.
             progress(rendering.unobeyed(stage) if arguments.annotations else stage, state, taken)
 
-        touched = dict(gating.touched(change, "" if below == "." else below))
-        origins = gating.moved(change, tuple(touched), Path(scratch) / "moved")
+        touched = dict(gating.touched_contests(change, "" if below == "." else below))
+        origins = gating.origins_of_moved(change, tuple(touched), Path(scratch) / "moved")
         for place, (contest, changed) in enumerate(touched.items()):
             if contest in origins.values():
                 continue
@@ -122,7 +122,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     )
 
 
-def _sentences(arguments: Namespace, change: gating.Change, folder: Path, code: int) -> Iterator[str]:
+def _sentences(arguments: Namespace, change: gating.ProposedChange, folder: Path, code: int) -> Iterator[str]:
     """Sentences on what was not judged, what was written, and whether the gate fails."""
     edited = [path for path in index.changed_paths(change.repository, [folder]) if path.endswith(".py")]
     if arguments.head == "HEAD" and edited:
@@ -213,7 +213,7 @@ def _inside(out: Path, contest: str) -> Path:
     return into
 
 
-def _keep(judged: gating.Judged, into: Path) -> None:
+def _keep(judged: gating.JudgedContest, into: Path) -> None:
     """Writes the page of both sides, and a timeline of each, into `into`."""
     if judged.contest is None or judged.after is None:
         return

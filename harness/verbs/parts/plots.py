@@ -38,7 +38,7 @@ def plot(arguments: Namespace) -> Outcome:
         write_atomically(target / name, picture)
         written.append(f"wrote {target / name}")
     if arguments.out is None:
-        kept_captures.made(folder / PROFILE_DATA)
+        kept_captures.make_folder(folder / PROFILE_DATA)
     return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
 
 
@@ -51,7 +51,7 @@ def _plot_of_all(arguments: Namespace, folder: Path, target: Path) -> Outcome:
         raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
     write_atomically(target / NAME, picture)
     if arguments.out is None:
-        kept_captures.made(folder / PROFILE_DATA)
+        kept_captures.make_folder(folder / PROFILE_DATA)
     return Outcome(
         text=lambda: f"wrote {target / NAME}: {quantity(len(listed.rows), 'contest')}", messages=listed.notes
     )

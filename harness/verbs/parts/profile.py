@@ -129,7 +129,7 @@ def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...])
     profile_server.require_free(port)
     window = None
     if arguments.steps is not None:
-        kept_captures.made(kernel.profiles)
+        kept_captures.make_folder(kernel.profiles)
         session = f"{session_label(kernel.candidate, rows, 'profile')}-{secrets.token_hex(4)}"
         window = StepsWindow(
             first=arguments.steps[0],

@@ -1,4 +1,4 @@
-"""What has to hold before an attempt (a committed judge, a branch, an identity, a clock that may give the title)."""
+"""The preconditions of an attempt: a committed judge, a branch, an identity, a clock that may give the title."""
 
 from git import Repo
 
@@ -10,15 +10,17 @@ from harness.records import Attempt, Source
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
-    """Raises RatchetError where an attempt could not be judged or recorded: no branch, no identity, no key to
-    sign with where commits are signed, dirty judge."""
+    """Raises RatchetError if an attempt could not be judged or recorded.
+
+    Reasons: no branch, no identity, no key to sign with although commits are signed, a dirty judge.
+    """
     git.require_committable(repository)
     write.require_signing(repository)
     refuse_dirty_judge(contest)
 
 
 def refuse_dirty_judge(contest: Contest) -> None:
-    """Raises RatchetError `dirty-judge` where a file that a verdict depends on differs from HEAD."""
+    """Raises RatchetError `dirty-judge` if a file that a verdict depends on differs from HEAD."""
     dirty = dirty_judge_files(contest)
     if dirty:
         raise RatchetError(
@@ -29,7 +31,7 @@ def refuse_dirty_judge(contest: Contest) -> None:
 
 
 def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
-    """Raises RatchetError `cpu-champion` where a CPU's times would take the title from a time of another source."""
+    """Raises RatchetError `cpu-champion` if a CPU's time would take the title from a time of another source."""
     if champion is not None and source == "measured cpu" != champion.key.source:
         raise RatchetError(
             "cpu-champion",
@@ -40,10 +42,10 @@ def refuse_cpu_title(champion: Attempt | None, source: Source) -> None:
 
 
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
-    """Judge files that differ from HEAD of the repository they lie in, as they are named there."""
+    """Judge files that differ from HEAD of their repository, as paths in it."""
     prepare = contest.directory / "prepare.py"
     dirty = list(index.changed_paths(git.open_repository(contest.directory), (prepare,)))
-    # An installed package lies in no repository: its bytes are still hashed into every record.
+    # An installed package lies in no repository; its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
     if home is not None:
         dirty += index.changed_paths(home, [path for path in contest.judge_files() if path != prepare])

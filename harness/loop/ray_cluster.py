@@ -1,9 +1,9 @@
-"""Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this one.
+"""Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this machine.
 
-What travels is content: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the
-packages of requirements-tune.lock and no shared disk. Each place is an actor with a screening process of its
-own, which refuses where it has another compiler, and confines the kernel as it would be here. Ray begins an actor again
-whose machine died; what it screened is asked for again.
+Content travels: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the packages of
+requirements-tune.lock and no shared disk. Each place is an actor with its own screening process, which refuses if it
+has another compiler, and confines the kernel as it would be here. Ray restarts an actor whose machine died; what it
+screened is asked for again.
 """
 
 import importlib.util
@@ -30,26 +30,26 @@ from harness.loop import screening
 from harness.loop.bench import Say
 from harness.loop.screening import Answer, Place, Places, Request
 
-# An actor is asked whether it lives after so long, and has as long to say so; Ray itself notices a dead machine.
+# Seconds between questions whether an actor is alive, and for its answer; Ray itself notices a dead machine.
 _PULSE_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
-# To remove its files.
+# Time for an actor to remove its files.
 _ENDING_SECONDS = 10.0
 
 
 @contextmanager
 def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Places]:
-    """Places on the cluster at `address`, else in Ray on this machine, which then listens on the loopback alone.
+    """Places on the cluster at `address`, or in Ray on this machine, which then listens on the loopback alone.
 
-    `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. `workers` places, else one for each
-    CPU that it offers. Raises RatchetError `no-ray` where Ray is not installed, `no-cluster` where none answers, or one
-    with another version of Ray or Python.
+    `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. There are `workers` places, by
+    default one for each CPU on offer. Raises RatchetError `no-ray` if Ray is not installed, `no-cluster` if none
+    answers, or one with another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
         raise RatchetError("no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install ray)")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
-        # Ray's way to listen on the loopback alone, whatever system its name speaks of.
+        # This makes Ray listen on the loopback alone, on Linux too.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     else:
         _reach(address)
@@ -57,14 +57,16 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
             os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
-    own = {"num_cpus": workers or screening.cores_to_use(), "include_dashboard": False} if address is None else {}
+    local_options = (
+        {"num_cpus": workers or screening.cores_to_use(), "include_dashboard": False} if address is None else {}
+    )
     try:
         ray.init(
             address=address or "local",
             runtime_env={"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]},
             log_to_driver=False,
             logging_level="ERROR",
-            **own,
+            **local_options,
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         what = f"a Ray cluster at {address}" if address else "Ray to begin on this machine"
@@ -74,7 +76,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
         if not count:
             raise RatchetError("no-cluster", f"expected CPUs, the cluster at {address} offers none (--num-cpus)")
         cluster = _Cluster(count)
-        # Ray tells of dead workers on stdout, where JSON goes.
+        # Ray reports dead workers on stdout, which belongs to JSON.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             yield Places(count=count, open=cluster.open, say=say)
             cluster.close()
@@ -83,17 +85,17 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
 
 
 def _reach(address: str) -> None:
-    """Raises RatchetError `no-cluster` where nothing listens: Ray would try for ten minutes."""
+    """Raises RatchetError `no-cluster` if nothing listens there: Ray would try for ten minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
-        said = f"expected --ray HOST:PORT or ray://HOST:PORT of a Ray cluster, got {address!r}: {error}"
-        raise RatchetError("no-cluster", said) from error
+        message = f"expected --ray HOST:PORT or ray://HOST:PORT of a Ray cluster, got {address!r}: {error}"
+        raise RatchetError("no-cluster", message) from error
 
 
 def _has_token() -> bool:
-    """Whether this user has a token for clusters, of which Ray has to be told."""
+    """True if this user has a token for clusters; Ray has to be told."""
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return True
     with suppress(RuntimeError):
@@ -102,7 +104,7 @@ def _has_token() -> bool:
 
 
 class _Cluster:
-    """At most `count` actors. They stay for the next search; one that refused does not, and no other replaces it."""
+    """At most `count` actors. They stay for the next search; an actor that refused does not, and is not replaced."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -132,7 +134,7 @@ class _Worker:
         import ray
 
         self._ray, self._cluster = ray, cluster
-        # Two at a time: to screen, and to say that it lives.
+        # Two calls at a time: screening, and the question whether it is alive.
         kind = ray.remote(num_cpus=1, max_restarts=-1, max_concurrency=2)(_Screener)
         self._actor: Any = kind.remote()
         self._hello = self._actor.hello.remote()
@@ -150,30 +152,30 @@ class _Worker:
             self._hello = self._actor.hello.remote()
             return False
         except self._ray.exceptions.RayError as error:
-            # It never began: its packages are not there, as a rule. Who asks hears of it.
+            # It never started, mostly because its packages are missing. The next request gets this answer.
             self._refused = Answer(evidence=None, error_kind="no-worker", error=_line(error))
         self._hello = None
         return True
 
     def answer(self, request: Request) -> Answer | None:
         if self._refused is None:
-            # Where the contest lies is nobody's business there.
+            # The contest's folder on this machine is not sent.
             reply = self._actor.answer.remote(msgspec.json.encode(replace(request, directory="")))
             if not self._is_answered(reply):
                 self._ray.kill(self._actor, no_restart=False)
             try:
-                said = self._ray.get(reply)
+                reply_text = self._ray.get(reply)
             except self._ray.exceptions.RayError:
                 self._hello = self._actor.hello.remote()
                 return None
-            answer = msgspec.json.decode(said, type=Answer) if said else None
+            answer = msgspec.json.decode(reply_text, type=Answer) if reply_text else None
             if answer is None or answer.evidence is not None:
                 return answer
             self._refused = answer
         return self._refused
 
     def _is_answered(self, reply: Any) -> bool:
-        """Waits for it; False where the actor does not even say that it lives."""
+        """Waits for the reply; False if the actor does not even answer that it is alive."""
         while not self._ray.wait([reply], timeout=_PULSE_SECONDS)[0]:
             alive = self._actor.hello.remote()
             if len(self._ray.wait([alive, reply], timeout=_PULSE_SECONDS)[0]) == 0:
@@ -200,7 +202,7 @@ class _Screener:
         self._process = screening.Process()
 
     def hello(self) -> None:
-        """It lives."""
+        """Answers, to show that the actor is alive."""
 
     def answer(self, request: bytes) -> bytes | None:
         asked = msgspec.json.decode(request, type=Request)
@@ -221,5 +223,5 @@ class _Screener:
 
 
 def _line(error: BaseException) -> str:
-    """The last line that says something: what is above it is where it happened."""
+    """The last line with text: the lines above say where it happened."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)

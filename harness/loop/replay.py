@@ -1,4 +1,4 @@
-"""One attempt judged again, from git, under the judge as it is now; nothing is recorded."""
+"""One attempt judged again, from git, under the present judge; nothing is recorded."""
 
 from dataclasses import fields, replace
 
@@ -30,12 +30,12 @@ from harness.records import (
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Attempt `number` of the contest, rejected and failed ones too, evaluated and judged again.
 
-    It is checked on fresh inputs, and on those of its recorded checks, whose seeds make them again. Its
-    kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the
-    ledger are not touched. The chip and the kind of latency are those of then; prepare.py, judge, policy and
-    versions are those of now, and what differs is said. A simulated latency is judged against the champion of
-    then, which is evaluated again too where the key differs. A measured one is timed alone: a verdict on it needs
-    a paired benchmark, that is, an attempt.
+    It is checked on fresh inputs, and on those of its recorded checks, which their seeds make again. Its kernel.py
+    comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the ledger are not
+    touched. Chip and kind of latency are the recorded ones; prepare.py, judge, policy and versions are the present
+    ones, and the differences are reported. A simulated latency is judged against the champion of its time, which is
+    evaluated again as well if the key differs. A measured one is timed alone: a verdict on it needs a paired benchmark,
+    that is, an attempt.
 
     Raises RatchetError as reading the attempt or its kernel does, or `busy`.
     """
@@ -49,9 +49,9 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     policy = bench.policy
     key = contest.key(measuring.source(contest.chip, on))
     work = f"replay/{number:04d}"
-    # In this order: what failed then is checked first.
+    # Recorded failures first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
-    # What is evaluated first is read again at the end.
+    # The first evaluation's files are read again at the end.
     with bench.held(f"replay {number}"):
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
@@ -67,7 +67,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     now = _judgement(evidence, verdict, contest)
     then_timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
     same_thing = then_timed == (key.problem, key.chip, key.source)
-    known = then.seconds is not None and now.seconds is not None
+    are_timed = then.seconds is not None and now.seconds is not None
     return Replay(
         number=number,
         hypothesis=attempt.hypothesis,
@@ -75,7 +75,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         then=then,
         now=now,
         differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
-        drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
+        drift=now.seconds / then.seconds if same_thing and are_timed and now.seconds and then.seconds else None,
         changes=changes(evidence, attempt.evidence),
         scratch=f"profile_data/{work}",
         redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.all_checks),
@@ -84,13 +84,15 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
 
 
 def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
-    """The recorded check beside the one of the same draw in `evidence`."""
+    """The recorded check with the check of the same draw in `evidence`."""
     named = (then.draw, then.family)
     now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is None and then.mode != "device":
-        # The interpreter and the CPU reference program have taken each other's place at some shapes.
+        # At some shapes the interpreter and the CPU reference program have replaced each other since.
         elsewhere = (check for check in evidence.all_checks if check.mode != "device")
-        now = next((one for one in elsewhere if (replace(one.draw, mode=then.mode), one.family) == named), None)
+        now = next(
+            (check_ for check_ in elsewhere if (replace(check_.draw, mode=then.mode), check_.family) == named), None
+        )
     if now is not None:
         why_not = ""
     elif then.mode == "device":
@@ -113,12 +115,12 @@ def _redrawn(then: Check, evidence: Evidence) -> RepeatedCheck:
 
 
 def _fraction(check: Check) -> float | None:
-    """The part of its tolerance that the error takes up."""
+    """The error as a fraction of its tolerance."""
     return None if check.error is None or not check.tolerance else check.error / check.tolerance
 
 
 def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evidence | None:
-    """The champion of then under the key of now; None without one, or where only a paired benchmark could tell."""
+    """The champion of then under the present key; None without one, or if only a paired benchmark could tell."""
     champion = attempt.champion
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None
@@ -128,7 +130,7 @@ def _opponent(ledger: Ledger, attempt: Attempt, bench: Bench, key: Key) -> Evide
 
 
 def _defender(ledger: Ledger, attempt: Attempt, opponent: Evidence | None, bench: Bench) -> resimulate.Defender | None:
-    """The champion of then, for a simulated gain to be held against."""
+    """The champion of then, to compare a simulated gain with."""
     if opponent is None or attempt.champion is None:
         return None
     return resimulate.Defender(
@@ -145,7 +147,7 @@ def _champions_work(attempt: Attempt) -> str:
 
 
 def _was_compared(attempt: Attempt) -> bool:
-    """True if the attempt was an experiment against a champion, rather than the first, adopted or an undo."""
+    """True if it was an experiment against a champion, not the first attempt, an adopted text or an undo."""
     return attempt.kind == "experiment"
 
 
@@ -174,20 +176,20 @@ def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgem
 
 
 def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement) -> tuple[str, ...]:
-    """What is not as it was when the attempt was judged: one sentence per thing."""
-    said = [
+    """The differences since the attempt was judged, a sentence each."""
+    differences = [
         f"{field.name} {getattr(attempt.key, field.name) or 'none'} -> {getattr(key, field.name) or 'none'}"
         for field in fields(Key)
         if getattr(attempt.key, field.name) != getattr(key, field.name)
     ]
     if attempt.evidence.problem.title != problem.title:
-        said.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
-    said += [
+        differences.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
+    differences += [
         f"policy {field.name} {getattr(attempt.policy, field.name)} -> {getattr(policy, field.name)}"
         for field in fields(Policy)
         if getattr(attempt.policy, field.name) != getattr(policy, field.name)
     ]
-    return tuple(said)
+    return tuple(differences)
 
 
 def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Recorded kernels compiled and simulated again under the key of now, so that a table has one scale.
+"""Recorded kernels compiled and simulated again under the present key, so that a table has one scale.
 
-Nothing recorded is rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that a run that
-is interrupted or killed loses the kernel at work and no other.
+Records are not rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that an interrupted or
+killed run loses only the kernel at work.
 """
 
 import shutil
@@ -23,25 +23,25 @@ from harness.loop.bench import Bench, Say
 from harness.records import Evidence, Key, Note, Row
 from harness.units import quantity
 
-# The folder below profile_data that a kernel's dumps lie in while it is timed.
+# The folder below profile_data for the dumps of the kernel that is being timed.
 WORK = "rescale"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rescaled:
-    """The kernels that were timed again, as notes, and sentences on those that were not; `key_digest` is the scale."""
+class RescaleResult:
+    """The kernels that were timed again, as notes, and sentences on the others; `key_digest` is the scale."""
 
     key_digest: str
     notes: tuple[Note, ...]
     skipped: tuple[str, ...]
 
 
-def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> Rescaled:
+def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> RescaleResult:
     """Times the accepted attempts of a contest under today's timing key; with `everything` all attempts with a time.
 
-    Kernels that have a time under the key are not timed again, and those that failed under it are tried once more.
-    Effects: notes in experiments/ and, where there is a log, one commit on it. Raises RatchetError `busy`,
-    `no-simulator` for a contest whose chip is not simulated, and what reading the ledger raises.
+    Kernels with a time under the key are not timed again; those that failed under it are tried once more. Effects:
+    notes in experiments/ and, if there is a log, one commit on it. Raises RatchetError `busy`, `no-simulator` for a
+    contest whose chip is not simulated, and what reading the ledger raises.
     """
     if contest.chip.platform != "tpu":
         raise RatchetError(
@@ -58,8 +58,8 @@ def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool 
 
 def rescale_locked(
     ledger: Ledger, contest: Contest, progress: Progress, *, everything: bool = False, tries_again: bool = False
-) -> Rescaled:
-    """The same, for a caller that holds the lock; kernels that failed under the key count only if it `tries_again`."""
+) -> RescaleResult:
+    """`rescale` for a caller that holds the lock; failures under the key are retried only if it `tries_again`."""
     key = contest.key("simulated")
     todo = pending(ledger, contest, key, everything=everything, tries_again=tries_again)
     after = ledger.next_number() - 1
@@ -67,24 +67,26 @@ def rescale_locked(
     notes, skipped = [], []
     with _logged(ledger):
         for number, row in enumerate(todo, 1):
-            named = f"attempt {row.number} ({number} of {len(todo)})"
+            label = f"attempt {row.number} ({number} of {len(todo)})"
             try:
                 candidate = history.candidate(ledger.place, row.number)
             except RatchetError as error:
                 skipped.append(f"attempt {row.number} was not timed: {error}")
                 continue
-            evidence = _timed(contest, candidate, row, named, progress)
+            evidence = _timed(contest, candidate, row, label, progress)
             failure = evidence.failure
             if failure is not None and failure.may_pass_next_time:
-                # Nothing is kept of it, so that the next run tries it again.
+                # Not kept, so that the next run tries it again.
                 skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
                 continue
             note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
-            # A kernel that fails as it did before is said to, and is no news.
-            if not any(replace(note, when=known.when, after=known.after, key=known.key) == known for known in before):
+            # A kernel that fails as before is reported, but is no news.
+            if not any(
+                replace(note, when=earlier.when, after=earlier.after, key=earlier.key) == earlier for earlier in before
+            ):
                 ledger.keep_notes([note])
             notes.append(note)
-    return Rescaled(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
+    return RescaleResult(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
 
 
 def pending(
@@ -92,9 +94,9 @@ def pending(
 ) -> tuple[Row, ...]:
     """The attempts to be timed under `key`, one for each kernel, the newest first."""
     rows, _ = history.rows(ledger.place)
-    own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
-    known = [note for note in note_files.read(ledger.place)[0] if note.seconds is not None or not tries_again]
-    return tuple(scale.untimed(own, known, key_digest(key), only_accepted=not everything))
+    of_chip = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
+    settled = [note for note in note_files.read(ledger.place)[0] if note.seconds is not None or not tries_again]
+    return tuple(scale.untimed(of_chip, settled, key_digest(key), only_accepted=not everything))
 
 
 def note_of(
@@ -107,7 +109,7 @@ def note_of(
     *,
     is_checked: bool = False,
 ) -> Note:
-    """What is kept of evidence about the recorded kernel of an attempt."""
+    """The note about the recorded kernel of an attempt, from new evidence."""
     failure, latency = evidence.failure, evidence.latency
     report = reporting.report(evidence, contest.chip) if failure is None else None
     why = "; ".join(latency.reasons) if latency is not None and latency.seconds is None else ""
@@ -132,12 +134,12 @@ def note_of(
         gap_fraction=report.gap_fraction if report else None,
         copies=evidence.hlo.copy if evidence.hlo else None,
         spills=run.executed_spills if run else None,
-        members=tuple((one.name, one.report.seconds) for one in report.members) if report else (),
+        members=tuple((member.name, member.report.seconds) for member in report.members) if report else (),
     )
 
 
 def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress: Progress) -> Evidence:
-    """The evidence about a candidate's time; its dumps are removed again."""
+    """The evidence about a candidate's time; its dumps are removed afterwards."""
     bench = Bench(contest=contest, progress=progress, on="simulated", checked=False)
     work = f"{WORK}/{row.number:04d}"
     try:
@@ -148,25 +150,25 @@ def _timed(contest: Contest, candidate: Candidate, row: Row, name: str, progress
 
 @contextmanager
 def _logged(ledger: Ledger) -> Iterator[None]:
-    """Puts the notes of its body into the log, also where the body is interrupted."""
+    """Puts the notes of its body into the log, even if the body is interrupted."""
     try:
         yield
     finally:
         ledger.log_notes()
 
 
-def sentences(found: Rescaled, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
-    """What a rescale came to, in words; `attempts` are those that may need a time (`8 accepted attempts`), "": none."""
-    if not (found.notes or found.skipped) and attempts is not None:
-        why = f"all {attempts} have a time under key {found.key_digest}" if attempts else "no attempts yet"
+def sentences(rescaled: RescaleResult, left: Sequence[Row] = (), attempts: str | None = None) -> tuple[str, ...]:
+    """The result of a rescale in words; `attempts` names those that may need a time (8 accepted attempts), "": none."""
+    if not (rescaled.notes or rescaled.skipped) and attempts is not None:
+        why = f"all {attempts} have a time under key {rescaled.key_digest}" if attempts else "no attempts yet"
         return (f"nothing to do: {why}", *_left(left))
-    timed = [note for note in found.notes if note.seconds is not None]
-    failed = [note for note in found.notes if note.seconds is None]
-    said = [f"{quantity(len(timed), 'recorded kernel')} timed again under key {found.key_digest}"]
-    said += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
-    if found.notes:
-        said.append("the times are in experiments/notes.jsonl, which joins the branch with the next accepted attempt")
-    return (*said, *_left(left), *found.skipped)
+    timed = [note for note in rescaled.notes if note.seconds is not None]
+    failed = [note for note in rescaled.notes if note.seconds is None]
+    words = [f"{quantity(len(timed), 'recorded kernel')} timed again under key {rescaled.key_digest}"]
+    words += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
+    if rescaled.notes:
+        words.append("the times are in experiments/notes.jsonl, which joins the branch with the next accepted attempt")
+    return (*words, *_left(left), *rescaled.skipped)
 
 
 def _left(left: Sequence[Row]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A simulated gain held against the doubts of the simulator: finds both programs' dumps, and runs them again."""
+"""A simulated gain tested against the simulator's doubts: finds both programs' dumps, and runs them again."""
 
 import math
 import time
@@ -21,7 +21,7 @@ from harness.units import quantity
 class Defender:
     """The champion: its evidence, its files, and the folders of `profile_data` that may hold its dumps.
 
-    Where none has, `bench` compiles and simulates it, unchecked, into the first of them. `say` hears what was done.
+    Without dumps, `bench` compiles and simulates it, unchecked, into the first folder. `say` gets the progress.
     """
 
     evidence: Evidence
@@ -34,11 +34,11 @@ class Defender:
 def resimulated(
     contest: Contest, evidence: Evidence, work: str, defender: Defender | None, policy: Policy
 ) -> tuple[Resimulation, ...]:
-    """The pair on every machine that the chip might be; nothing where the pair is no simulated gain.
+    """The pair on every machine that the chip might be; () if the pair is no simulated gain.
 
-    `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps are the champion's
-    where the hash of its kernel.py stands beside them and they take the time that was judged; where there are
-    none, it is compiled again. Empty too, with the reason said, where the runs failed: then nobody knows.
+    `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps belong to the champion
+    if the hash of its kernel.py lies next to them and they take the judged time; if there are none, it is compiled
+    again. If the runs fail, the result is () too, the reason is reported, and nothing is known.
     """
     if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()
@@ -46,28 +46,28 @@ def resimulated(
     defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")
     data = contest.directory / "profile_data"
     there = [other for other in defender.works if measuring.is_of(data / other, defender.candidate)]
-    found: tuple[Resimulation, ...] | Failure = ()
+    runs: tuple[Resimulation, ...] | Failure = ()
     for other in (*there, None):
         if other is None:
             bench = replace(defender.bench, timed=False, checked=False)
             bench.judge(defender.candidate, defender.works[0], CHAMPION)
         champion = data / (other or defender.works[0])
-        found = _run(champion, data / work, contest, policy, evidence, defender.evidence)
-        if not isinstance(found, Failure) and _is_the_champion(found, defender.evidence):
+        runs = _run(champion, data / work, contest, policy, evidence, defender.evidence)
+        if not isinstance(runs, Failure) and _is_the_champion(runs, defender.evidence):
             break
-    if isinstance(found, Failure):
-        defender.say(f"the pair could not be simulated again: {found.kind}: {found.message}")
+    if isinstance(runs, Failure):
+        defender.say(f"the pair could not be simulated again: {runs.kind}: {runs.message}")
         return ()
     taken = time.monotonic() - began
-    defender.say(f"both were simulated again under {quantity(len(found) - 1, 'change')}, which took {taken:.1f} s")
-    return found
+    defender.say(f"both were simulated again under {quantity(len(runs) - 1, 'change')}, which took {taken:.1f} s")
+    return runs
 
 
 def _run(
     champion: Path, candidate: Path, contest: Contest, policy: Policy, ours: Evidence, theirs: Evidence
 ) -> tuple[Resimulation, ...] | Failure:
-    """Each program that is not the same in both; a suite's runs are put together from those of its members."""
-    found: dict[str, tuple[Resimulation, ...]] = {}
+    """The runs of each program that differs; a suite's runs are put together from those of its members."""
+    runs_of: dict[str, tuple[Resimulation, ...]] = {}
     for (name, new), (_, old) in members.pairs(ours, theirs):
         if name and members.is_same_program(new, old):
             continue
@@ -76,11 +76,11 @@ def _run(
         runs = resimulation.run(*dumps, contest.chip, policy, machines, machine_variants.seconds_on)
         if isinstance(runs, Failure):
             return runs
-        found[name] = runs
-    return members.resimulated(ours, theirs, found) if ours.members else found[""]
+        runs_of[name] = runs
+    return members.resimulated(ours, theirs, runs_of) if ours.members else runs_of[""]
 
 
 def _is_the_champion(runs: tuple[Resimulation, ...], champion: Evidence) -> bool:
-    known = champion.latency.seconds if champion.latency else None
+    judged_seconds = champion.latency.seconds if champion.latency else None
     again = runs[0].champion_seconds if runs else None
-    return known is not None and again is not None and math.isclose(known, again, rel_tol=1e-9)
+    return judged_seconds is not None and again is not None and math.isclose(judged_seconds, again, rel_tol=1e-9)

@@ -1,4 +1,4 @@
-"""The champion judged again: one that fails loses its title to the latest accepted attempt that passes."""
+"""The champion judged again: if it fails, its title goes to the latest accepted attempt that passes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,11 +40,14 @@ from harness.units import percent, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revoked:
-    """What judging the champion again came to.
+class RevokeResult:
+    """The result of judging the champion again.
 
-    `passes` and `undecided`: the title stays and nothing is recorded; `revoked`: another attempt holds it;
-    `no champion`: none passes. `time_ratio` is the champion's time, now / then, where both are known.
+    - `passes` and `undecided`: the title stays and nothing is recorded.
+    - `revoked`: another attempt holds the title.
+    - `no champion`: no attempt passes.
+
+    `time_ratio` is the champion's time, now / then, if both are known.
     """
 
     outcome: Literal["passes", "undecided", "revoked", "no champion"]
@@ -57,7 +60,7 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recheck:
-    """What stays the same while the attempts are judged again; `force` believes failures that may be the machine's."""
+    """The constant parts while attempts are judged again; `force` accepts failures that may be the machine's."""
 
     ledger: Ledger
     bench: Bench
@@ -77,7 +80,7 @@ class _RecheckResult:
 
     @property
     def failure(self) -> Failure | None:
-        """None where it passes; what is not known to pass is not given a title."""
+        """The failure, None if it passes; without a certain pass there is no title."""
         if self.verdict.outcome == "accept":
             return None
         doubt = Failure(stage="latency", kind="inconclusive", message="; ".join(self.verdict.reasons))
@@ -85,7 +88,7 @@ class _RecheckResult:
 
 
 class _SameProgramError(Exception):
-    """The kernel that was just traced is the program of an attempt that failed a moment ago."""
+    """The kernel that was just traced has the program of an attempt that failed a moment ago."""
 
     def __init__(self, other: RejudgedAttempt) -> None:
         super().__init__()
@@ -101,19 +104,18 @@ def revoke(
     *,
     draws: Sequence[Draw] = (),
     force: bool = False,
-) -> Revoked:
-    """Judges the champion again under the present judge, and takes its title where it fails.
+) -> RevokeResult:
+    """Judges the champion again under the present judge, and takes its title if it fails.
 
-    The title then goes to the latest accepted attempt that passes; all of it is recorded as one attempt of
-    kind `revoke`, with a commit on the branch that holds that attempt's kernel.py. Where none passes the
-    commit holds kernel.py as it is, and the contest has no champion. Nothing is recorded where the champion passes.
-    `draws` are inputs on which a champion failed: everyone is checked on them too, as on those of failures of
-    the same kernel.py that were recorded since. kernel.py in the working tree becomes the holder's if it is the
-    champion's; a candidate that lies there stays.
+    The title then goes to the latest accepted attempt that passes. All of it is recorded as one attempt of kind
+    `revoke`, with a commit on the branch that holds that attempt's kernel.py. If none passes, the commit holds
+    kernel.py as it is, and the contest has no champion. If the champion passes, nothing is recorded. `draws` are inputs
+    on which a champion failed: every attempt is checked on them, and on those of later recorded failures of the same
+    kernel.py. kernel.py in the working tree becomes the holder's if it is the champion's; another candidate stays.
 
-    Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a
-    failure that may be the machine's, without `force`), and what an attempt raises where it cannot be recorded;
-    files are then as they were.
+    Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a failure
+    that may be the machine's, without `force`), and what an attempt raises if it cannot be recorded; files are then as
+    before.
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock("revoke"):
@@ -122,9 +124,7 @@ def revoke(
         preconditions.refuse_unfit(ledger.place.repository, contest)
         champion = ledger.champion()
         if champion is None:
-            raise RatchetError(
-                "no-champion", "expected a champion, found none on this branch: there is no title to take"
-            )
+            raise RatchetError("no-champion", "expected a champion, got none on this branch: there is no title to take")
         if ledger.kernel_changed_since(champion):
             raise RatchetError(
                 "kernel-changed",
@@ -137,8 +137,8 @@ def revoke(
         rows, skipped = history.rows(ledger.place)
         for sentence in skipped:
             say(sentence)
-        known = (*draws, *_recorded_failures(ledger, champion, rows))
-        recheck = _court(ledger, champion, policy, progress, known, force=force)
+        all_draws = (*draws, *_recorded_failures(ledger, champion, rows))
+        recheck = _court(ledger, champion, policy, progress, all_draws, force=force)
         started = _now()
         tried: list[RejudgedAttempt] = []
         first = _judged(recheck, champion, candidate, tried)
@@ -149,7 +149,7 @@ def revoke(
         holder = _next_holder(recheck, champion, tried, say)
         attempt = _attempt(recheck, reason, first, holder, tuple(tried), started)
         messages = record(ledger, attempt, (holder or first).candidate)
-        return Revoked(
+        return RevokeResult(
             outcome="revoked" if holder else "no champion",
             champion=champion.number,
             reasons=attempt.verdict.reasons,
@@ -208,7 +208,9 @@ def _judged(
 
 
 def _unless_tried(tried: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
-    programs = {one.fingerprint: one for one in tried if one.fingerprint and one.same_as is None}
+    programs = {
+        rejudged.fingerprint: rejudged for rejudged in tried if rejudged.fingerprint and rejudged.same_as is None
+    }
 
     def refuse(trace: Trace) -> None:
         if trace.fingerprint in programs:
@@ -218,9 +220,9 @@ def _unless_tried(tried: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
 
 
 def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[RejudgedAttempt], say: Say) -> _RecheckResult | None:
-    """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
+    """The latest accepted attempt before `champion` that passes; it and those that fail are added to `tried`."""
     for before in champions.all_before(recheck.ledger.place, champion.number):
-        same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
+        same = next((rejudged for rejudged in tried if rejudged.kernel_sha256 == before.kernel_sha256), None)
         if same is not None:
             tried.append(_same(before, same))
             continue
@@ -265,8 +267,8 @@ def _rejudged(result: _RecheckResult) -> RejudgedAttempt:
     )
 
 
-def _title_stays(recheck: _Recheck, result: _RecheckResult) -> Revoked:
-    """The champion passes, or nobody can tell: how far its time is from what it was."""
+def _title_stays(recheck: _Recheck, result: _RecheckResult) -> RevokeResult:
+    """The result if the champion passes or nobody can tell, with the drift of its time."""
     champion = result.attempt
     before, now = champion.evidence.latency, result.evidence.latency
     ratio, drift = None, ""
@@ -278,7 +280,7 @@ def _title_stays(recheck: _Recheck, result: _RecheckResult) -> Revoked:
     under = "" if champion.key.counts_for(recheck.key) else f" under {key_difference(champion.key, recheck.key)}"
     is_passed = result.verdict.outcome == "accept"
     word = "passes" if is_passed else "neither passes nor fails"
-    return Revoked(
+    return RevokeResult(
         outcome="passes" if is_passed else "undecided",
         champion=champion.number,
         reasons=(f"attempt {champion.number}, the champion, {word}{under}{drift}", *result.verdict.reasons),
@@ -294,7 +296,7 @@ def _attempt(
     tried: tuple[RejudgedAttempt, ...],
     started: str,
 ) -> Attempt:
-    """The record: evidence and kernel of the attempt that holds the title now, or of the failed champion."""
+    """The record: evidence and kernel of the new title holder, or of the failed champion."""
     champion, shown = first.attempt, holder or first
     revocation = Revocation(
         champion=champion.number, reason=reason, tried=tried, holder=holder.attempt.number if holder else None
@@ -303,8 +305,8 @@ def _attempt(
         sentence = f"attempt {champion.number} loses its title and no accepted attempt passes: there is no champion"
     else:
         sentence = f"attempt {champion.number} loses its title, attempt {holder.attempt.number} holds it again"
-    failed = tuple(_sentence(one) for one in tried if one.failure is not None)
-    own = () if holder is None else holder.verdict.reasons
+    failed = tuple(_sentence(rejudged) for rejudged in tried if rejudged.failure is not None)
+    holders_reasons = () if holder is None else holder.verdict.reasons
     return Attempt(
         number=recheck.number,
         contest=recheck.ledger.place.name,
@@ -318,7 +320,7 @@ def _attempt(
         evidence=shown.evidence,
         verdict=Verdict(
             outcome="accept" if holder else "failed",
-            reasons=(sentence, *failed, *own),
+            reasons=(sentence, *failed, *holders_reasons),
             failure=None if holder else first.failure,
         ),
         champion=Champion(
@@ -332,33 +334,33 @@ def _attempt(
 
 
 def record(ledger: Ledger, attempt: Attempt, candidate: Candidate) -> tuple[str, ...]:
-    """Puts a revoke into the ledger, its commit on the branch with `candidate`, and returns what is to be said of it.
+    """Records a revoke, with its commit of `candidate` on the branch, and returns messages for the user.
 
-    The lock is held. kernel.py in the working tree becomes `candidate`'s if it is that of the champion that loses
-    its title. Raises RatchetError as recording an attempt does; files are then as they were, or the next command
-    finishes it.
+    The lock is held. kernel.py in the working tree becomes `candidate`'s if it is that of the champion that loses its
+    title. Raises RatchetError as recording an attempt does; files are then as before, or the next command finishes the
+    revoke.
     """
     original = ledger.candidate_here()
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     ledger.begin(original, f"revoke {attempt.number}")
     try:
         if original == ledger.champion_candidate():
             ledger.restore(candidate)
         elif original != candidate:
-            said = ("kernel.py was not the champion's: it stays as it is, a candidate",)
+            messages = ("kernel.py was not the champion's: it stays as it is, a candidate",)
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         row = reporting.row(attempt, report, key_digest(attempt.key))
         recorded = ledger.record(attempt, row, candidate, new_branch_commit=True)
     except BaseException:
         ledger.recover()
         raise
-    return (*said, *recorded.messages)
+    return (*messages, *recorded.messages)
 
 
-def _sentence(one: RejudgedAttempt) -> str:
-    if one.same_as is not None:
-        return f"attempt {one.attempt} is the program of attempt {one.same_as}, which fails"
-    return f"attempt {one.attempt} fails: {_words(one.failure)}"
+def _sentence(rejudged: RejudgedAttempt) -> str:
+    if rejudged.same_as is not None:
+        return f"attempt {rejudged.attempt} is the program of attempt {rejudged.same_as}, which fails"
+    return f"attempt {rejudged.attempt} fails: {_words(rejudged.failure)}"
 
 
 def _words(failure: Failure | None) -> str:

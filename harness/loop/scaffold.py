@@ -6,9 +6,9 @@ from pathlib import Path
 from harness.candidate import names, rewrite
 from harness.errors import RatchetError
 
-# Templates lie beside the operators that they compute.
+# Templates lie next to the operators that they compute.
 OPERATORS = Path(__file__).parents[1] / "operators"
-# The beginning and the end of every prepare.py; a template has what is between: its constants and problem().
+# The beginning and the end of every prepare.py; a template has the part between: its constants and problem().
 _HEAD = '''\
 """The judge's front door: what this contest computes and on which chip, in plain constants.
 
@@ -26,8 +26,8 @@ if __name__ == "__main__":
         raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
     raise SystemExit(judge_contest(__file__))
 """
-# The first line of a file that several templates have in common names them. What only some of them have stands between
-# lines `#: NAMES` or `#: not NAMES` and the next such line; `#: end` is for all.
+# The first line of a file that several templates share names them. Lines of only some of them stand between lines
+# `#: NAMES` or `#: not NAMES` and the next such line; `#: end` is for all.
 _MARK, _FOR = "#: ", "#: for "
 
 
@@ -38,23 +38,23 @@ def templates() -> tuple[str, ...]:
 
 def text(like: str, file: str) -> bytes:
     """The prepare.py or kernel.py of a template."""
-    found = _of_template(_sources(file)[like].read_text(encoding="utf-8"), like)
-    return (f"{_HEAD}{found}{_TAIL}" if file == "prepare.py" else found).encode()
+    source = _of_template(_sources(file)[like].read_text(encoding="utf-8"), like)
+    return (f"{_HEAD}{source}{_TAIL}" if file == "prepare.py" else source).encode()
 
 
 def _sources(file: str) -> dict[str, Path]:
-    """The file that each template has its prepare.py or kernel.py from."""
-    found: dict[str, Path] = {}
+    """Each template's source of its prepare.py or kernel.py."""
+    source_of: dict[str, Path] = {}
     for path in OPERATORS.glob(f"*/templates/*/{file}"):
         with path.open(encoding="utf-8") as lines:
             first = lines.readline()
         names = first.removeprefix(_FOR).split() if first.startswith(_FOR) else [path.parent.name]
-        found |= dict.fromkeys(names, path)
-    return found
+        source_of |= dict.fromkeys(names, path)
+    return source_of
 
 
 def _of_template(source: str, like: str) -> str:
-    """The lines that the template called `like` has."""
+    """The lines of the template called `like`."""
     kept, is_kept = [], True
     for line in source.splitlines(keepends=True):
         if line.startswith(_MARK):
@@ -65,7 +65,7 @@ def _of_template(source: str, like: str) -> str:
     return "".join(kept)
 
 
-# What a contest's folder holds and git need not: schedules, captures, evidence kept for the next question.
+# Files of a contest's folder that git need not keep: schedules, captures, evidence kept for later commands.
 IGNORED = b"profile_data/\n__pycache__/\n"
 
 
@@ -74,11 +74,11 @@ def scaffold(
 ) -> tuple[Path, ...]:
     """Writes a new contest into `directory` and returns its files; `settings` rewrite its constants.
 
-    They are those of prepare.py, of kernel.py, or of both under one name. Not `own_kernel`: kernel.py is to be
-    replaced, and constants that prepare.py lacks are left to whoever does that.
+    The constants are those of prepare.py, of kernel.py, or of both under one name. Without `own_kernel`, kernel.py is
+    to be replaced, and constants that prepare.py lacks are left for the replacement.
 
-    Raises RatchetError `exists` if one of the files is there already, `unknown-template`
-    if there is nothing called `like`, `unknown-constant`; writes nothing then.
+    If anything is raised, nothing is written. Raises RatchetError `exists` if one of the files exists,
+    `unknown-template` if there is no template `like`, `unknown-constant`.
     """
     if like not in templates():
         near = difflib.get_close_matches(like, templates(), 1)
@@ -88,7 +88,7 @@ def scaffold(
     for name, value in settings:
         files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]
         if own_kernel and not files:
-            # It has the constants that people ask for first, and says which they are.
+            # prepare.py has the constants that people want to set first, and its error lists them.
             files = ["prepare.py"]
         for file in files:
             contents[file] = rewrite(contents[file], name, value, file)

@@ -1,9 +1,9 @@
-"""Kernels screened side by side, each in a place of its own: compiled and timed, not checked, nothing recorded.
+"""Kernels screened side by side, each in its own place: compiled and timed, not checked, nothing recorded.
 
 A place is a process of this machine, or one on a machine of a Ray cluster (`ray_cluster.py`). `python -m
-harness.loop.screening` is such a process: requests as lines of JSON on stdin, for each a line with the evidence on
-stdout. A judgement ends every process below it that it does not know, so two cannot share one process; one after the
-other they share what has imported JAX.
+harness.loop.screening` is such a process: requests as lines of JSON on stdin, a line with the evidence for each on
+stdout. An evaluation kills all unknown child processes, so two evaluations cannot run in one process; one after the
+other, they share the process that has imported JAX.
 """
 
 import itertools
@@ -35,17 +35,17 @@ from harness.sandbox.environment import cores, environment
 
 # A compiler takes one to three GB.
 _MOST_JOBS = 16
-# For a process that does not end after it was asked to.
+# Wait for a process that was asked to end.
 _ENDING_SECONDS = 10.0
-# A kernel that was lost so often with the place that screened it is not tried again.
+# A kernel is not tried again after its screening place was lost so often.
 _MOST_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One candidate to screen; `checked` where a latency comes only with the checks (a CPU's).
+    """One candidate to screen; `checked` if a latency comes only with the checks (a CPU's).
 
-    `prepare` is the text of the contest's prepare.py. `key`: who would answer under another one refuses.
+    `prepare` is the text of the contest's prepare.py. A place whose key differs from `key` refuses.
     """
 
     directory: str
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The evidence, or the known error that kept it from being taken."""
+    """The evidence, or the known error that prevented it."""
 
     evidence: Evidence | None
     error_kind: str = ""
@@ -69,21 +69,21 @@ class Answer:
 
 
 class Place(Protocol):
-    """Where kernels are screened, one at a time."""
+    """A place where kernels are screened, one at a time."""
 
     def is_ready(self) -> bool:
-        """Whether it can begin at once; may wait for a second."""
+        """True if it can begin at once; may wait for a second."""
 
     def answer(self, request: Request) -> Answer | None:
-        """None where the place was lost on the way: who asks may ask again, here or elsewhere."""
+        """The answer, None if the place was lost meanwhile: the caller may ask again, here or elsewhere."""
 
     def close(self, *, is_interrupted: bool) -> None:
-        """Ends it, at once where the search was interrupted."""
+        """Ends it, at once if the search was interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """At most so many places, made by `open` until it gives None; `say` hears of one that is left out."""
+    """At most `count` places, made by `open` until it returns None; `say` gets a sentence on each that is left out."""
 
     count: int
     open: Callable[[], Place | None]
@@ -91,17 +91,17 @@ class Places:
 
 
 def local(asked: int | None) -> Places:
-    """As many processes of this machine as `asked` for, else one for each core."""
+    """As many processes of this machine as `asked` for, by default one for each core."""
     return Places(count=asked or cores_to_use(), open=Process)
 
 
 def cores_to_use() -> int:
-    """How many settings are screened at a time on this machine where nobody says so."""
+    """The default number of settings that are screened at a time on this machine."""
     return min(cores(), _MOST_JOBS)
 
 
 def why_no_latency(evidence: Evidence) -> tuple[str, str]:
-    """The kind of failure because of which there is no latency, `no-latency` where nothing failed, and a sentence."""
+    """The kind of the failure, `no-latency` if nothing failed, and the reason for the missing latency in a sentence."""
     if evidence.failure is not None:
         return evidence.failure.kind, evidence.failure.message
     reasons = evidence.latency.reasons if evidence.latency else ()
@@ -115,12 +115,12 @@ Tell = Callable[[Candidate, Evidence], None]
 def screen(
     contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str = "sweep"
 ) -> None:
-    """Screens the kernels that `ask` gives until it gives None, one in each place at a time; `tell` hears of each once.
+    """Screens the kernels from `ask` until it returns None, one at a time in each place; `tell` gets each result once.
 
-    One of the two is called at a time. Files go to `profile_data/<work>/<number>` of the contest. A kernel whose place
-    was lost is screened again, and fails as `killed` where that happens too often; a place that cannot work (another
-    judge or compiler, a full disk) is given up. Raises the RatchetError of the last one where all are, and whatever
-    `ask` and `tell` raise; whatever is raised, Ctrl-C too, no process is left.
+    `ask` and `tell` are never called concurrently. Files go to `profile_data/<work>/<number>` of the contest. A kernel
+    whose place was lost is screened again, and fails as `killed` if that happens too often; a place that cannot work
+    (another judge or compiler, a full disk) is given up. Raises the RatchetError of the last place if all are given up,
+    and whatever `ask` and `tell` raise. Whatever is raised, Ctrl-C too, no process is left.
     """
     queue = _Queue(contest, ask, tell, policy, on=on, places=places, work=work)
     with ThreadPoolExecutor(max_workers=places.count) as pool:
@@ -134,7 +134,7 @@ def screen(
 
 
 class _Queue:
-    """What is asked for, under way, or to be screened once more; `serve` works it off in one place."""
+    """Candidates asked for, under way, or to be screened again; `serve` works them off in one place."""
 
     def __init__(
         self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str
@@ -152,7 +152,7 @@ class _Queue:
         self._is_asked_out = self._is_over = False
 
     def serve(self) -> None:
-        """Screens kernels in a place of its own until there are none left. Raises RatchetError as `screen` says."""
+        """Screens kernels in one place until none are left. Raises RatchetError as `screen` says."""
         place = self._places.open()
         with self._change:
             self._begun += 1
@@ -178,12 +178,12 @@ class _Queue:
             self._is_over = True
             self._change.notify_all()
             left = tuple(self._open)
-        # Each may take seconds to end.
+        # Each place may take seconds to end.
         with ThreadPoolExecutor(max_workers=max(1, len(left))) as ending:
             list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
     def _next(self) -> Candidate | None:
-        """The next candidate, None at the end; it waits for those under way, which may have to be screened again."""
+        """The next candidate, None at the end; waits for those under way, which may have to be screened again."""
         with self._change:
             while not self._is_over:
                 candidate = self._lost.pop() if self._lost else None if self._is_asked_out else self._ask()
@@ -199,7 +199,7 @@ class _Queue:
             return None
 
     def _took(self, candidate: Candidate, answer: Answer | None) -> bool:
-        """Hands the evidence on, or puts the candidate back; False where the place cannot work."""
+        """Passes the evidence on, or puts the candidate back; False if the place cannot work."""
         with self._change:
             self._under_way -= 1
             self._change.notify_all()
@@ -216,7 +216,7 @@ class _Queue:
             return answer is None
 
     def _give_up(self, place: Place, error: RatchetError) -> None:
-        """Leaves the place out. Raises `error` where it is the last one."""
+        """Leaves the place out. Raises `error` if it was the last one."""
         self._close(place)
         with self._change:
             if not self._open and self._begun == self._places.count:
@@ -243,17 +243,17 @@ class _Queue:
         )
 
     def _without_answer(self) -> Evidence:
-        said = f"what screened it ended {_MOST_TRIES} times without an answer"
+        message = f"what screened it ended {_MOST_TRIES} times without an answer"
         return Evidence(
             problem=self._contest.problem.statement(),
             chip=self._contest.chip.name,
             environment=environment(),
-            failure=Failure(kind="killed", message=said, stage="compile"),
+            failure=Failure(kind="killed", message=message, stage="compile"),
         )
 
 
 class Process:
-    """A process of this machine, begun with the first kernel and again after it was lost."""
+    """A process of this machine, started for the first kernel, and again after it was lost."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -265,7 +265,7 @@ class Process:
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
-        # Where it has ended there is no answer to read either, which says so.
+        # If it has ended, reading its answer fails as well, which says so.
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(request) + b"\n")
             process.stdin.flush()
@@ -280,7 +280,7 @@ class Process:
         if process is None:
             return
         if is_interrupted and process.poll() is None:
-            # Ctrl-C first: then it ends its own children.
+            # Ctrl-C first, so that it ends its own children.
             process.send_signal(signal.SIGINT)
             try:
                 process.wait(_ENDING_SECONDS)
@@ -290,10 +290,10 @@ class Process:
 
 
 def _start() -> "subprocess.Popen[bytes]":
-    # The harness that asks is the one that answers. `-P`: what lies in the working directory is the candidate's, and
-    # nothing of it shall be imported here.
+    # The process answers with this very harness. `-P`: the working directory belongs to the candidate, and nothing in
+    # it may be imported here.
     path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    # It inherits the mask: what interrupts it while Python starts waits for `main`, and ends in no traceback.
+    # The mask is inherited: an interrupt while Python starts waits for `main` and leaves no traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(
@@ -307,10 +307,10 @@ def _start() -> "subprocess.Popen[bytes]":
 
 
 def main() -> int:
-    """Answers each request."""
+    """Answers each request on stdin."""
     reading_limits.end_with_parent()
     signal.signal(signal.SIGINT, _interrupted)
-    # Until now the mask that it inherits has kept the signal from it.
+    # So far the inherited mask has blocked the signal.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")
@@ -319,7 +319,7 @@ def main() -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    # A terminal's Ctrl-C reaches this process too, before its parent sends one: the second would break off how it ends.
+    # A terminal's Ctrl-C arrives before the parent's: the second one would break off the cleanup.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -341,5 +341,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        # Who sent it says what was interrupted.
+        # The sender reports the interruption.
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""Which settings are screened, one after the other: all of a grid, or those that a search by Optuna asks for."""
+"""The settings to screen, one after the other: a whole grid, or those that a search by Optuna asks for."""
 
 import hashlib
 import importlib.util
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
-# Of what an earlier run found, so many may be judged after all.
+# The number of an earlier run's fastest settings that may still be judged.
 _FASTEST = 3
-# A space has some hundred settings and a search some dozen: few at random, and each next one the best of many.
+# A space has some hundred settings and a search some dozen: few at random, then each the best of many.
 _AT_RANDOM, _WEIGHED = 6, 96
-# What Optuna raises over a journal with lines that it did not write.
+# Optuna's exceptions for a journal with lines that it did not write.
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-# So often may a search ask for what is known before something new is drawn for it.
+# A search may ask for known settings so often before a new one is drawn for it.
 _REPEATS = 20
 
 
 def study_name(contest: Contest, grid: Grid) -> str:
-    """One for each space of one kernel.py, whatever its constants in it are, under one judge, problem, chip, compiler.
+    """A name for the study of a kernel.py (whatever its constants in the grid), space, judge, problem, chip, compiler.
 
-    Where a device is timed it is a new one each time: times of different hours say nothing about each other. Raises
-    RatchetError `unknown-constant` where kernel.py does not have one of the constants.
+    For a device the name is new each time, because times of different hours are not comparable. Raises RatchetError
+    `unknown-constant` if kernel.py lacks one of the constants.
     """
     candidate = contest.candidate().set(tuple((name, values[0]) for name, values in grid))
     key = key_digest(contest.key("simulated"))
@@ -52,30 +52,30 @@ def study_name(contest: Contest, grid: Grid) -> str:
 
 
 def as_it_stands(candidate: Candidate, grid: Grid) -> Settings | None:
-    """The constants as kernel.py has them, None where one of them is not in the grid."""
-    known = dict(candidate.constants)
-    settings = tuple((name, known.get(name, "")) for name, _ in grid)
+    """The constants as kernel.py has them, None if one of them is not in the grid."""
+    value_of = dict(candidate.constants)
+    settings = tuple((name, value_of.get(name, "")) for name, _ in grid)
     return settings if all(value in values for (_, value), (_, values) in zip(settings, grid, strict=True)) else None
 
 
 class Search(Protocol):
-    """What is asked for the next settings and told what became of them; one caller at a time.
+    """Asked for the next settings and told their results, by one caller at a time.
 
-    `earlier` are the settings with a latency of the search that this one goes on with, and that latency, in the order
-    in which they were asked for. At most `total` are asked for.
+    `earlier` are the settings with a latency of the search that this one continues, with that latency, in the order of
+    asking. At most `total` are asked for.
     """
 
     earlier: Mapping[Settings, float]
     total: int
 
     def ask(self) -> Settings | None:
-        """Settings that were not asked for before, or None at the end."""
+        """New settings, or None at the end."""
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
-        """Their latency, or None where they have none."""
+        """Receives their latency, None if they have none."""
 
     def forget(self, settings: Settings) -> None:
-        """Nothing is known of them: what went wrong may have been the machine's fault."""
+        """Drops their result: the machine may have caused it."""
 
 
 class WholeGrid:
@@ -91,20 +91,22 @@ class WholeGrid:
         return next(self._left, None)
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
-        """Nothing follows from it."""
+        """Ignored."""
 
     def forget(self, settings: Settings) -> None:
-        """Nothing follows from it."""
+        """Ignored."""
 
 
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    `in_all`: those of the search that this one goes on with count too. Settings that are not `allowed` are never asked
-    for. What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known is
-    not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
-    Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read; `ask`,
-    `tell` and `forget` raise it as files.refusals_in_words does where the journal cannot be written.
+    - `in_all`: those of the search that this one continues are counted as well.
+    - Settings that are not `allowed` are never asked for.
+    - Results go into a journal at `path`. A study of the same `name` is continued: known settings are not asked for
+      again, except the fastest, which come first, so that one of them can be judged. Then comes `first`.
+
+    Raises RatchetError `no-optuna` if Optuna is not installed, `bad-journal` if the file cannot be read; `ask`, `tell`
+    and `forget` raise it as files.refusals_in_words does if the journal cannot be written.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Study:
         }
         fit = [settings for settings in self.earlier if self._is_allowed(settings)]
         self._first = sorted(fit, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
-        # Of a search that is counted as a whole, what is looked at once more comes on top.
+        # In a search counted as a whole, settings that are asked for again are not counted twice.
         again = len(self._first) if in_all else 0
         self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
         if first is not None and first not in self._known and self._is_allowed(first):
@@ -160,13 +162,13 @@ class Study:
             settings = self._settings(trial.params)
             if self._is_new(settings):
                 return self._begun(settings, trial)
-            # It learns of it once more; of what is under way it cannot.
+            # Optuna is told the known result once more; for settings under way there is none.
             self._end(trial, self._known.get(settings))
         left = self._not_tried()
         return None if left is None else self._drawn(left)
 
     def _drawn(self, settings: Settings) -> Settings:
-        """These as a trial of the study."""
+        """These settings as a trial of the study."""
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
         with self._writing():
             self._study.enqueue_trial(places)
@@ -174,7 +176,7 @@ class Study:
         return self._begun(settings, trial)
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether it asked for them and was not told yet."""
+        """True if it asked for them and has no result yet."""
         return settings in self._asked
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
@@ -183,12 +185,12 @@ class Study:
 
     def forget(self, settings: Settings) -> None:
         self._forgotten.add(settings)
-        # In the journal it is one that failed, which is asked for again when the search goes on.
+        # The journal records a failed trial, which is asked for again when the search is continued.
         self._end(self._asked.pop(settings), None)
 
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
         self._asked[settings] = trial
-        # What is known from before is looked at once more: it may have been counted then.
+        # Known settings are asked for again without being counted: they may have been counted before.
         self._left -= not (self._in_all and settings in self._known)
         return settings
 
@@ -212,7 +214,7 @@ class Study:
         return self._allowed is None or settings in self._allowed
 
     def _not_tried(self) -> Settings | None:
-        """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
+        """Any setting that was not asked for; None if there is none, or the space is too large to list."""
         if size(self._grid) > MOST_LISTED:
             return None
         left = [settings for settings in every(self._grid) if self._is_new(settings)]
@@ -220,30 +222,30 @@ class Study:
 
 
 class SearchProgress:
-    """How far a search of `total` settings is, in words."""
+    """The progress of a search of `total` settings, in words."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._best, self._began = total, 0, inf, time.monotonic()
 
     def after(self, seconds: float | None, why: str) -> str:
-        """What the next setting came to (`why` it has no latency), the best so far, and about how long it goes on."""
+        """The next setting's result (`why` it has no latency), the best so far, and the estimated time left."""
         self._done += 1
         latency = why if seconds is None else in_seconds(seconds)
         best = f"best so far {in_seconds(self._best)}, " if self._best < inf else ""
         if seconds is not None and seconds < self._best:
             self._best, best = seconds, "best so far, "
         left = max(0, self._total - self._done) * (time.monotonic() - self._began) / self._done
-        # What is tried beside the search comes last.
+        # Settings tried in addition to the search come last.
         done = f"{self._done} of {max(self._total, self._done)}"
         return f"{latency}, {best}{done}" + (f", {in_seconds(left, 0)} left" if left else "")
 
 
 def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribution":
-    """Places in the list of values: an order where they are rising numbers, else none."""
+    """A distribution over indices of the values: ordered if they are rising numbers, else categorical."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     is_rising = all(value.lstrip("-").isdigit() for value in values) and len(values) > 1
-    if is_rising and all(int(one) < int(two) for one, two in itertools.pairwise(values)):
+    if is_rising and all(int(lower) < int(upper) for lower, upper in itertools.pairwise(values)):
         return IntDistribution(0, len(values) - 1)
     return CategoricalDistribution(tuple(range(len(values))))
 
@@ -264,7 +266,7 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     _cut_torn_line(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # With constant_liar, what is under way elsewhere is not asked for next to it.
+        # With constant_liar, settings next to those under way are avoided.
         samplers: dict[Method, optuna.samplers.BaseSampler] = {
             "tpe": optuna.samplers.TPESampler(
                 seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_AT_RANDOM, n_ei_candidates=_WEIGHED
@@ -277,26 +279,26 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
 
 @contextmanager
 def _words_of_journal(path: Path) -> Iterator[None]:
-    """Turns what Optuna raises over the journal, which it reads with each step, into a RatchetError.
+    """Turns Optuna's exceptions about the journal, which it reads in each step, into a RatchetError.
 
-    Its kind is `bad-journal`, or that of files.refusals_in_words where the file cannot be written.
+    Its kind is `bad-journal`, or that of files.refusals_in_words if the file cannot be written.
     """
     try:
         with files.refusals_in_words(f"writing {path}"):
             yield
     except _DAMAGE as error:
-        said = f"{path} is no journal of a search ({error!r}): remove it to begin anew; attempts are not in it"
-        raise RatchetError("bad-journal", said) from error
+        message = f"{path} is no journal of a search ({error!r}): remove it to begin anew; attempts are not in it"
+        raise RatchetError("bad-journal", message) from error
 
 
 def _seconds(value: float) -> float:
-    """The latency, `inf` for none, as the journal has it."""
+    """The latency in the journal, `inf` for none."""
     if not value > 0:
         raise ValueError(f"expected a time above 0, got {value}")
     return value
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Removes a last line without its end, which a kill or a full disk leaves: what is appended would be lost in it."""
+    """Removes an incomplete last line, left by a kill or a full disk: appended text would be lost in it."""
     with suppress(FileNotFoundError), open(path, "r+b") as stream:
         stream.truncate(stream.read().rfind(b"\n") + 1)

@@ -1,4 +1,4 @@
-"""The values that constants of kernel.py may take: lists, ranges and powers of two."""
+"""Values of constants of kernel.py: lists, ranges and powers of two."""
 
 import ast
 import itertools
@@ -31,29 +31,29 @@ _IN_CONDITIONS = (
     ast.Mod,
     ast.cmpop,
 )
-# Of a space up to this size, all settings can be listed.
+# A space up to this size can be listed.
 MOST_LISTED = 1 << 16
-# A range beyond this is a slip of the keyboard, and a record names all values.
+# A larger range is a typing error, and a record names all values.
 _MOST_VALUES = 4096
 
 
 def space(texts: Sequence[str]) -> Grid:
-    """`("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` -> each name with its values, in their order.
+    """`("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` as names with their values, in order.
 
-    A range holds both ends where its steps meet them: `:pow2` the powers of two within, `:8` every eighth number from
-    the first. Raises UsageError `bad-setting` or `bad-grid`.
+    A range includes both ends if its steps meet them: `:pow2` are the powers of two within, `:8` every eighth number
+    from the first. Raises UsageError `bad-setting` or `bad-grid`.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    grid: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip()
-        settings = [parse(f"{name}{equals}{value}") for one in _split(values) for value in _values(name, one)]
-        if name in found:
+        settings = [parse(f"{name}{equals}{value}") for part in _split(values) for value in _values(name, part)]
+        if name in grid:
             raise UsageError("bad-grid", f"--set {name} is given twice: list its values in one, {name}=512,1024")
-        found[name] = tuple(dict.fromkeys(value for _, value in settings))
-    if not found:
+        grid[name] = tuple(dict.fromkeys(value for _, value in settings))
+    if not grid:
         raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")
-    return tuple(found.items())
+    return tuple(grid.items())
 
 
 def every(grid: Grid) -> Iterator[tuple[Setting, ...]]:
@@ -63,11 +63,10 @@ def every(grid: Grid) -> Iterator[tuple[Setting, ...]]:
 
 
 def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, ...]] | None:
-    """The settings of the grid for which every one of `conditions` holds, such as `BKV % BKV_COMPUTE == 0`.
+    """The settings of the grid that fulfil every one of `conditions`, such as `BKV % BKV_COMPUTE == 0`.
 
-    A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. None where there
-    are no conditions. Raises UsageError `bad-condition`, also where no setting is left, or the grid is too large to
-    list.
+    A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. None without
+    conditions. Raises UsageError `bad-condition`, also if no setting is left, or the grid is too large to list.
     """
     if not conditions:
         return None
@@ -78,15 +77,15 @@ def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, .
             "bad-condition",
             f"expected at most {MOST_LISTED:,} settings in a grid with --where, got {size(grid):,}: narrow the ranges",
         )
-    known = {name: {value: value_of(value) for value in values} for name, values in grid}
-    found = []
+    numbers = {name: {value: value_of(value) for value in values} for name, values in grid}
+    fulfilling = []
     for settings in every(grid):
-        values = {name: known[name][value] for name, value in settings}
+        values = {name: numbers[name][value] for name, value in settings}
         if all(_holds(code, values, text) for text, code in tests):
-            found.append(settings)
-    if not found:
+            fulfilling.append(settings)
+    if not fulfilling:
         raise UsageError("bad-condition", f"no setting is left by --where {' --where '.join(map(repr, conditions))}")
-    return frozenset(found)
+    return frozenset(fulfilling)
 
 
 def _condition(text: str, names: set[str]) -> ast.expr:
@@ -110,14 +109,14 @@ def _condition(text: str, names: set[str]) -> ast.expr:
 
 def _holds(code: CodeType, values: Mapping[str, object], text: str) -> bool:
     try:
-        # Nothing but comparisons, arithmetic and the names of `values` is in it.
+        # It contains only comparisons, arithmetic and the names of `values`.
         return bool(eval(code, {"__builtins__": {}}, dict(values)))
     except (ArithmeticError, TypeError, ValueError) as error:
         raise UsageError("bad-condition", f"--where {text!r} with {values}: {error}") from None
 
 
 def size(grid: Grid) -> int:
-    """How many settings there are."""
+    """The number of settings."""
     return prod(len(values) for _, values in grid)
 
 
@@ -127,26 +126,26 @@ def words(settings: Sequence[Setting]) -> str:
 
 
 def _values(name: str, text: str) -> list[str]:
-    """Those of a range, or the one that this is."""
+    """The values of a range; for any other text, that text."""
     match = _RANGE.fullmatch(text)
     if match is None and re.match(r"\s*-?\d.*\.\.", text) is None:
         return [text]
     first, last, step = (int(match[1]), int(match[2]), match[3] or "1") if match else (0, 0, "0")
     if step == "pow2":
-        found = [1 << power for power in range(last.bit_length()) if first <= 1 << power <= last] if last > 0 else []
+        numbers = [1 << power for power in range(last.bit_length()) if first <= 1 << power <= last] if last > 0 else []
     elif int(step) < 1 or (last - first) // int(step) >= _MOST_VALUES:
-        found = []
+        numbers = []
     else:
-        found = list(range(first, last + 1, int(step)))
-    if not found:
+        numbers = list(range(first, last + 1, int(step)))
+    if not numbers:
         raise UsageError(
             "bad-grid", f"--set {name}: expected a rising range such as 128..2048:pow2 or 8..64:8, got {text.strip()!r}"
         )
-    return [str(value) for value in found]
+    return [str(value) for value in numbers]
 
 
 def _split(values: str) -> list[str]:
-    """At commas outside of brackets and quotes: `(8, 128),(16, 128)` are two values."""
+    """The values, split at commas outside brackets and quotes: `(8, 128),(16, 128)` are two."""
     parts, depth, quote = [""], 0, ""
     for sign in values:
         if sign == "," and not depth and not quote:

@@ -1,4 +1,4 @@
-"""Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
+"""The state of the search for a faster kernel, and the advice to go on or stop: pure, from attempts and kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,19 +14,19 @@ from harness.records.search_state import Advice, Constant, Floor, KindTried, Pas
 from harness.records.titles import is_check, taken_back, titles
 from harness.units import percent, seconds
 
-# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
-# than multiply reaches less: from here on there is nothing left that changes of kernel.py have been seen to give.
+# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more than
+# multiply reaches less: nearer to the floor no change of kernel.py has been seen to gain anything.
 FLOOR_REACHED = 0.08
-# The report says it after five attempts that brought nothing. After as many again, of another kind, it is over.
+# The advice changes after five attempts without a win, and after as many again, of another kind, it is to stop.
 SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighted:
-    """What the search state is made from: all rows, oldest first, and each candidate that is looked into, by attempt.
+class SearchInputs:
+    """The inputs of a search state: all rows, oldest first, and the candidates to look into, by attempt.
 
-    `candidate` is the one in the working tree, `report` the champion's (or the last attempt's before there is one),
-    `screened` the settings that sweeps have screened, each with the attempt that the sweep led to.
+    `candidate` is that of the working tree, `report` the champion's (or the last attempt's before there is one),
+    `screened` the settings that sweeps have screened, each with the attempt of its sweep.
     """
 
     contest: str
@@ -43,11 +43,11 @@ class Sighted:
     screened: tuple[tuple[int, Settings], ...] = ()
 
 
-def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search; `plateau` attempts without a win are enough to stop; `tried` are the newest `limit`."""
-    standing = _standing(seen)
-    # What a CPU takes says nothing about the distance to the chip's floor.
-    on_chip = standing.seconds if standing and standing.source != "measured cpu" else None
+def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
+    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win are enough to stop."""
+    champion_now = _standing(seen)
+    # A CPU's time says nothing about the distance to the chip's floor.
+    on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
     every = _tried(seen)
     tried = every[-(limit or len(every)) :]
@@ -57,11 +57,11 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
-        champion=standing,
+        champion=champion_now,
         floor=floor,
         attempts=len(every),
         attempts_since_win=len(since),
-        advice=_advice(standing, floor, since, tried, plateau),
+        advice=_advice(champion_now, floor, since, tried, plateau),
         hints=hints,
         kinds=_by_kind(tried),
         constants=_constants(seen.candidate, tried),
@@ -71,7 +71,7 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
 
 
 def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
-    """The least time the chip needs for `work`, and how far above it the champion is."""
+    """A lower bound on the chip's time for `work`, and the champion's distance from it."""
     compute = roofline.compute_only_seconds(work, chip)
     memory = roofline.least_memory_seconds(work, chip)
     least = max(compute, memory)
@@ -88,9 +88,8 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The attempts after the last one that was accepted and still counts.
 
-    An undo, a revoke and a rebaseline are neither wins nor attempts. What was tried before a revoke was judged against
-    a kernel that fails, what was tried before the champion's text was changed by hand against another text: neither
-    is counted any more.
+    Undos, revokes and rebaselines are neither wins nor attempts. Attempts before a revoke were judged against a kernel
+    that fails, those before an edit of the champion's text by hand against another text: neither count any more.
     """
     begins = 0
     for place, (row, title, how) in enumerate(zip(rows, titles(rows), taken_back(rows), strict=False)):
@@ -100,12 +99,12 @@ def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def is_attempt(row: Row) -> bool:
-    """True if somebody tried something: neither a rebaseline nor an undo or a revoke."""
+    """True for a real attempt: neither a rebaseline nor an undo or a revoke."""
     return row.kind not in (*TITLE_MOVES, "rebaseline")
 
 
 def revoked_by(rows: Sequence[Row], number: int) -> str:
-    """The sentence on how accepted attempt `number` lost its title because it fails; empty where it did not."""
+    """The sentence on how accepted attempt `number` lost its title because it fails; "" if it did not."""
     for row in reversed(rows):
         if row.is_on_branch is not False and number in row.revokes:
             again = f"attempt {row.holder} holds the title again" if row.holder else "no accepted attempt passes"
@@ -114,24 +113,24 @@ def revoked_by(rows: Sequence[Row], number: int) -> str:
 
 
 def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
-    """The champion's row, with the figures of the revoke that gave it the title, if one did: they are newer."""
-    found = next((row for row in rows if row.number == champion), None)
-    given = next((row for row in reversed(rows) if row.holder is not None and row.holder == champion), None)
-    if found is None or given is None or given.is_on_branch is False:
-        return found
+    """The champion's row, with the newer figures of the revoke that gave it the title, if one did."""
+    row_ = next((row for row in rows if row.number == champion), None)
+    revoke = next((row for row in reversed(rows) if row.holder is not None and row.holder == champion), None)
+    if row_ is None or revoke is None or revoke.is_on_branch is False:
+        return row_
     return replace(
-        given,
-        number=found.number,
-        kind=found.kind,
-        hypothesis=found.hypothesis,
-        commit=found.commit,
+        revoke,
+        number=row_.number,
+        kind=row_.kind,
+        hypothesis=row_.hypothesis,
+        commit=row_.commit,
         revokes=(),
         holder=None,
     )
 
 
 def winner(rows: Sequence[Row], champion: Row) -> Row:
-    """The row of the attempt that won the title with the champion's program, which later attempts checked again."""
+    """The row of the attempt that won the title with the champion's program; later attempts checked it again."""
     *_, title = titles(rows)
     holder = title.holder if title is not None and title.row.number == champion.number else champion.number
     return next((row for row in rows if row.number == holder), champion)
@@ -139,15 +138,15 @@ def winner(rows: Sequence[Row], champion: Row) -> Row:
 
 def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
     words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later because it fails"}
-    found = []
-    for how, said in words.items():
+    sentences = []
+    for how, fate in words.items():
         numbers = [str(row.number) for row, taken in zip(rows, taken_back(rows), strict=True) if taken == how]
         if numbers:
-            found.append(f"{said}: attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}")
-    return tuple(found)
+            sentences.append(f"{fate}: attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}")
+    return tuple(sentences)
 
 
-def _standing(seen: Sighted) -> SearchChampion | None:
+def _standing(seen: SearchInputs) -> SearchChampion | None:
     row = seen.champion
     if row is None:
         return None
@@ -165,12 +164,12 @@ def _standing(seen: Sighted) -> SearchChampion | None:
     )
 
 
-def _tried(seen: Sighted) -> tuple[PastAttempt, ...]:
-    found = []
+def _tried(seen: SearchInputs) -> tuple[PastAttempt, ...]:
+    past = []
     champion: int | None = None
     for row, how in zip(seen.rows, taken_back(seen.rows), strict=True):
         if not is_attempt(row):
-            # Its kernel.py is what comes after it is compared with: that of the champion, as it is from then on.
+            # Later attempts are compared with its kernel.py, the champion's text from here on.
             if row.is_on_branch is not False and (row.outcome == "accept" or row.kind == "revoke"):
                 champion = row.number if row.outcome == "accept" else None
             continue
@@ -182,7 +181,7 @@ def _tried(seen: Sighted) -> tuple[PastAttempt, ...]:
             kinds = kinds_of_change(before.source, candidate.source) if before is not None else None
         if champion is None:
             kinds = ()
-        found.append(
+        past.append(
             PastAttempt(
                 attempt=row.number,
                 hypothesis=row.hypothesis,
@@ -200,21 +199,23 @@ def _tried(seen: Sighted) -> tuple[PastAttempt, ...]:
         )
         if row.outcome == "accept" and row.is_on_branch is not False:
             champion = row.number
-    return tuple(found)
+    return tuple(past)
 
 
 def _by_kind(tried: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
-    """Grouped by kind, in the order in which the kinds were first tried; an attempt of two kinds is in both."""
+    """The attempts grouped by kind, in order of first use; an attempt of two kinds is in both."""
     groups: dict[str, list[PastAttempt]] = {}
-    for one in tried:
-        for kind in one.kinds or ():
-            groups.setdefault(kind, []).append(one)
+    for attempt in tried:
+        for kind in attempt.kinds or ():
+            groups.setdefault(kind, []).append(attempt)
     return tuple(
         KindTried(
             kind=kind,
-            attempts=tuple(one.attempt for one in group),
-            accepted=sum(one.outcome == "accept" and one.taken_back is None for one in group),
-            best_time_ratio=min((one.time_ratio for one in group if one.time_ratio is not None), default=None),
+            attempts=tuple(attempt.attempt for attempt in group),
+            accepted=sum(attempt.outcome == "accept" and attempt.taken_back is None for attempt in group),
+            best_time_ratio=min(
+                (attempt.time_ratio for attempt in group if attempt.time_ratio is not None), default=None
+            ),
         )
         for kind, group in groups.items()
     )
@@ -222,41 +223,41 @@ def _by_kind(tried: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
 
 def _constants(candidate: Candidate, tried: Sequence[PastAttempt]) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
-    for one in tried:
-        for name, value in one.constants or ():
+    for attempt in tried:
+        for name, value in attempt.constants or ():
             had.setdefault(name, {})[value] = None
     return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in candidate.tunable)
 
 
 def _advice(
-    standing: SearchChampion | None, floor: Floor, since: Sequence[Row], tried: Sequence[PastAttempt], plateau: int
+    champion: SearchChampion | None, floor: Floor, since: Sequence[Row], tried: Sequence[PastAttempt], plateau: int
 ) -> Advice:
-    if standing is None:
-        said = "no champion yet: the first attempt that passes becomes it"
-        return Advice(do="baseline", why="no champion", sentence=said)
-    label = _label(standing.source, standing.chip)
+    if champion is None:
+        sentence = "no champion yet: the first attempt that passes becomes it"
+        return Advice(do="baseline", why="no champion", sentence=sentence)
+    label = _label(champion.source, champion.chip)
     if floor.gap_fraction is None:
-        said = "the champion's latency is unknown: see why with show, before anything else is tried"
-        if standing.seconds is not None:
-            said = f"the champion was timed on a CPU, which says nothing about the floor of a {standing.chip}"
-        return Advice(do="go on", why="no latency", sentence=said)
+        sentence = "the champion's latency is unknown: see why with show, before anything else is tried"
+        if champion.seconds is not None:
+            sentence = f"the champion was timed on a CPU, which says nothing about the floor of a {champion.chip}"
+        return Advice(do="go on", why="no latency", sentence=sentence)
     if floor.gap_fraction <= FLOOR_REACHED:
-        said = (
+        sentence = (
             f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
             f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
             "kernels get no nearer"
         )
-        return Advice(do="stop", why="floor reached", sentence=said)
+        return Advice(do="stop", why="floor reached", sentence=sentence)
     left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
     if len(since) >= plateau:
-        said = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
-        return Advice(do="stop", why="plateau", sentence=said)
+        sentence = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
+        return Advice(do="stop", why="plateau", sentence=sentence)
     if len(since) >= SAME_IDEA_ATTEMPTS:
         numbers = {row.number for row in since}
-        kinds = sorted({kind for one in tried if one.attempt in numbers for kind in one.kinds or ()})
+        kinds = sorted({kind for attempt in tried if attempt.attempt in numbers for kind in attempt.kinds or ()})
         spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
-        said = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
-        return Advice(do="change the kind of idea", why="same kinds", sentence=said)
+        sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
+        return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)
     return Advice(do="go on", why="room left", sentence=f"go on: {left}")
 
 

@@ -33,11 +33,11 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def value_of(text: str) -> object:
-    """What Python makes of a value that `parse` gave: a literal, or arithmetic on numbers."""
+    """The value of a text from `parse`: a literal, or arithmetic on numbers."""
     value = expression(text)
     if not isinstance(value, ast.BinOp | ast.UnaryOp):
         return ast.literal_eval(value)
     if not is_plain(value):
         raise ValueError(f"expected a literal or arithmetic on numbers, got {text!r}")
-    # Nothing but numbers and operators is in it.
+    # It contains only numbers and operators.
     return eval(compile(ast.Expression(value), "--set", "eval"), {"__builtins__": {}})

@@ -1,4 +1,4 @@
-"""The simulated run of a kernel as a capture: small, written whenever it is judged, in the place of `timeline`."""
+"""The simulated run of a kernel as a small capture, written at every judgement in place of `timeline`."""
 
 from pathlib import Path
 
@@ -16,15 +16,15 @@ from harness.workbench.traces.xspace import xspace
 
 
 def keep(evidence: Evidence, contest: Path, name: str) -> str:
-    """Writes the run of each program that the evidence is about, called `name`; why one could not be, else ""."""
-    for member, found in evidence.programs:
-        dumps = dump_directory.of(found, contest)
+    """Writes the run of each program of the evidence, called `name`; returns why one could not be written, else ""."""
+    for member, program in evidence.programs:
+        dumps = dump_directory.of(program, contest)
         if dumps is None or not (dumps / TIMELINE).is_file():
             continue
         try:
             timeline = msgspec.json.decode((dumps / TIMELINE).read_bytes(), type=Timeline)
-            own = f"{name}-{member}" if member else name
-            write(in_problem_names(timeline, found.problem), chip(found.chip), own, contest)
+            capture_name = f"{name}-{member}" if member else name
+            write(in_problem_names(timeline, program.problem), chip(program.chip), capture_name, contest)
             (dumps / TIMELINE).unlink()
         except (OSError, msgspec.MsgspecError, RatchetError) as error:
             return f"{name} leaves no capture of its simulated run: {error}"
@@ -32,7 +32,7 @@ def keep(evidence: Evidence, contest: Path, name: str) -> str:
 
 
 def write(timeline: Timeline, of_chip: Chip, name: str, contest: Path) -> Path:
-    """The file of the capture, where XProf and `xprof` find it. Raises RatchetError like `write_atomically`."""
+    """The file of the capture, in the place of XProf's runs. Raises RatchetError like `write_atomically`."""
     title, host = f"{name} simulated {of_chip.name}", f"simulated-{of_chip.name}"
     path = contest / PROFILE_DATA / RUNS / title.replace(" ", "-") / f"{host}.xplane.pb"
     write_atomically(path, xspace(timeline, of_chip, title, host))

@@ -1,4 +1,4 @@
-"""Where one stands in a contest: champion, key, kernel.py, and whether the log is pushed."""
+"""The state of a contest: champion, key, kernel.py, and whether the log is pushed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,9 +14,9 @@ from harness.units import quantity
 
 
 def status(contest: Contest, *, only_reads: bool = False) -> Status:
-    """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it.
+    """The state of `contest`. An attempt that did not end is finished or undone first, if no process works on it.
 
-    With `only_reads` that is only said.
+    With `only_reads` that is only reported.
     """
     ledger = Ledger.open(contest.directory)
     messages = list(() if only_reads else ledger.recovered())
@@ -30,10 +30,10 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     local = git.commit_of(ledger.place.repository, ledger.place.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
-    standing = search_state.title_row(rows, champion.number if champion else None)
+    row_of_champion = search_state.title_row(rows, champion.number if champion else None)
     notes, unread = note_files.read(ledger.place)
     messages += unread
-    messages += _on_keys(contest, rows, notes, standing, key)
+    messages += _on_keys(contest, rows, notes, row_of_champion, key)
     if champion and ledger.kernel_changed_since(champion):
         messages.append(
             "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
@@ -42,8 +42,8 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
     return Status(
         contest=ledger.place.name,
         branch=(git.branch_or_none(ledger.place.repository) or "detached HEAD").removeprefix("refs/heads/"),
-        champion=standing,
-        won_by=search_state.winner(rows, standing) if standing else None,
+        champion=row_of_champion,
+        won_by=search_state.winner(rows, row_of_champion) if row_of_champion else None,
         next_number=ledger.next_number(),
         key=key,
         key_digest=key_digest(key),
@@ -57,7 +57,7 @@ def status(contest: Contest, *, only_reads: bool = False) -> Status:
 def _on_keys(
     contest: Contest, rows: Sequence[Row], notes: Sequence[Note], champion: Row | None, key: Key
 ) -> Iterator[str]:
-    """What the next attempt finds out again, and which accepted kernels have no time on today's scale."""
+    """Sentences on what the next attempt checks again, and on accepted kernels without a time on today's scale."""
     if champion is None or champion.source != key.source:
         return
     passes = outcome_of_checks(notes, champion.number, champion.kernel_sha256, key)
@@ -65,8 +65,8 @@ def _on_keys(
         yield "a note says that the champion fails under the keys of now: ./ratchet.sh revoke judges it again"
     elif passes is None and not (champion.key and champion.key.counts_for(key)):
         yield "the champion was not checked under the keys of now: the next attempt checks it again first"
-    own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
-    count = len(tuple(scale.untimed(own, notes, key_digest(key), only_accepted=True)))
+    of_chip = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
+    count = len(tuple(scale.untimed(of_chip, notes, key_digest(key), only_accepted=True)))
     if count:
         yield (
             f"{quantity(count, 'accepted kernel')} without a time on today's scale: the next attempt times "
@@ -75,7 +75,7 @@ def _on_keys(
 
 
 def _lost_titles(rows: Sequence[Row]) -> list[str]:
-    """What happened to the title last, if that was a revoke."""
+    """The sentence on the last move of the title, if that was a revoke."""
     moved = [row for row in rows if (row.is_title or row.kind in TITLE_MOVES) and row.is_on_branch is not False]
     return [search_state.revoked_by(rows, number) for number in moved[-1].revokes[:1]] if moved else []
 
@@ -89,7 +89,7 @@ def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
 
 
 def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> str:
-    """What kernel.py in the working tree is, in words."""
+    """The state of kernel.py in the working tree, in words."""
     candidate = contest.candidate()
     champion = ledger.champion()
     if champion is None:
@@ -97,6 +97,6 @@ def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> st
     if candidate == ledger.champion_candidate():
         return f"the champion's (attempt {champion.number})"
     sha256 = candidate.sha256
-    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
+    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256), None)
     changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
-    return f"that of attempt {known}" if known else f"changed: a candidate{changed}"
+    return f"that of attempt {number}" if number else f"changed: a candidate{changed}"

@@ -1,4 +1,4 @@
-"""The member of a suite that somebody means: what looks into one program takes its evidence."""
+"""The named member of a suite, for commands that look into one program."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ from harness.records import Attempt, Evidence
 
 
 def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
-    """The evidence about the member of that name; of a single problem `evidence` itself.
+    """The evidence about the member of that name; for a single problem, `evidence` itself.
 
-    Raises UsageError `which-member` where a suite needs a name, nothing stated has this one, or it was not evaluated.
+    Raises UsageError `which-member` if a suite needs a name, no member has this one, or it was not evaluated.
     """
-    names = [one.name for one in evidence.problem.members or ()]
+    names = [suite_member.name for suite_member in evidence.problem.members or ()]
     if not names:
         if member is not None:
             raise UsageError("which-member", f"expected no --member, got {member!r}: the contest is one problem")
@@ -19,16 +19,16 @@ def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
     if member not in names:
         got = repr(member) if member else "none"
         raise UsageError("which-member", f"expected --member, one of {', '.join(names)} of this suite, got {got}")
-    found = next((found for one, found in evidence.named_members if one.name == member), None)
-    if found is None:
+    evidence_by_name = {stated.name: about for stated, about in evidence.named_members}
+    if member not in evidence_by_name:
         why = evidence.failure.message if evidence.failure else "it was not reached"
         raise UsageError("which-member", f"{member} was not evaluated: {why}")
-    return found
+    return evidence_by_name[member]
 
 
 def of_member(attempt: Attempt, member: str) -> Attempt:
-    """The attempt with the evidence of that member alone, and its time against the champion's. Raises as above."""
+    """The attempt with the evidence of that member alone, and its time ratio. Raises as `evidence_of`."""
     evidence = evidence_of(attempt.evidence, member)
-    ratio = next((one.time_ratio for one in attempt.verdict.members if one.name == member), None)
+    ratio = next((times.time_ratio for times in attempt.verdict.members if times.name == member), None)
     verdict = replace(attempt.verdict, time_ratio=ratio, time_ratio_low=None, time_ratio_high=None, members=())
     return replace(attempt, evidence=evidence, verdict=verdict, champion=None)

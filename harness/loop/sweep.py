@@ -1,12 +1,11 @@
 """A grid of settings of kernel.py: screened cheaply, then the best as one attempt that names the grid in its record.
 
-Screening compiles each setting and takes its simulated latency, on both cores; what it leaves out is
-whether the results are right, which is most of a judgement's time. A chip without a simulator is asked
-itself, one setting at a time. Screened latencies choose and decide nothing: the chosen setting is
-judged like any other candidate, and where a device times it, by a paired benchmark of samples taken afresh. So
-however many settings are screened, luck has the one chance there that an attempt has
-(benchmarks/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of
-many is more likely than others to be one that errs in its favour: the verdict asks for more, the more were looked at
+Screening compiles each setting and takes its simulated latency, on all cores; it skips the check of the results, which
+is most of a judgement's time. On a chip without a simulator the device itself times one setting at a time. Screened
+latencies choose and decide nothing: the chosen setting is judged like any other candidate, and on a device by a paired
+benchmark of fresh samples. So luck has only the chance of one attempt, however many settings are screened
+(benchmarks/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of many is
+more likely than others to err in its favour: the more programs were looked at, the more the verdict asks for
 (`judge/verdict/compare_simulated.py`).
 """
 
@@ -44,7 +43,7 @@ from harness.units import change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a sweep came to, and the attempt that judged its best setting, if one was worth it."""
+    """The result of a sweep, and the attempt that judged its best setting, if one was worth it."""
 
     swept: SweepResult
     judged: ratchet.AttemptResult | None
@@ -52,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """Settings of `parameters` to be screened in `places`, as the search asks for them that `begin` makes."""
+    """Settings of `parameters` to be screened in `places`, in the order of the search that `begin` makes."""
 
     parameters: Grid
     begin: Callable[[], Search]
@@ -60,16 +59,16 @@ class Screening:
 
 
 def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, say: Say) -> Outcome:
-    """Screens the settings that are `wanted`, from kernel.py in the working tree; the best becomes an attempt.
+    """Screens the `wanted` settings, from kernel.py in the working tree; the best becomes an attempt.
 
-    The search begins while nobody else searches this contest: it knows all that was found before it.
+    The search begins under the lock, so that it knows the results of all earlier searches of this contest.
 
-    Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
-    champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
+    If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
+    champion's; the record of the one attempt names each that failed. If all fail, it is that of the best.
 
-    kernel.py is not written while settings are screened, and what may not change is watched over. Raises what an
-    attempt raises, and RatchetError `unknown-constant` before anything is screened, `tampered` where a candidate
-    changed what is not its own.
+    kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises what an attempt
+    raises, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files
+    that are not its own.
     """
     began = time.monotonic()
     contest = bench.contest
@@ -81,16 +80,16 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
         if not options.rebaseline:
             preconditions.refuse_cpu_title(ledger.champion(), measuring.source(contest.chip, bench.on))
         original = contest.candidate()
-        # Before anything is screened, so that a name that is none costs nothing.
+        # First of all, so that an unknown name costs nothing.
         original.set(tuple((name, values[0]) for name, values in wanted.parameters))
         search = wanted.begin()
         watch = guard.begin(ledger, contest)
-        found: _Found | RatchetError
+        result: _ScreenedGrid | RatchetError
         try:
-            found = _screened(bench, ledger, original, search, wanted.places)
+            result = _screened(bench, ledger, original, search, wanted.places)
         except RatchetError as error:
-            # It may follow from what somebody changed.
-            found = error
+            # Tampering may have caused it, so that is reported first.
+            result = error
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=bench.policy.is_confined)
             for sentence in tampering.sentences:
@@ -101,18 +100,18 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
                 f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
                 "read kernel.py before you run it again",
             )
-        if isinstance(found, RatchetError):
-            raise found
+        if isinstance(result, RatchetError):
+            raise result
         record = Sweep(
             parameters=wanted.parameters,
-            source=found.source,
+            source=result.source,
             chip=contest.chip.name,
-            screened=found.screened,
-            looked_at=_looked_at(found.screened, search),
-            champion=found.champion.number if found.champion else None,
-            champion_seconds=found.champion.seconds if found.champion else None,
+            screened=result.screened,
+            looked_at=_looked_at(result.screened, search),
+            champion=result.champion.number if result.champion else None,
+            champion_seconds=result.champion.seconds if result.champion else None,
         )
-        ranked = _ranked(found.screened, again=options.again)
+        ranked = _ranked(result.screened, again=options.again)
         if not ranked:
             return Outcome(
                 swept=SweepResult(
@@ -121,26 +120,26 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
                     best=None,
                     attempt=None,
                     outcome=None,
-                    why_none=_why_none(found.screened),
+                    why_none=_why_none(result.screened),
                     seconds=time.monotonic() - began,
                 ),
                 judged=None,
             )
         best, *others = ranked
-        count = len(found.screened)
-        told = f"{hypothesis} [best of {count}: {words(best.settings)}]"
+        count = len(result.screened)
+        title = f"{hypothesis} [best of {count}: {words(best.settings)}]"
         alternatives = tuple(
             Alternative(
-                settings=one.settings,
-                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(one.settings)}]",
-                seconds=one.seconds or 0.0,
-                source=found.source,
-                fingerprint=one.fingerprint,
+                settings=setting.settings,
+                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(setting.settings)}]",
+                seconds=setting.seconds or 0.0,
+                source=result.source,
+                fingerprint=setting.fingerprint,
             )
-            for one in others
+            for setting in others
         )
         options = replace(options, settings=best.settings, sweep=record, alternatives=alternatives)
-        judged = ratchet.attempt_locked(ledger, bench, told, options, say)
+        judged = ratchet.attempt_locked(ledger, bench, title, options, say)
     swept = SweepResult(
         hypothesis=judged.attempt.hypothesis,
         sweep=judged.attempt.sweep or record,
@@ -154,27 +153,27 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ScreenedGrid:
     source: Source
     screened: tuple[ScreenedSetting, ...]
     champion: Row | None
 
 
-def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search, places: Places) -> _Found:
+def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search, places: Places) -> _ScreenedGrid:
     contest, progress, on = bench.contest, bench.progress, bench.on
     source = measuring.source(contest.chip, on)
     if contest.chip.platform == "tpu":
         source, on = "simulated", "simulated"
     table = scaled(ledger)
-    rows = tuple(one.then for one in table.rows)
+    rows = tuple(row.then for row in table.rows)
     key = contest.key(measuring.source(contest.chip, bench.on))
-    title = search_state.title_row([one.row for one in table.rows], table.number)
-    # On a device two times of different hours say nothing about each other.
+    title = search_state.title_row([row.row for row in table.rows], table.number)
+    # Times of different hours on a device are not comparable.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
     champion_row = title if is_comparable else None
-    # In the order in which they were asked for; different settings are different candidates.
+    # In the order of asking; different settings are different candidates.
     asked: dict[Candidate, tuple[Setting, ...]] = {}
-    found: dict[Candidate, ScreenedSetting] = {}
+    results: dict[Candidate, ScreenedSetting] = {}
     search_progress = SearchProgress(search.total)
 
     def ask() -> Candidate | None:
@@ -187,28 +186,30 @@ def _screened(bench: Bench, ledger: Ledger, original: Candidate, search: Search,
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         settings = asked[candidate]
-        found[candidate] = one = _as_value(settings, evidence, rows, key, champion_row)
-        if one.failure_kind in MAY_PASS_NEXT_TIME:
+        results[candidate] = result = _as_value(settings, evidence, rows, key, champion_row)
+        if result.failure_kind in MAY_PASS_NEXT_TIME:
             search.forget(settings)
         else:
-            search.tell(settings, one.seconds)
+            search.tell(settings, result.seconds)
         state = search_progress.after(roofline.latency_seconds(evidence), screening.why_no_latency(evidence)[0])
         progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
 
     began = time.monotonic()
     progress("screening", "start", 0.0)
-    # A device is timed by one at a time.
+    # A device times one setting at a time.
     screening.screen(
         contest, ask, tell, bench.policy, on=on, places=places if source == "simulated" else screening.local(1)
     )
     progress("screening", "done", time.monotonic() - began)
-    return _Found(source=source, champion=champion_row, screened=tuple(found[candidate] for candidate in asked))
+    return _ScreenedGrid(
+        source=source, champion=champion_row, screened=tuple(results[candidate] for candidate in asked)
+    )
 
 
 def _as_value(
     settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], key: Key, champion: Row | None
 ) -> ScreenedSetting:
-    """What one setting came to: a latency, with what a member of a suite loses too much, or why there is none."""
+    """The result of one setting: a latency, with losses of a suite's members, or the reason why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, evidence.schedule, key)), None)
     latency = roofline.latency_seconds(evidence)
@@ -228,17 +229,17 @@ def _as_value(
 
 
 def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) -> str:
-    """Which members of a suite lose more than they may against these times, "" where none does."""
+    """The members of a suite that lose more than they may against these times, in words; "" if there are none."""
     pairs = (
         MemberTimes(
-            name=one.name,
-            champion_seconds=champion_seconds.get(one.name),
-            candidate_seconds=roofline.latency_seconds(found),
+            name=member.name,
+            champion_seconds=champion_seconds.get(member.name),
+            candidate_seconds=roofline.latency_seconds(program),
         )
-        for one, found in evidence.named_members
+        for member, program in evidence.named_members
     )
     lost = members.losing(evidence.problem, pairs)
-    named = (f"{one.name} {'unknown' if one.time_ratio is None else change(one.time_ratio)}" for one in lost)
+    named = (f"{times.name} {'unknown' if times.time_ratio is None else change(times.time_ratio)}" for times in lost)
     return f"loses too much at {', '.join(named)}" if lost else ""
 
 
@@ -250,27 +251,31 @@ def _is_judged(row: Row, fingerprint: str, schedule: str, key: Key) -> bool:
 
 
 def _ranked(screened: Sequence[ScreenedSetting], *, again: bool) -> list[ScreenedSetting]:
-    """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first.
+    """The settings with a latency that were not judged before (all, if they may be judged again), fastest first.
 
-    Those at which a member of a suite loses too much come last.
+    Settings at which a member of a suite loses too much come last.
     """
-    left = [one for one in screened if one.seconds is not None and (again or one.same_as is None)]
-    return sorted(left, key=lambda one: (bool(one.message), one.seconds or 0.0))
+    left = [setting for setting in screened if setting.seconds is not None and (again or setting.same_as is None)]
+    return sorted(left, key=lambda setting: (bool(setting.message), setting.seconds or 0.0))
 
 
 def _looked_at(screened: Sequence[ScreenedSetting], search: Search) -> int:
-    programs = {one.fingerprint for one in screened if one.seconds is not None and one.settings not in search.earlier}
+    programs = {
+        setting.fingerprint
+        for setting in screened
+        if setting.seconds is not None and setting.settings not in search.earlier
+    }
     return max(1, len(programs) + len(search.earlier))
 
 
 def _why_none(screened: Sequence[ScreenedSetting]) -> str:
-    if any(one.seconds is not None for one in screened):
-        numbers = sorted({one.same_as for one in screened if one.same_as is not None})
+    if any(setting.seconds is not None for setting in screened):
+        numbers = sorted({setting.same_as for setting in screened if setting.same_as is not None})
         return (
             f"every setting with a latency was judged before (attempts {', '.join(map(str, numbers))}); nothing was "
             "recorded. To judge the best again, add --again"
         )
     if not screened:
         return "no setting was screened: there was no time, or nothing is left to try; nothing was recorded"
-    kinds = sorted({one.failure_kind for one in screened})
+    kinds = sorted({setting.failure_kind for setting in screened})
     return f"no setting has a latency ({', '.join(kinds)}); nothing was recorded"

@@ -12,26 +12,26 @@ from harness.judge.evaluate.request import Listener, Progress, Request
 from harness.records import Evidence, Failure, Trace
 
 
-class _Traced(Exception):
-    """It traces, and nothing more was asked."""
+class _TracesError(Exception):
+    """The candidate traces, which is all that was asked."""
 
 
 def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) -> Failure | None:
-    """Why `candidate` does not trace for this contest, None where it does. Raises RatchetError as `evaluate` does."""
+    """The failure with which `candidate` does not trace, None if it traces. Raises RatchetError as `evaluate` does."""
 
     def enough(trace: Trace) -> None:
-        raise _Traced
+        raise _TracesError
 
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         try:
             asked = replace(_request(Path(folder), contest, candidate), checked=False)
             return evaluate(asked, Listener(progress=progress, after_trace=enough)).failure
-        except _Traced:
+        except _TracesError:
             return None
 
 
 def evidence(contest: Contest, candidate: Candidate, progress: Progress) -> Evidence:
-    """All that is found out about `candidate` but for the contest's own shape. Raises as `evaluate` does."""
+    """The evidence about `candidate`, except at the contest's own shape. Raises as `evaluate` does."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         listener = Listener(progress=progress, is_slower=lambda evidence: True)
         return evaluate(_request(Path(folder), contest, candidate), listener)

@@ -17,10 +17,10 @@ from harness.records import Champion, Policy, Verdict
 
 
 def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
-    """Puts the kernel.py of attempt `number` into the working tree and says so; the index stays as it is.
+    """Puts the kernel.py of attempt `number` into the working tree, and reports it; the index stays as it is.
 
-    Raises RatchetError `unknown-attempt`, `no-kernel`, or `unsaved-kernel` where kernel.py holds
-    what neither an attempt nor a commit has, unless `force`.
+    Raises RatchetError `unknown-attempt`, `no-kernel`, or, unless `force`, `unsaved-kernel` if kernel.py holds a text
+    that neither an attempt nor a commit has.
     """
     with ledger.lock(f"checkout {number}"):
         messages = ledger.recover()
@@ -44,7 +44,7 @@ def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
 
 
 def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
-    """What was not asked about that kernel when it was judged, in a sentence; nothing where it was judged wholly."""
+    """A sentence on the checks that were skipped when that kernel was judged; () if all were run."""
     with suppress(RatchetError):
         missing = len(history.attempt(ledger.place, number).evidence.unchecked)
         if missing:
@@ -56,9 +56,9 @@ def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
 
 
 def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
-    """Takes the last accept back: a new commit with the kernel.py of the champion before, and an attempt that says so.
+    """Takes the last accept back: a commit with the previous champion's kernel.py, and an attempt that records it.
 
-    Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does where it cannot be recorded.
+    Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does if it cannot be recorded.
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock("undo"):
@@ -114,7 +114,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
 
 
 def _not_the_champions(ledger: Ledger, candidate: Candidate, champion: int) -> RatchetError:
-    """Why `candidate` in the working tree cannot be overwritten by an undo, and what to do first."""
+    """The error if an undo would overwrite `candidate` in the working tree, with the remedy."""
     expected = f"expected the champion's text (attempt {champion}) in {ledger.place.kernel_path}"
     sha256 = candidate.sha256
     same = [row.number for row in history.rows(ledger.place)[0] if row.kernel_sha256 == sha256]

@@ -1,4 +1,4 @@
-"""Advice on the size of a block: what an attempt or a sweep has tried already is left out, or says so."""
+"""Advice on the size of a block: edits that an attempt or a sweep has tried are left out, or marked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,38 +18,38 @@ def untried(
 ) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
     """The hints on `candidate` without those whose every edit was tried in it, and a sentence on each of those.
 
-    `others` are those of the attempts. `screened` are the settings that sweeps tried, each with the attempt that
-    came of the sweep.
+    `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
+    sweep.
     """
-    known = _known(candidate, others, screened)
-    left, said = [], []
+    who_tried = _known(candidate, others, screened)
+    left, left_out = [], []
     for hint in hints:
-        by = {edit: _by(edit, candidate, known) for edit in hint.edits}
+        by = {edit: _by(edit, candidate, who_tried) for edit in hint.edits}
         who = ", ".join(dict.fromkeys(filter(None, by.values())))
         if by and all(by.values()):
-            said.append(f"advice left out, tried by {who}: {hint.suggestion}")
+            left_out.append(f"advice left out, tried by {who}: {hint.suggestion}")
             continue
-        done = [f"{'/'.join(edit.constants)}={edit.new} by {one}" for edit, one in by.items() if one]
+        done = [f"{'/'.join(edit.constants)}={edit.new} by {name}" for edit, name in by.items() if name]
         words = f"{hint.suggestion}; tried already: {', '.join(done)}" if done else hint.suggestion
         left.append(replace(hint, suggestion=words))
-    return tuple(left), tuple(said)
+    return tuple(left), tuple(left_out)
 
 
-def _by(edit: Edit, candidate: Candidate, known: Known) -> str:
-    """Who tried the edit, with all other constants as they are; where several may make it, each of them."""
+def _by(edit: Edit, candidate: Candidate, who_tried: Known) -> str:
+    """The attempts or sweeps that tried the edit, with all other constants unchanged; "" if one constant is untried."""
     present = dict(candidate.tunable)
-    who = [known.get(frozenset({**present, name: str(edit.new)}.items()), "") for name in edit.constants]
+    who = [who_tried.get(frozenset({**present, name: str(edit.new)}.items()), "") for name in edit.constants]
     return ", ".join(dict.fromkeys(who)) if all(who) else ""
 
 
 def _known(candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]) -> Known:
-    """Who tried which constants in a kernel that is else the same."""
+    """The attempt or sweep that tried each set of constants in a kernel that is otherwise the same."""
     alike = {number: dict(other.tunable) for number, other in others.items() if _is_alike(candidate, other)}
-    found: Known = {}
+    who_tried: Known = {}
     for number, settings in screened:
         if number in alike:
-            found[frozenset({**alike[number], **dict(settings)}.items())] = f"the sweep of attempt {number}"
-    return found | {frozenset(own.items()): f"attempt {number}" for number, own in alike.items()}
+            who_tried[frozenset({**alike[number], **dict(settings)}.items())] = f"the sweep of attempt {number}"
+    return who_tried | {frozenset(constants.items()): f"attempt {number}" for number, constants in alike.items()}
 
 
 def _is_alike(candidate: Candidate, other: Candidate) -> bool:

@@ -170,12 +170,12 @@ def test_a_lost_kernel_is_said_and_the_others_are_timed(contest: Path, later: Pa
 
 
 def test_the_words_for_a_rescale_that_leaves_attempts() -> None:
-    found = rescale.Rescaled(key_digest="0123456789ab", notes=(), skipped=("attempt 3 was not timed: why",))
+    found = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=("attempt 3 was not timed: why",))
     assert rescale.sentences(found) == (
         "0 recorded kernels timed again under key 0123456789ab",
         "attempt 3 was not timed: why",
     )
-    nothing = rescale.Rescaled(key_digest="0123456789ab", notes=(), skipped=())
+    nothing = rescale.RescaleResult(key_digest="0123456789ab", notes=(), skipped=())
     said = "nothing to do: all 3 attempts have a time under key 0123456789ab"
     assert rescale.sentences(nothing, attempts="3 attempts") == (said,)
     assert rescale.sentences(nothing, attempts="") == ("nothing to do: no attempts yet",)

@@ -8,7 +8,7 @@ from evidence_examples import KEY, V5E, evidence
 from harness.advice.report import advise, report
 from harness.candidate import Candidate
 from harness.judge.key import key_digest
-from harness.loop.search_state import Sighted
+from harness.loop.search_state import SearchInputs
 from harness.records import Outcome, Row
 
 KERNEL = (
@@ -43,8 +43,8 @@ def kernel(**values: int) -> bytes:
     return text.encode()
 
 
-def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
-    made = Sighted(
+def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> SearchInputs:
+    made = SearchInputs(
         contest="root",
         problem=STATEMENT,
         chip=V5E,

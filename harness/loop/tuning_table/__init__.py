@@ -1,1 +1,1 @@
-"""Tables of tuned block sizes: for each shape and chip the best constants of a kernel, and what its default costs."""
+"""Tables of tuned block sizes: for each shape and chip the best constants of a kernel, and its default's cost."""

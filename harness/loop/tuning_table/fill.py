@@ -1,4 +1,4 @@
-"""Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
+"""Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept."""
 
 import hashlib
 import re
@@ -30,10 +30,10 @@ from harness.loop.tuning_table.shapes import Shape
 from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, RefusedSetting, ScreenedSetting, Statement
 from harness.units import quantity
 
-# Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
+# If the fastest fails its checks, so many are judged before it becomes the entry anyway, as unchecked.
 _JUDGED = 3
 _TRUTHS = ("True", "False")
-# Failures that no constant of a kernel.py changes: the first one is that of all settings.
+# Failures that no constant of a kernel.py changes: all settings fail like the first.
 _OF_ALL_SETTINGS = frozenset(
     (
         "dtype-not-on-chip",
@@ -53,17 +53,17 @@ _OF_ALL_SETTINGS = frozenset(
         "wrong-signature",
     )
 )
-# Another reason is taken for that of all settings once so many in a row gave it, and none had a latency.
+# Any other reason holds for all settings after so many in a row gave it and none had a latency.
 _ALIKE = 5
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """What is tuned: a prepare.py to set shapes in, the kernel for the problem that it states, and its constants.
+class TunedKernel:
+    """A kernel to tune: a prepare.py to set shapes in, the kernel for the stated problem, and its constants.
 
-    `package` is the text of the file that the kernel calls, where it calls one. `digest` stands for the kernel's text
-    and the judge.
+    `package` is the text of the file that the kernel calls, if it calls one. `digest` stands for the kernel's text and
+    the judge.
     """
 
     name: str
@@ -77,19 +77,19 @@ class Tuned:
 
     @property
     def names(self) -> frozenset[str]:
-        """The constants of prepare.py that a shape may give."""
+        """The constants of prepare.py that a shape may set."""
         return names(self.prepare) - {"OPERATION", "CHIP", "SCALE"}
 
     @property
     def operation(self) -> str:
-        """What is computed, as the problem's statement names it."""
+        """The operation's name in the problem's statement."""
         return dict(constants(self.prepare)).get("OPERATION", "").strip("'\"")
 
 
-def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
-    """What `--kernel` names: one of KERNELS, or the folder of a contest, whose constants `grid` gives.
+def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> TunedKernel:
+    """The kernel that `--kernel` names: one of KERNELS, or the folder of a contest, with the constants of `grid`.
 
-    Raises UsageError `unknown-kernel` or `bad-grid`, RatchetError `not-installed` where its package is not here.
+    Raises UsageError `unknown-kernel` or `bad-grid`, RatchetError `not-installed` if its package is not here.
     """
     if name in KERNELS:
         kernel = KERNELS[name]
@@ -103,11 +103,11 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             raise
 
         def space(parameters: Parameters) -> Grid:
-            # What is given takes the place of the kernel's own values, or comes behind them.
+            # Values from `--set` replace the kernel's own, or add constants.
             return tuple((dict(kernel.space(parameters)) | dict(grid or ())).items())
 
         prepare, package = scaffold.text(kernel.like, "prepare.py"), target.path.read_bytes()
-        return Tuned(
+        return TunedKernel(
             name=name,
             prepare=prepare,
             candidate=lambda statement: next(existing.variants(target, statement, ())).candidate,
@@ -119,20 +119,22 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         )
     folder = Path(name)
     if not (folder / "prepare.py").is_file():
-        known = ", ".join(KERNELS)
-        raise UsageError("unknown-kernel", f"expected --kernel {known}, or the folder of a contest; got {name!r}")
+        names_of_kernels = ", ".join(KERNELS)
+        raise UsageError(
+            "unknown-kernel", f"expected --kernel {names_of_kernels}, or the folder of a contest; got {name!r}"
+        )
     if grid is None:
         raise UsageError("bad-grid", "expected --set NAME=VALUES: which constants of the contest's kernel.py to tune")
     candidate = Candidate.in_folder(folder)
     candidate.set(tuple((constant, values[0]) for constant, values in grid))
-    standing = dict(candidate.constants)
-    return Tuned(
+    present = dict(candidate.constants)
+    return TunedKernel(
         name=folder.resolve().name,
         prepare=(folder / "prepare.py").read_bytes(),
         candidate=lambda statement: candidate,
         space=lambda parameters: grid,
         conditions=conditions,
-        fallback=lambda parameters: tuple((constant, standing[constant]) for constant, _ in grid),
+        fallback=lambda parameters: tuple((constant, present[constant]) for constant, _ in grid),
         digest=_digest(judge_digest((folder / "prepare.py").read_bytes()), candidate.text),
     )
 
@@ -143,7 +145,7 @@ def _digest(*parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How a table is filled: at most `trials` settings for each row, screened in `places`; files go to `folder`."""
+    """The options of filling: at most `trials` settings for each row, screened in `places`; files go to `folder`."""
 
     folder: Path
     trials: int
@@ -152,34 +154,34 @@ class Filling:
 
 
 def rows(
-    kernel: Tuned, shapes: tuple[Shape, ...], chips: tuple[str, ...], how: Filling, progress: Progress
+    kernel: TunedKernel, shapes: tuple[Shape, ...], chips: tuple[str, ...], how: Filling, progress: Progress
 ) -> Iterator[Row]:
-    """One row for each shape on each chip; those that `folder` has of the same judge and compiler are not made again.
+    """One row for each shape on each chip; rows in `folder` of the same judge and compiler are not made again.
 
-    Where the machine kept a setting from its time, the row is.
-    Every finished row is a line of rows.jsonl there, and a search that was interrupted goes on where it was.
+    A row is also recomputed if a setting timed out, was killed or ran out of memory. Every finished row is a line of
+    rows.jsonl there, and an interrupted search is continued.
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
-        known = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
-        # What is refused is refused before anything is searched, not after hours.
+        row_of_search = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
+        # Bad shapes are refused before anything is searched, not after hours.
         wanted = [(shape, _contest(kernel, shape, chip, how.folder)) for shape in shapes for chip in chips]
         searches = [_search(kernel, shape, contest, how) for shape, contest in wanted]
         for (shape, contest), search in zip(wanted, searches, strict=True):
-            found = known.get(search)
-            # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
-            if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
+            earlier = row_of_search.get(search)
+            # A contest's fallback is its present kernel.py, on which the search does not depend.
+            if earlier is None or earlier.fallback != kernel.fallback(dict(earlier.parameters)):
                 row = _row(kernel, shape, contest, how, progress, search)
             else:
-                row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
-            if row != found:
+                row = replace(earlier, shape=shape.name, kernel_digest=kernel.digest)
+            if row != earlier:
                 add_row(how.folder, row)
-            # Two names of one problem are one search.
-            known[search] = row
+            # Two names of one problem share a search.
+            row_of_search[search] = row
             yield row
 
 
-def _search(kernel: Tuned, shape: Shape, contest: Contest, how: Filling) -> str:
-    """A digest of all that a row follows from. Raises UsageError `bad-condition` where no setting is left."""
+def _search(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling) -> str:
+    """A digest of everything that a row depends on. Raises UsageError `bad-condition` if no setting is left."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
     try:
         search_space.allowed(grid, kernel.conditions)
@@ -189,21 +191,21 @@ def _search(kernel: Tuned, shape: Shape, contest: Contest, how: Filling) -> str:
 
 
 def _may_pass(row: Row) -> bool:
-    """Whether the row is as it is because of the machine that it was made on."""
-    kinds = {row.unchecked.partition(":")[0], *(one.failure_kind for one in row.trials)}
+    """True if the machine may have caused a failure in the row."""
+    kinds = {row.unchecked.partition(":")[0], *(trial.failure_kind for trial in row.trials)}
     return not kinds.isdisjoint(MAY_PASS_NEXT_TIME)
 
 
-def parameters(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Parameters:
-    """The parameters of the problem that this shape states. Raises UsageError `bad-shapes` where it states none."""
+def parameters(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Parameters:
+    """The parameters of the shape's problem. Raises UsageError `bad-shapes` if it states none."""
     return dict(_contest(kernel, shape, chip, folder).problem.statement().parameters)
 
 
-def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
-    prepare, standing = kernel.prepare, dict(constants(kernel.prepare))
+def _contest(kernel: TunedKernel, shape: Shape, chip: str, folder: Path) -> Contest:
+    prepare, present = kernel.prepare, dict(constants(kernel.prepare))
     for name, value in (*shape.constants, ("CHIP", repr(chip))):
-        # A word would count as true, whichever it is.
-        if standing.get(name) in _TRUTHS and value not in _TRUTHS:
+        # Any word would count as true.
+        if present.get(name) in _TRUTHS and value not in _TRUTHS:
             raise UsageError("bad-shapes", f"{shape.name}: expected true or false as {name.lower()}, got {value}")
         prepare = rewrite(prepare, name, value, "prepare.py")
     place = folder / "work" / hashlib.sha256(b"\0".join((kernel.name.encode(), prepare))).hexdigest()[:16]
@@ -221,7 +223,7 @@ def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
     return contest
 
 
-def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: Progress, search: str) -> Row:
+def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, progress: Progress, search: str) -> Row:
     statement = contest.problem.statement()
     parameters: dict[str, object] = dict(statement.parameters)
     grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
@@ -229,21 +231,25 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     where = f"{shape.name} on {contest.chip.name}"
     progress(where, "start", 0.0)
     began = time.monotonic()
-    found, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
-    timed = {settings: time_ for settings, one in found.items() if (time_ := _latency(one)) is not None}
+    evidence_of, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
+    timed = {settings: time_ for settings, evidence in evidence_of.items() if (time_ := _latency(evidence)) is not None}
     ranked = sorted(timed, key=lambda settings: timed[settings])
     judged = _judged(contest, ranked, progress, where)
-    passed = next(((settings, one) for settings, one in judged if _latency(one) is not None), None)
-    # Where all that were judged fail, the entry is the fastest, and says how.
+    passed = next(((settings, evidence) for settings, evidence in judged if _latency(evidence) is not None), None)
+    # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
-    said = _why(chosen) if chosen and not passed else ""
-    # What it says of the entry was found out here: those that screened may have been other machines.
-    timing = chosen if passed else found.get(best or ())
-    failures = [words(settings) + ": " + _why(one) for settings, one in found.items() if _latency(one) is None]
+    unchecked = _why(chosen) if chosen and not passed else ""
+    # The entry's figures are from this machine: other machines may have screened it.
+    timing = chosen if passed else evidence_of.get(best or ())
+    failures = [
+        words(settings) + ": " + _why(evidence)
+        for settings, evidence in evidence_of.items()
+        if _latency(evidence) is None
+    ]
     progress(where, "done", time.monotonic() - began)
-    programs = {trace.fingerprint for settings in timed if (trace := found[settings].trace)}
+    programs = {trace.fingerprint for settings in timed if (trace := evidence_of[settings].trace)}
     environment = contest.key("simulated")
-    own = found.get(fallback)
+    of_fallback = evidence_of.get(fallback)
     failing = quantity(len(failures), "setting fails", "settings fail")
     return Row(
         kernel=kernel.name,
@@ -256,20 +262,26 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         plus_minus_seconds=_plus_minus(timing) if timing else None,
         fallback=fallback,
         fallback_seconds=timed.get(fallback),
-        fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
+        fallback_failure="" if fallback in timed else _why(of_fallback) if of_fallback else "it was not tried",
         checks=len(chosen.all_checks) if chosen and passed else 0,
-        unchecked=said,
+        unchecked=unchecked,
         failure="" if best is not None else f"{failing}, the first: {failures[0]}",
-        tried=sum(one == fallback or _is_in(one, grid, allowed) for one in found.keys() | earlier.keys()),
-        # The fallback is tried wherever it lies.
+        tried=sum(
+            settings == fallback or _is_in(settings, grid, allowed) for settings in evidence_of.keys() | earlier.keys()
+        ),
+        # The fallback is tried even outside the grid.
         possible=(search_space.size(grid) if allowed is None else len(allowed)) + (not _is_in(fallback, grid, allowed)),
-        looked_at=max(1, len(programs) + len(earlier.keys() - found.keys())),
+        looked_at=max(1, len(programs) + len(earlier.keys() - evidence_of.keys())),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        trials=tuple(_trial(settings, found.get(settings), earlier) for settings in dict.fromkeys((*earlier, *found))),
+        trials=tuple(
+            _trial(settings, evidence_of.get(settings), earlier) for settings in dict.fromkeys((*earlier, *evidence_of))
+        ),
         refused=tuple(
-            RefusedSetting(settings=settings, failure=one.failure) for settings, one in judged if one.failure
+            RefusedSetting(settings=settings, failure=evidence.failure)
+            for settings, evidence in judged
+            if evidence.failure
         ),
         kernel_digest=kernel.digest,
     )
@@ -284,8 +296,9 @@ def _screened(
     progress: Progress,
     where: str,
 ) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
-    """What the settings that were tried came to, in the order asked, the fallback's always among them; and the times of
-    a search that this one goes on with.
+    """The evidence about each setting that was tried, in the order of asking, and the times of the continued search.
+
+    The fallback is always among the settings.
     """
     original = contest.candidate()
     is_in_grid = _is_in(fallback, grid, allowed)
@@ -301,15 +314,15 @@ def _screened(
         first=fallback if is_in_grid else None,
         allowed=allowed,
     )
-    # Where the search does not ask for it, as it is outside of the grid or known, it is tried at the end.
+    # If the search does not ask for the fallback (it is outside the grid, or known), it is tried at the end.
     beside = [fallback]
     asked: dict[Candidate, Settings] = {}
-    found: dict[Settings, Evidence] = {}
-    # The fallback comes on top where the search does not ask for it.
+    evidence_of: dict[Settings, Evidence] = {}
+    # If the search does not ask for the fallback, it is counted in addition.
     search_progress = SearchProgress(study.total + (not is_in_grid))
 
     def ask() -> Candidate | None:
-        settings = None if _is_of_all(found.values()) else study.ask()
+        settings = None if _is_of_all(evidence_of.values()) else study.ask()
         if settings == fallback:
             beside.clear()
         if settings is None:
@@ -322,7 +335,7 @@ def _screened(
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         settings = asked[candidate]
-        found[settings] = evidence
+        evidence_of[settings] = evidence
         if study.is_asked(settings):
             if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
                 study.forget(settings)
@@ -332,20 +345,20 @@ def _screened(
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
     screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)
-    return {settings: found[settings] for settings in asked.values() if settings in found}, study.earlier
+    return {settings: evidence_of[settings] for settings in asked.values() if settings in evidence_of}, study.earlier
 
 
 def _is_of_all(tried: Collection[Evidence]) -> bool:
-    """Whether what kept all settings so far from a latency will keep every other one from it."""
-    if any(_latency(one) is not None for one in tried):
+    """True if the reason why no setting has a latency so far holds for every other setting as well."""
+    if any(_latency(evidence) is not None for evidence in tried):
         return False
-    failures = [one.failure for one in tried]
+    failures = [evidence.failure for evidence in tried]
     if any(failure is not None and failure.kind in _OF_ALL_SETTINGS for failure in failures):
         return True
-    # A setting may be too large for the compiler where another is not.
+    # One setting may be too large for the compiler while another is not.
     if any(failure is not None and failure.stage == "compile" for failure in failures):
         return False
-    reasons = {_NUMBER.sub("#", _why(one)) for one in tried}
+    reasons = {_NUMBER.sub("#", _why(evidence)) for evidence in tried}
     return len(tried) >= _ALIKE and len(reasons) == 1
 
 
@@ -360,18 +373,18 @@ def _judged(
 ) -> list[tuple[Settings, Evidence]]:
     """The fastest with their evidence, one after the other until one passes every check."""
     bench = Bench(contest=contest, progress=progress, on="simulated")
-    found: list[tuple[Settings, Evidence]] = []
+    judged: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
         evidence = bench.judge(contest.candidate().set(settings), "best", f"{where}:")
-        found.append((settings, evidence))
+        judged.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break
         progress(f"{where}: {words(settings)}", f"judged, fails: {_why(evidence)}", 0.0)
-    return found
+    return judged
 
 
 def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float]) -> ScreenedSetting:
-    """What the settings came to; without evidence it is the time that they had earlier."""
+    """The result of the settings; without evidence, their time from the earlier search."""
     if evidence is None:
         return ScreenedSetting(settings=settings, seconds=earlier[settings])
     time_ = _latency(evidence)

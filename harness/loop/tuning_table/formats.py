@@ -20,35 +20,35 @@ Format = Literal["json", "python", "tokamax"]
 FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")
 _ENDINGS = {"json": "json", "python": "py"}
 _KERNEL, _CHIP, _FIELDS, _TUNED = "KERNEL", "CHIP", "FIELDS", "TUNED_BLOCK_SIZES"
-# A scale changes no time; written as a float it would be a key that nobody hits.
+# A scale changes no time; as a float it would be a key that never matches.
 _NO_KEY = ("scale",)
-# How a row was found stays in rows.jsonl: it is longer than the table.
+# The search's details stay in rows.jsonl: they are longer than the table.
 _OF_SEARCH = ("trials", "refused")
-# Kernels of tokamax: what its files of them are called.
+# File names of tokamax's own tables, by kernel.
 _TOKAMAX = {
     "tokamax:flash_attention": "pallas_mosaic_tpu_flash_attention",
     "tokamax:ragged_dot": "pallas_mosaic_tpu_ragged_dot",
 }
 _DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
-# The parts of tokamax's key that a shape is looked up by; others differ between releases.
+# The parts of tokamax's key that identify a shape; others differ between releases.
 _COMPARED = ("q", "k", "v", "mask", "logits_soft_cap", "lhs", "rhs")
 
 
 def file_name(kernel: str, chip_name: str, form: Format) -> str:
-    """Where a table lies below its folder. Raises UsageError `no-format` where tokamax has no cache for the kernel."""
+    """The table's path below its folder. Raises UsageError `no-format` if tokamax has no cache for the kernel."""
     if form == "tokamax":
         if kernel not in _TOKAMAX:
             raise UsageError("no-format", f"--format tokamax is for {' and '.join(_TOKAMAX)}; got {kernel}")
-        # As the package names the folders of its own.
+        # The package names its own folders like this.
         return f"{chip(chip_name).device_kinds[0].lower().replace(' ', '_')}/{_TOKAMAX[kernel]}.json"
     return f"{kernel.replace(':', '-')}.{chip_name}.{_ENDINGS[form]}"
 
 
 def written(rows: Sequence[Row], form: Format) -> str:
-    """The rows of one kernel on one chip, at least one.
+    """The rows of one kernel on one chip, at least one, as text.
 
-    Our JSON has all of them, without their trials. What others read leaves out those without settings and those that
-    are unchecked.
+    Our JSON has all of them, without their trials. Formats of others leave out rows without settings and unchecked
+    ones.
     """
     if form == "json":
         kept = [
@@ -60,7 +60,7 @@ def written(rows: Sequence[Row], form: Format) -> str:
 
 
 def provenance(rows: Sequence[Row]) -> str:
-    """Where these numbers come from, in one sentence."""
+    """The origin of the numbers, in one sentence."""
     compilers = " and ".join(sorted({row.compiler for row in rows}))
     days = sorted({row.finished[:10] for row in rows})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
@@ -71,39 +71,39 @@ def provenance(rows: Sequence[Row]) -> str:
 
 
 def remark(row: Row) -> str:
-    """What a line of a table says of its entry: time, what the fallback costs, and whether it was checked."""
-    said = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else "no time"]
+    """The remark on an entry of a table: time, the fallback's cost, and whether it was checked."""
+    parts = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else "no time"]
     if row.seconds and row.plus_minus_seconds:
-        said[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"
+        parts[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"
     if row.fallback_ratio is not None:
-        said.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
+        parts.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
     else:
-        said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
-    said.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
-    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {quantity(row.checks, 'check')} passed")
-    return _in_a_comment(", ".join(said))
+        parts.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
+    parts.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
+    parts.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {quantity(row.checks, 'check')} passed")
+    return _in_a_comment(", ".join(parts))
 
 
 def _in_a_comment(text: str) -> str:
-    """On one line and without signs that no Python file may have: what a kernel said may be anything."""
+    """The text on one line, without characters that no Python file may have: kernels may say anything."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
 def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Parameters], bool]:
-    """Whether the table `text`, in any of the formats, has an entry for a problem of this kernel on this chip.
+    """A function that is True for parameters with an entry in the table `text`, in any of the formats.
 
     Raises UsageError `bad-table`, also for a table of another kernel or chip.
     """
     try:
         if not text.lstrip().startswith("{"):
-            named = {
+            value_of_name = {
                 node.targets[0].id: ast.literal_eval(node.value)
                 for node in ast.parse(text).body
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             }
-            fields, entries = tuple(named[_FIELDS]), set(named[_TUNED])
-            _require_same(where, {(named[_KERNEL], named[_CHIP])}, (kernel, chip_name))
-            # Of a parameter that its fields do not name it knows nothing.
+            fields, entries = tuple(value_of_name[_FIELDS]), set(value_of_name[_TUNED])
+            _require_same(where, {(value_of_name[_KERNEL], value_of_name[_CHIP])}, (kernel, chip_name))
+            # The table knows nothing of a parameter that its fields do not name.
             return lambda parameters: (
                 all(name in (*fields, *_NO_KEY) or value is None for name, value in parameters.items())
                 and tuple(parameters.get(field) for field in fields) in entries
@@ -118,11 +118,11 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
             return lambda parameters: _key(parameters) in keys
         if kernel not in _TOKAMAX:
             raise UsageError("bad-table", f"{where} is a cache of tokamax, which has none for {kernel}")
-        known = [_compared(json.loads(key)) for key, entry in document.items() if entry]
-        return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in known
+        compared = [_compared(json.loads(key)) for key, entry in document.items() if entry]
+        return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in compared
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
-        said = error.msg if isinstance(error, SyntaxError) else repr(error)
-        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {said}") from error
+        reason = error.msg if isinstance(error, SyntaxError) else repr(error)
+        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {reason}") from error
     except (RecursionError, MemoryError) as error:
         raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: it is nested too deep") from error
 
@@ -141,8 +141,8 @@ def _key(parameters: Parameters) -> frozenset[tuple[str, object]]:
 
 def _python(rows: Sequence[Row]) -> str:
     of_all = [dict(row.parameters) for row in rows]
-    # A parameter that some problems do not have is None there.
-    fields = tuple(dict.fromkeys(name for one in of_all for name in one if name not in _NO_KEY))
+    # A parameter that some problems lack is None there.
+    fields = tuple(dict.fromkeys(name for parameters_ in of_all for name in parameters_ if name not in _NO_KEY))
     lines = [f"# {_in_a_comment(provenance(rows))}.", f"{_KERNEL} = {rows[0].kernel!r}", f"{_CHIP} = {rows[0].chip!r}"]
     lines += [f"{_FIELDS} = {fields!r}", f"{_TUNED} = {{"]
     for row, parameters in zip(rows, of_all, strict=True):
@@ -157,7 +157,7 @@ def _python(rows: Sequence[Row]) -> str:
 
 
 def _tokamax(rows: Sequence[Row]) -> str:
-    """Its caches hold times and no word about where they are from, so that stands in the metadata of each."""
+    """tokamax's cache. It holds bare times, so their origin stands in the metadata of each entry."""
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:
         settings = {name.lower(): value_of(value) for name, value in row.settings or ()}
@@ -174,7 +174,7 @@ def _tokamax(rows: Sequence[Row]) -> str:
     return json.dumps(entries, indent=2) + "\n"
 
 
-# What a configuration has beside the constants that are tuned.
+# Parts of a configuration in addition to the tuned constants.
 _TOKAMAX_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "tokamax:flash_attention": {
         "q_layout": 1,
@@ -230,7 +230,7 @@ def _tokamax_key(kernel: str, parameters: Parameters) -> str:
             "precision": [default, default],
             "logits_dtype": "float32",
             "bias": None,
-            # The package computes the usual one itself, to the last digit.
+            # The package computes the usual scale itself, to the last digit.
             "logits_scale": usual if math.isclose(scale, usual) else scale,
             "logits_soft_cap": parameters.get("soft_cap"),
             "mask": mask,

@@ -1,11 +1,11 @@
-"""Kernels that are shipped with tables of block sizes: the problem of each, what is tuned, what it falls back to."""
+"""Kernels shipped with tables of block sizes: the problem of each, its tuned constants and its fallback."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.loop.search_space import Grid, Setting
 
-# A problem's parameters by name, as its statement has them.
+# A problem's parameters by name, as in its statement.
 Parameters = Mapping[str, object]
 _LANES = 128
 # Larger blocks of queries, keys or rows fit no VMEM; the depth of a matmul may be taken whole.
@@ -16,8 +16,8 @@ _MOST_ROWS, _MOST_DEPTH = 4096, 8192
 class TableKernel:
     """`function` of an installed package for the problem of the template `like`.
 
-    `space` are the values of each constant that are tried for a problem, those for which every one of `conditions`
-    holds; `fallback` are the constants with which the package runs where its own table has no entry.
+    `space` gives the values of each constant to try for a problem, of which every one of `conditions` must hold;
+    `fallback` gives the constants with which the package runs if its own table has no entry.
     """
 
     name: str
@@ -63,9 +63,9 @@ def _all(value: object, *names: str) -> Callable[[Parameters], tuple[Setting, ..
 
 
 def _parts(size: int, most: int) -> tuple[str, ...]:
-    """The multiples of 128 that divide `size`, up to `most`; `size` itself where it has none."""
-    found = tuple(str(part) for part in range(_LANES, min(size, most) + 1, _LANES) if size % part == 0)
-    return found or (str(size),)
+    """The multiples of 128 that divide `size`, up to `most`; `size` itself if there are none."""
+    multiples = tuple(str(part) for part in range(_LANES, min(size, most) + 1, _LANES) if size % part == 0)
+    return multiples or (str(size),)
 
 
 def _whole(parameters: Parameters, name: str) -> int:
@@ -109,7 +109,7 @@ KERNELS = {
             function="jax.experimental.pallas.ops.tpu.paged_attention:paged_attention",
             like="paged-attention",
             space=_pages,
-            # It has no default; its own tests and callers begin here.
+            # The package has no default; its own tests and callers begin here.
             fallback=lambda parameters: (("PAGES_PER_COMPUTE_BLOCK", "1"), ("INLINE_SEQ_DIM", "True")),
         ),
         TableKernel(

@@ -1,4 +1,4 @@
-"""A row of a table: one shape on one chip, what was found for it, and the file that keeps such rows."""
+"""A row of a table: one shape on one chip, its result, and the file that keeps such rows."""
 
 import math
 import os
@@ -19,13 +19,15 @@ from harness.records.problem import Parameter
 class Row:
     """One shape on one chip; times are simulated, in seconds.
 
-    `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
-    where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
-    `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
-    kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
-    one went on with, those with a latency. `refused` are those that were judged and fail. `kernel_digest` stands for
-    the kernel's text and its judge. Raises ValueError where its numbers cannot be: settings that passed without a check
-    or a time, more of them tried than are possible.
+    - `settings` is None if none has a time, for the reason in `failure`.
+    - `checks` is how many checks the best one passed, 0 if `unchecked` says what failed: the three fastest, or the
+      machine.
+    - `tried` of the `possible` settings were tried; `looked_at` of their programs had a latency.
+    - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
+    - `trials` are the settings that were tried, in the order of asking; of a continued search, those with a latency.
+    - `refused` are those that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
+
+    Raises ValueError for impossible numbers: settings that passed without a check or a time, more tried than possible.
     """
 
     kernel: str
@@ -48,7 +50,7 @@ class Row:
     compiler: str
     search: str
     finished: str
-    # Rows of before they were kept have none.
+    # Older rows have none.
     trials: tuple[ScreenedSetting, ...] = ()
     refused: tuple[RefusedSetting, ...] = ()
     kernel_digest: str = ""
@@ -65,7 +67,7 @@ class Row:
             raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
         if not 0 <= self.tried <= self.possible:
             raise ValueError(f"expected at most the {self.possible} possible settings to be tried, got {self.tried}")
-        if any(one.seconds is not None and not 0 < one.seconds < math.inf for one in self.trials):
+        if any(trial.seconds is not None and not 0 < trial.seconds < math.inf for trial in self.trials):
             raise ValueError("expected times above 0 of the settings that were tried")
         for name, value in self.settings or ():
             try:
@@ -75,19 +77,19 @@ class Row:
 
     @property
     def fallback_ratio(self) -> float | None:
-        """The fallback's time over the best one's."""
+        """The fallback's time / the best one's."""
         if self.seconds is None or self.fallback_seconds is None:
             return None
         return self.fallback_seconds / self.seconds
 
     @property
     def is_entry(self) -> bool:
-        """Whether it has settings that passed every check."""
+        """True if it has settings that passed every check."""
         return self.settings is not None and not self.unchecked
 
     @property
     def is_certain(self) -> bool:
-        """Whether the fallback is the best one or beyond its uncertainty, wider the more programs were looked at."""
+        """True if the fallback is the best, or slower by more than the uncertainty, which grows with `looked_at`."""
         if self.settings == self.fallback:
             return True
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
@@ -109,8 +111,8 @@ def add_row(folder: Path, row: Row) -> None:
 
 
 def rows_in(folder: Path) -> tuple[Row, ...]:
-    """The rows in `folder`; a line that was cut off by a kill, or is of another form, counts as not there."""
-    found: list[Row] = []
+    """The rows in `folder`, without lines that were cut off by a kill or have another form."""
+    rows: list[Row] = []
     path = folder / "rows.jsonl"
     if not path.exists():
         return ()
@@ -118,7 +120,7 @@ def rows_in(folder: Path) -> tuple[Row, ...]:
         lines = reading_limits.read(path).splitlines()
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=Row))
+            rows.append(msgspec.json.decode(line, type=Row))
         except msgspec.DecodeError:
             continue
-    return tuple(found)
+    return tuple(rows)

@@ -1,4 +1,4 @@
-"""The shapes that a table is for: given one by one, or as a model whose layers have them."""
+"""The shapes of a table: listed one by one, or as a model whose layers have them."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Any
 from harness import reading_limits
 from harness.errors import UsageError
 
-# What a model says, and what of it a kernel's problem is made of.
+# Keys of a model, and those that make a kernel's problem.
 _MODEL = (
     "model",
     "layers",
@@ -58,37 +58,40 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
         raise UsageError("bad-shapes", f"{path}: expected at least one shape or model, the list is empty")
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for place, entry in enumerate(entries, 1):
         where = f"{path}, entry {place}"
-        for one in of_model(entry, operation, names, where) if "model" in entry else [entry]:
-            shape = _shape(one, names, where)
-            if shape.name in found:
+        for listed in of_model(entry, operation, names, where) if "model" in entry else [entry]:
+            shape = _shape(listed, names, where)
+            if shape.name in shapes:
                 raise UsageError(
                     "bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape a name of its own"
                 )
-            found[shape.name] = shape
-            reading_limits.SHAPES.check(len(found), str(path))
-    return tuple(found.values())
+            shapes[shape.name] = shape
+            reading_limits.SHAPES.check(len(shapes), str(path))
+    return tuple(shapes.values())
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object. Raises ValueError where a name is in it twice, of which JSON would take the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """The object. Raises ValueError if a name is in it twice; JSON would take the last one."""
+    value_of = dict(pairs)
+    if len(value_of) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{name!r} is twice in one object")
-    return found
+    return value_of
 
 
 def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], where: str) -> Iterator[dict[str, Any]]:
-    """The shapes that a model has for problems of `operation`.
+    """The shapes of a model's problems of `operation`.
 
-    attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
-    so many tokens, in pages of `page_size` (16), and where the kernel takes more than one query of each, `tokens` in
-    all. grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which
-    goes to `experts_per_token` of `experts`; where `expert_parallel` chips share the experts, those of one of them,
-    with its share of the tokens. `layers` changes no shape.
+    - attention: one for each of `sequences`, causal unless `causal` is false.
+    - paged_attention: `batch` sequences of up to so many tokens, in pages of `page_size` (16); if the kernel takes more
+      than one query of each, `tokens` in all.
+    - grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which goes
+      to `experts_per_token` of `experts`; if `expert_parallel` chips share the experts, those of one chip, with its
+      share of the tokens.
+
+    `layers` changes no shape.
     """
     for name in entry:
         if name not in _MODEL:
@@ -105,7 +108,11 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
 
     model, dtype = entry["model"], {"dtype": entry["dtype"]} if "dtype" in entry else {}
     lengths = entry.get("sequences")
-    if not isinstance(lengths, list) or not lengths or not all(type(one) is int and one > 0 for one in lengths):
+    if (
+        not isinstance(lengths, list)
+        or not lengths
+        or not all(type(length) is int and length > 0 for length in lengths)
+    ):
         raise UsageError("bad-shapes", f"{where}: expected 'sequences' as a list of lengths, got {lengths!r}")
     for length in lengths:
         if operation == "attention":
@@ -130,8 +137,8 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
         elif operation == "grouped_matmul":
             experts, chips = need("experts"), need("expert_parallel", 1)
             if experts % chips:
-                said = f"expected 'expert_parallel' to divide the {experts} experts, got {chips}"
-                raise UsageError("bad-shapes", f"{where}: {said}")
+                message = f"expected 'expert_parallel' to divide the {experts} experts, got {chips}"
+                raise UsageError("bad-shapes", f"{where}: {message}")
             rows, groups = -(-length * need("batch", 1) * need("experts_per_token") // chips), experts // chips
             part = f", {groups} of {experts} experts" if chips > 1 else ""
             hidden, intermediate = need("hidden"), need("intermediate")
@@ -151,10 +158,12 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
             raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
         if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
-    said = str(entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items()))
-    if not said.isprintable():
-        raise UsageError("bad-shapes", f"{where}: expected a name on one line that can be printed, got {said!a}")
-    # Where nothing else is said, heads do not share keys.
+    name_of_shape = str(entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items()))
+    if not name_of_shape.isprintable():
+        raise UsageError(
+            "bad-shapes", f"{where}: expected a name on one line that can be printed, got {name_of_shape!a}"
+        )
+    # By default heads do not share keys.
     if "HEADS" in constants and "KV_HEADS" in names:
         constants.setdefault("KV_HEADS", constants["HEADS"])
-    return Shape(name=said, constants=tuple((name, repr(value)) for name, value in constants.items()))
+    return Shape(name=name_of_shape, constants=tuple((name, repr(value)) for name, value in constants.items()))

@@ -33,7 +33,7 @@ def next_step(arguments: Namespace) -> Outcome:
 
 def _search_inputs(
     contest: Contest, ledger: Ledger, scaled: table.ScaledTable, arguments: Namespace
-) -> search_state.Sighted:
+) -> search_state.SearchInputs:
     limit = arguments.limit
     champion, skipped = scaled.champion, scaled.skipped
     # Times are of one scale, so that what was tried can be compared.
@@ -64,7 +64,7 @@ def _search_inputs(
         messages.append(f"begin with: {command(BASELINE, arguments.directory)}")
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
-    return search_state.Sighted(
+    return search_state.SearchInputs(
         contest=ledger.place.name,
         problem=last.evidence.problem if last else contest.problem.statement(),
         chip=chip(last.evidence.chip) if last else contest.chip,

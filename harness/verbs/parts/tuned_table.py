@@ -12,7 +12,7 @@ from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.loop import search_space
 from harness.loop.tuning_table import fill, formats, shapes
-from harness.loop.tuning_table.fill import Tuned
+from harness.loop.tuning_table.fill import TunedKernel
 from harness.loop.tuning_table.row import Row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Cell, Table
@@ -74,7 +74,7 @@ def _chips(text: str) -> tuple[str, ...]:
     return chips
 
 
-def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
+def _missing(kernel: TunedKernel, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
     """The shapes without an entry in the table at `path`."""
     try:
         text = reading_limits.read(path, reading_limits.RECORD).decode("utf-8", "replace")
@@ -92,7 +92,7 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
     )
 
 
-def _write(finished: list[Row], kernel: Tuned, name: str, folder: Path, form: formats.Format) -> list[str]:
+def _write(finished: list[Row], kernel: TunedKernel, name: str, folder: Path, form: formats.Format) -> list[str]:
     """Writes the table of the last row's kernel and chip: the finished rows, and the newest of other shapes.
 
     Only rows of the same compiler, judge and kernel are taken: what passed under others proves nothing here.

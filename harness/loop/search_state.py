@@ -44,7 +44,7 @@ class SearchInputs:
 
 
 def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
-    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win are enough to stop."""
+    """The state of the search, with the newest `limit` attempts; `plateau` attempts without a win are enough."""
     champion_now = _standing(seen)
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None

@@ -17,12 +17,12 @@ _RACES = 5
 
 
 def private_index(place: Place) -> Path:
-    """An index of this process's own: a git command that outlived a killed ratchet may still write to that one's."""
+    """An index for this process alone: a git command of a killed ratchet may still write to the other."""
     return place.state_directory / f"index.{os.getpid()}"
 
 
 def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
-    """The branch commit of the attempt, made now unless it is there already, and what is to be said about it."""
+    """The branch commit of the attempt, made now unless it exists, and sentences on what was left out."""
     repository = place.repository
     for _ in range(_RACES):
         done = _accepting_commit(place, recording)
@@ -38,7 +38,7 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
                 f"and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py "
                 "back, and another attempt judges it against the branch as it is now",
             )
-        changes, said = _changes(place, recording, head)
+        changes, sentences = _changes(place, recording, head)
         tree = write.write_tree(repository, head, changes, private_index(place))
         data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
         where = f"log commit {recording.log_commit[:12]}"
@@ -51,7 +51,7 @@ def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
             if error.kind != "ref-moved":
                 raise
             continue
-        return new, said
+        return new, sentences
     raise RatchetError(
         "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"
     )
@@ -63,11 +63,14 @@ def _accepting_commit(place: Place, recording: Recording) -> str | None:
         return None
     digits = recording.candidate_sha256[: messages.KERNEL_DIGITS]
     accepted = history.accepted_at_head(place, (branch,), (recording.judged_against,))
-    return next((one.commit for one in accepted if (one.number, one.kernel_digits) == (recording.number, digits)), None)
+    return next(
+        (accept.commit for accept in accepted if (accept.number, accept.kernel_digits) == (recording.number, digits)),
+        None,
+    )
 
 
 def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
-    """Why the accept cannot be committed on top of HEAD, or None."""
+    """The reason why the accept cannot be committed on top of HEAD, or None."""
     repository = place.repository
     branch = git.branch_or_none(repository)
     if branch is None:
@@ -86,12 +89,12 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.TreeEntry], list[str]]:
-    """kernel.py, all attempts' files in experiments/ that HEAD lacks, the notes; what was left out, in words."""
+    """Tree entries of kernel.py, the attempts' files that HEAD lacks, and the notes; sentences on files left out."""
     changes = {
         path: git.TreeEntry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()
     }
-    said = []
+    sentences = []
     committed = git.entries(place.repository, head, place.experiments)
     for name in experiments.names_in(place.experiments_directory):
         path = place.experiments_directory / name
@@ -101,7 +104,7 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
         try:
             codec.decode_attempt(data, f"{place.experiments}/{name}")
         except codec.RecordError as error:
-            said.append(f"not committed: {error}")
+            sentences.append(f"not committed: {error}")
             continue
         blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
         changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
@@ -111,11 +114,11 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
             blob = write.write_blob(place.repository, path.read_bytes(), f"{place.experiments}/{name}")
             if name not in committed or committed[name].blob != blob:
                 changes[f"{place.experiments}/{name}"] = git.TreeEntry(mode="100644", blob=blob)
-    return changes, said
+    return changes, sentences
 
 
 def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
-    """Makes the user's index agree with the accept at the paths it changed, except where something else is staged."""
+    """Updates the user's index at the paths of the accept, except where something else is staged; returns sentences."""
     repository = place.repository
     if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
         return []
@@ -125,7 +128,7 @@ def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
         *git.differing_paths(repository, base, commit, (place.experiments,)),
     )
     staged = index.index_entries(repository, paths)
-    changes, said = {}, []
+    changes, sentences = {}, []
     for path in paths:
         new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
         if new is None:
@@ -133,20 +136,20 @@ def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
         if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
             changes[path] = new
         else:
-            said.append(f"{path} stays staged as you staged it, which is not what was accepted")
+            sentences.append(f"{path} stays staged as you staged it, which is not what was accepted")
     write.set_index_entries(repository, changes)
-    return said
+    return sentences
 
 
 def _is_ours(repository: Repo, staged: git.TreeEntry, old: git.TreeEntry | None, new: git.TreeEntry) -> bool:
-    """True if the index holds what HEAD had, what was accepted, or the empty mark of `git add --intent-to-add`."""
+    """True if the index holds HEAD's former content, the accepted one, or the mark of `git add --intent-to-add`."""
     return (
         staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))
     )
 
 
 def blobs(place: Place, text: str) -> dict[str, str]:
-    """The files of a candidate whose text is this blob, by their paths, each with its own blob."""
+    """The blobs of a candidate's files by path, from the blob of its whole text."""
     files = Candidate(text=git.in_working_tree_form(place.repository, text, place.kernel)).files
     if len(files) == 1:
         return {place.kernel: text}

@@ -1,4 +1,4 @@
-"""Python source without comments, docstrings, blank lines and carriage returns, what is left in the lines it was in."""
+"""Python source without comments, docstrings, blank lines and carriage returns; all else stays in its lines."""
 
 import ast
 import io
@@ -8,9 +8,9 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def bare(source: bytes) -> bytes | None:
-    """The lines of a program that does the same; None of what is no Python in UTF-8."""
+    """The lines of a program with the same behaviour; None if `source` is no Python in UTF-8."""
     try:
-        # As Python itself reads line ends, within strings too.
+        # Python itself reads line ends like this, within strings too.
         text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         tree = ast.parse(text)
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -29,7 +29,7 @@ def bare(source: bytes) -> bytes | None:
         if isinstance(node, _WITH_DOCSTRINGS) and len(node.body) > 1 and ast.get_docstring(node) is not None:
             first, second = node.body[:2]
             last = first.end_lineno or first.lineno
-            # One that shares a line with other code stays, as does one that is the whole body.
+            # A docstring that shares a line with code, or is the whole body, stays.
             if second.lineno > last and not lines[first.lineno - 1][: first.col_offset].strip():
                 empty.update(range(first.lineno, last + 1))
     return "".join(line for row, line in enumerate(lines, 1) if row not in empty).encode()

@@ -10,13 +10,13 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-# So many commits are read in one process: their records and kernels are held in memory together.
+# So many commits are read in one process, which holds their records and kernels in memory.
 _BATCH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the ledger holds of one row: its record and candidate, None where `complaint` says why it has none."""
+    """A row with its record and candidate; None for what is missing, for the reason in `complaint`."""
 
     row: Row
     attempt: Attempt | None
@@ -27,21 +27,21 @@ class Held:
 def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     """The record and the kernel of each of `rows`, in their order, as git stores them.
 
-    From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in
-    neither log nor branch is made of its diff, and believed only if its hash is right.
+    From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in neither
+    log nor branch is rebuilt from its diff, and accepted only if its hash is right.
     """
-    found = {identity(held.row): held for held in _logged(place)}
-    elsewhere = {row.number for row in rows if identity(row) not in found}
-    found |= {identity(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
+    held_by_identity = {identity(held.row): held for held in _logged(place)}
+    elsewhere = {row.number for row in rows if identity(row) not in held_by_identity}
+    held_by_identity |= {identity(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
     candidates: dict[str, Candidate] = {
         held.attempt.kernel_sha256: held.candidate
-        for held in found.values()
+        for held in held_by_identity.values()
         if held.attempt is not None and held.candidate is not None
     }
     candidates |= _accepted(place, [row for row in rows if row.kernel_sha256 not in candidates])
     result = []
     for row in rows:
-        held = found.get(identity(row))
+        held = held_by_identity.get(identity(row))
         if held is None:
             result.append(Held(row=row, attempt=None, candidate=None, complaint="its record is not in this clone"))
             continue
@@ -58,7 +58,7 @@ def _logged(place: Place) -> Iterator[Held]:
     try:
         commits = history.log_commits(place)
     except RatchetError:
-        # A damaged log: what experiments/ has is shown all the same, and `rows` has said it.
+        # Of a damaged log: `rows` has reported it, and the files are still shown.
         return
     for start in range(0, len(commits), _BATCH):
         batch = commits[start : start + _BATCH]
@@ -74,7 +74,7 @@ def _logged(place: Place) -> Iterator[Held]:
 
 
 def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
-    """The attempts of these numbers in files; those of the working tree last, because `rows` shows them."""
+    """The attempts of these numbers in files, those of the working tree last, because `rows` shows them."""
     files, _ = history.packed_files(place)
     for record in (record for file in reversed(files) for record in file.records if record.number in numbers):
         try:
@@ -92,7 +92,7 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
     for name, data in (*blobs, *((name, None) for name in here)):
         where = f"{place.experiments}/{name}"
         try:
-            # What is too large, or no file, was named where the rows were read.
+            # Reading the rows has already named files that are too large, or no files.
             data = data or experiments.bytes_of(place.experiments_directory / name)
             row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
         except RecordError:
@@ -112,7 +112,7 @@ def _decode(row: Row, data: bytes | None, text: bytes | None, where: str) -> Hel
 
 
 def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, Candidate]:
-    """The candidates that accepting commits of the branch hold, by hash."""
+    """The candidates in the branch's accepting commits, by hash."""
     commits = [row.commit for row in rows if row.is_on_branch]
     blobs = _read(place, [f"{commit}:{place.kernel}" for commit in commits])
     candidates = (
@@ -124,7 +124,7 @@ def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, Candidate]:
 
 
 def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Candidate]) -> Candidate | None:
-    """The candidate that the attempt's diff makes of its champion's, if its hash is that of what was judged."""
+    """The champion's candidate with the attempt's diff applied, if the hash is that of the judged text."""
     old: Candidate | None = Candidate(text=b"")
     if attempt.champion is not None:
         number = attempt.champion.attempt
@@ -140,7 +140,7 @@ def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Can
 
 
 def _read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
-    """The blobs; all of them None where git cannot read one of them and stops."""
+    """The blobs; all None if git stops because it cannot read one of them."""
     try:
         return git.read_blobs(place.repository, names)
     except (RatchetError, ValueError):

@@ -43,12 +43,12 @@ from harness.errors import RatchetError
 from harness.records import Attempt, Row
 from harness.records.stored import SCHEMA
 
-# Fields before schema 3, none of which is a field of anything since, and what they are called now.
+# Field names before schema 3, none of which is used for anything else since, with the present names.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}
 _PLAIN_NAMES = 3
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Where a row is, which differs from clone to clone.
+# Fields that differ from clone to clone.
 _PLACE = ("commit", "is_on_branch")
 _without_place = attrgetter(*(field.name for field in dataclasses.fields(Row) if field.name not in _PLACE))
 _Record = TypeVar("_Record")
@@ -62,41 +62,41 @@ class RecordError(RatchetError):
 def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
     """One attempt as UTF-8 JSON in the records' own order, in the layout of `laid_out`.
 
-    `row` is what the table shows of it; it is stored beside the attempt so that a table of
-    files needs neither the judge nor the whole file.
+    `row` is the attempt's row in the table, stored next to it so that a table of files needs neither the judge nor the
+    whole file.
     """
     row_text = "null" if row is None else _text(_row_built(row))
     return laid_out(SCHEMA, row_text, compact(_built(attempt)))
 
 
 def laid_out(schema: int, row: str, attempt: str) -> bytes:
-    """A document of these JSON texts: schema, row and attempt on a line each, of which the last is the longest.
+    """A document of these JSON texts: schema, row and attempt on a line each, the longest last.
 
-    The row is read without the rest, and whether the file is complete is seen at its end.
+    So the row can be read without the rest, and the end shows whether the file is complete.
     """
     return f'{{\n  "schema": {schema},\n  "row": {row},\n  "attempt": {attempt}\n}}\n'.encode()
 
 
 def is_complete(tail: bytes) -> bool:
-    """True of the last bytes of a document that `laid_out`, or the indented layout before it, wrote to its end."""
+    """True if these last bytes end a complete document, in the layout of `laid_out` or indented as before it."""
     return tail.rstrip().replace(b"\r", b"").endswith(b"}\n}")
 
 
 def compact(built: Any) -> str:
-    """A JSON value without whitespace, which UTF-8 can encode. Raises ValueError for a number that is not finite.
+    """A JSON value without whitespace that UTF-8 can encode. Raises ValueError for a number that is not finite.
 
-    Lone surrogates, which messages that are not UTF-8 reach Python as, are escaped.
+    Lone surrogates (Python's form of messages that are not UTF-8) are escaped.
     """
     return _text(built, separators=(",", ":"))
 
 
-def same_value(one: bytes, other: bytes) -> bool:
-    """True of two documents that are equal as JSON, in whatever layout."""
-    return one == other or value_text(one) == value_text(other)
+def same_value(document: bytes, other: bytes) -> bool:
+    """True for two documents that are equal as JSON, in whatever layout."""
+    return document == other or value_text(document) == value_text(other)
 
 
 def value_text(data: bytes) -> str:
-    """A text that is the same for documents that are equal as JSON. Raises RecordError."""
+    """The same text for all documents that are equal as JSON. Raises RecordError."""
     try:
         return json.dumps(json.loads(data.decode("utf-8", "surrogatepass")), sort_keys=True)
     except (ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ def value_text(data: bytes) -> str:
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:
-    """The attempt in `data`. Raises RecordError that names `where` and what is wrong with the document."""
+    """The attempt in `data`. Raises RecordError with `where` and the fault of the document."""
     reading_limits.note(len(data))
     attempt = _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
     looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
@@ -114,21 +114,21 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 
 
 def decode_attempt_row(data: bytes, where: str) -> Row:
-    """The row stored beside the attempt in `data`. Raises RecordError; `corrupt-record` too where there is none."""
+    """The row stored next to the attempt in `data`. Raises RecordError, `corrupt-record` also if there is none."""
     return _convert(_document(data, where, "attempt")["row"], Row, where)
 
 
 def schema_of(data: bytes) -> int:
-    """The schema of a document that has been decoded already."""
+    """The schema of a document that can be decoded."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=_WithSchema).schema
     return int(_parsed(data, "a record")["schema"])
 
 
 def decode_head_row(head: bytes, where: str) -> Row | None:
-    """The row from the first bytes of an attempt's file, or None if they are not laid out as `encode_attempt` does.
+    """The row from the first bytes of an attempt's file, or None if its layout is not that of `encode_attempt`.
 
-    None is no verdict: the whole file then has to be decoded. Raises RecordError for a newer schema.
+    If None, the whole file has to be decoded. Raises RecordError for a newer schema.
     """
     lines = head.split(b"\n", 3)
     if len(lines) < 4 or not lines[1].strip().startswith(b'"schema":'):
@@ -146,12 +146,12 @@ def decode_head_row(head: bytes, where: str) -> Row | None:
 
 
 def encode_row(row: Row) -> str:
-    """One row as one line of JSON, without a newline; where it is (`commit`, `is_on_branch`) is left out."""
+    """One row as one line of JSON, without a newline and without its place (`commit`, `is_on_branch`)."""
     return _text({"schema": SCHEMA, **_row_built(row)})
 
 
 def decode_row(line: str, where: str) -> Row:
-    """The row in `line`. Raises RecordError that names `where` and what is wrong."""
+    """The row in `line`. Raises RecordError with `where` and the fault."""
     data = line.encode("utf-8", "surrogatepass")
     if _as_it_is(data, _WithSchema) is not None:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -162,7 +162,7 @@ def decode_row(line: str, where: str) -> Row:
 
 
 def identity(row: Row) -> bytes:
-    """The same for rows that are equal but for where they are, which is what `encode_row` writes of them."""
+    """A value that is equal for rows that are equal except for their place: those that `encode_row` writes alike."""
     try:
         return msgspec.msgpack.encode(_without_place(row))
     except UnicodeEncodeError:
@@ -173,25 +173,25 @@ def identity(row: Row) -> bytes:
 def encode_document(schema: int, record: object) -> str:
     """Any record as indented JSON, with its schema number first; the text ends without a newline.
 
-    It is for other programs' readers: names that are not UTF-8 are as in `valid_json`.
+    For readers of other programs: names that are not UTF-8 are written as in `valid_json`.
     """
     return valid_json(built_document(schema, record))
 
 
 def valid_json(built: Any) -> str:
-    r"""Indented JSON that any reader takes: the byte FF of a name that is not UTF-8 reads as `\xff` there."""
+    r"""Indented JSON for any reader: the byte FF of a name that is not UTF-8 becomes `\xff`."""
     text = json.dumps(built, ensure_ascii=False, indent=1, allow_nan=False)
-    # Python decodes such bytes to lone surrogates, for which JSON has no word.
+    # Python decodes such bytes to lone surrogates, which JSON cannot express.
     return _SURROGATE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return rf"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else rf"\\u{code:04x}"
 
 
 def built_document(schema: int, record: object) -> dict[str, Any]:
-    """The same document as the builtin types that its JSON reads as."""
+    """The document as the builtin types that its JSON reads as."""
     return {"schema": schema, **_built(record)}
 
 
@@ -204,12 +204,12 @@ class _WithRow(_WithSchema):
 
 
 def _as_it_is(data: bytes, kind: type[_Plain]) -> _Plain | None:
-    """A document that says what it says under the names of today; None: whatever is to be said of it takes longer."""
+    """A document decoded quickly, if it uses the present field names and schemas; else None."""
     try:
-        found = msgspec.json.decode(data, type=kind)
+        document = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if _PLAIN_NAMES <= found.schema <= SCHEMA else None
+    return document if _PLAIN_NAMES <= document.schema <= SCHEMA else None
 
 
 def _document(data: bytes, where: str, part: str) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _built(record: Any) -> Any:
 
 
 def _row_built(row: Row) -> Any:
-    """Without its place: a commit cannot name itself, and where it lies is for each clone to say."""
+    """The row without its place: a commit cannot name itself, and clones differ."""
     built = _built(dataclasses.replace(row, commit=""))
     del built["is_on_branch"]
     return built
@@ -273,7 +273,7 @@ def _float_written(value: Any) -> Any:
 
 
 def _read(value: dict[str, Any]) -> Any:
-    """One JSON object: a float that JSON has no word for, or a record's fields under the names of today."""
+    """One JSON object as a float that is not finite, or as fields under their present names."""
     if value.keys() == {"float"} and isinstance(value["float"], str):
         return float(value["float"])
     for old, new in _RENAMED.items():
@@ -289,6 +289,6 @@ def _text(built: Any, separators: tuple[str, str] = (", ", ": ")) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # A message that is not UTF-8 reaches Python as lone surrogates, which only escapes can carry.
+        # Python has lone surrogates for messages that are not UTF-8, which only escapes can carry.
         return json.dumps(built, separators=separators, allow_nan=False)
     return text

@@ -1,4 +1,4 @@
-"""kernel.py against another one: a unified diff that can be read by people and applied again, byte for byte."""
+"""kernel.py against another one: a unified diff for people that can be applied again, byte for byte."""
 
 import difflib
 import re
@@ -11,13 +11,13 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def unified(old: bytes, new: bytes, name: str = "kernel.py") -> str:
-    """The unified diff that makes `new` of `old`, empty if they are equal; bytes that are not UTF-8 survive."""
+    """The unified diff from `old` to `new`, empty if they are equal; bytes that are not UTF-8 survive."""
     lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
 
 
 def applied(old: bytes, diff: str) -> bytes:
-    """What `diff` makes of `old`. Raises RatchetError `diff-mismatch` where `old` does not fit the diff."""
+    """`old` with `diff` applied. Raises RatchetError `diff-mismatch` if `old` does not fit the diff."""
     source = _lines(old)
     result: list[str] = []
     position = 0
@@ -43,7 +43,7 @@ def applied(old: bytes, diff: str) -> bytes:
 
 
 def _lines(data: bytes) -> list[str]:
-    # Not splitlines(): form feeds and lone carriage returns are part of a line here, as they are for git.
+    # Not splitlines(): form feeds and lone carriage returns are part of a line, as for git.
     return re.findall(r"[^\n]*\n|[^\n]+", data.decode("utf-8", "surrogateescape"))
 
 

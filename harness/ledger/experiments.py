@@ -12,7 +12,7 @@ from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_ro
 from harness.records import Row
 
 SLUG_LENGTH = 40
-# A row is about 1 KB; where the hypothesis makes it longer the whole file is read.
+# A row is about 1 KB; if the hypothesis makes it longer, the whole file is read.
 _HEAD_BYTES = 8192
 _NAME = re.compile(r"([0-9]{4,18})-[a-z0-9-]+\.json")
 
@@ -30,7 +30,7 @@ def file_name(number: int, hypothesis: str) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The attempt that a file of this name holds, or None if it is not the name of an attempt's file."""
+    """The number of the attempt in a file of this name, None if attempts' files have other names."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -44,9 +44,9 @@ def names_in(directory: Path) -> list[str]:
 
 
 def row_in(path: Path, where: str) -> Row:
-    """The row of an attempt's file, read from its head where that is enough.
+    """The row of an attempt's file, read from its head if that suffices.
 
-    Raises RecordError for what cannot be read or ends too early.
+    Raises RecordError if it cannot be read or ends too early.
     """
     try:
         reading_limits.check_file(path, reading_limits.RECORD)
@@ -67,7 +67,7 @@ def row_in(path: Path, where: str) -> Row:
 
 
 def bytes_of(path: Path) -> bytes | None:
-    """The bytes of an attempt's file, None where they cannot be read. Raises RecordError `too-large`."""
+    """The bytes of an attempt's file, None if they cannot be read. Raises RecordError `too-large`."""
     try:
         return reading_limits.read(path, reading_limits.RECORD)
     except OSError:

@@ -1,4 +1,4 @@
-"""A ledger checked against itself: log, branch and experiments/ must tell the same story. Nothing is written."""
+"""A ledger checked against itself: log, branch and experiments/ must agree. Nothing is written."""
 
 from harness.ledger import Ledger, history
 from harness.ledger.fsck import accepts, checks, inventory, noted, rulings, signatures
@@ -10,11 +10,10 @@ _SAME_TIME = 1e-9
 
 
 def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = None) -> Audit:
-    """Everything in which log, branch, experiments/ and the ratchet's own state do not agree, with what to do.
+    """Every disagreement between log, branch, experiments/ and the ratchet's own state, with its remedy.
 
-    And every verdict and time that does not follow from what its record holds. `present` is the key of evidence
-    taken now, None where nobody knows it. With `signed_by` what was not signed by them is a finding too
-    (`signatures.unsigned`).
+    Also every verdict and time that does not follow from its record. `present` is the key of evidence taken now, None
+    if it is not known. With `signed_by`, anything that they did not sign is a finding too (`signatures.unsigned`).
     """
     place = ledger.place
     findings: list[Finding] = []
@@ -26,8 +25,8 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
     apart = inventory.other_logs(place, findings, notes)
     findings += checks.numbers(place, logged, filed, all_read=len(logged) == len(commits))
     everything = tuple(checks.distinct((*logged, *filed)))
-    for known in everything:
-        findings += checks.derived(place, known, notes)
+    for record in everything:
+        findings += checks.derived(place, record, notes)
     findings += rulings.verdicts(everything, present, notes)
     findings += checks.fingerprints((*logged, *filed))
     kernels = checks.kernels(place, logged, filed, findings, notes)
@@ -52,7 +51,7 @@ def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = No
 
 
 def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
-    """What judging the champion again says against its record, and what is worth knowing of it."""
+    """Findings and notes from comparing the champion's record with its replay."""
     where, then, now = f"attempt {again.number}, the champion, judged again", again.then, again.now
     findings = []
     remedy = (
@@ -68,8 +67,8 @@ def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
         findings.append(inventory.finding("replay", where, "its kernel.py is traced to another program", remedy))
     if is_same_key and now.source == "simulated" and again.drift is not None and abs(again.drift - 1) > _SAME_TIME:
         more_or_less = "more" if again.drift > 1 else "less"
-        said = f"it takes {percent(abs(again.drift - 1), 2)} {more_or_less} than the recorded time"
-        findings.append(inventory.finding("replay", where, said, remedy))
+        words = f"it takes {percent(abs(again.drift - 1), 2)} {more_or_less} than the recorded time"
+        findings.append(inventory.finding("replay", where, words, remedy))
     drift = "" if again.drift is None else f", {percent(again.drift - 1, 2)} off the recorded time"
     since = "" if is_same_key else f" (since then: {'; '.join(again.differences)})"
     return findings, [f"{where}: {now.outcome}{drift}{since}"]

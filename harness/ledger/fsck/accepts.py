@@ -1,4 +1,4 @@
-"""Every record of an accept has the commit on a branch that accepted it, and the champion has a log that says so."""
+"""Checks that every accept has its commit on a branch, and that the log has the champion."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,39 +17,39 @@ def without_commit(
     filed: Sequence[HeldAttempt],
     notes: list[str],
 ) -> Iterator[Finding]:
-    """Every record of an accept that no commit on a branch accepted; of some it is not known, which is said.
+    """A finding for every record of an accept without an accepting commit on a branch; notes if that is not known.
 
-    Of a log's accept that is no fault: the branch moved before it could be committed, or was thrown away. An accept
-    whose record came in an ordinary commit is one of a squashed branch if that commit brought the kernel.py of this
-    record too, or that of a later accept. In a shallow clone the commits may lie before its beginning.
+    An accept in the log without a commit is no fault: the branch moved before it could be committed, or was thrown
+    away. If an ordinary commit brought the record, it stands for a squashed branch if it also brought the kernel.py of
+    this record or of a later accept. In a shallow clone the commits may lie before its beginning.
     """
-    on_branch = {(one.number, one.kernel_digits) for one in accepted}
-    in_log = {(known.row.number, known.attempt.kernel_sha256) for known in logged}
+    on_branch = {(accept.number, accept.kernel_digits) for accept in accepted}
+    in_log = {(record.row.number, record.attempt.kernel_sha256) for record in logged}
     is_shallow = git.is_shallow(place.repository)
-    for known in (*logged, *filed):
-        number, digits = known.row.number, known.attempt.kernel_sha256
-        outcomes = {known.row.outcome, known.attempt.verdict.outcome}
+    for record in (*logged, *filed):
+        number, digits = record.row.number, record.attempt.kernel_sha256
+        outcomes = {record.row.outcome, record.attempt.verdict.outcome}
         if "accept" not in outcomes or (number, digits[: messages.KERNEL_DIGITS]) in on_branch:
             continue
         if (number, digits) in in_log:
             notes.append(f"attempt {number} was accepted, but no branch here has its commit")
         elif is_shallow:
-            notes.append(f"{known.where} is an accept, and this shallow clone may lack its commit")
-        elif squashed := _squashing_commit(place, known, filed):
+            notes.append(f"{record.where} is an accept, and this shallow clone may lack its commit")
+        elif squashed := _squashing_commit(place, record, filed):
             notes.append(f"attempt {number} was accepted on a branch that commit {squashed[:12]} stands for")
         else:
             yield finding(
                 "accept-without-commit",
-                known.where,
+                record.where,
                 f"it says that attempt {number} was accepted, and no commit on a branch here accepted it",
                 "the record was edited or made by hand, or comes from a branch that is not here: fetch that branch, or "
                 f"take the record of a clone that you trust. {fetch(place)}",
             )
 
 
-def _squashing_commit(place: Place, known: HeldAttempt, filed: Sequence[HeldAttempt]) -> str | None:
-    """The commit that brought this record to HEAD together with the kernel.py of it or of a later accept, or None."""
-    commit = _bringing_commit(place, known)
+def _squashing_commit(place: Place, record: HeldAttempt, filed: Sequence[HeldAttempt]) -> str | None:
+    """The commit that brought this record to HEAD together with its kernel.py, or that of a later accept, or None."""
+    commit = _bringing_commit(place, record)
     if commit is None:
         return None
     brought = {
@@ -59,30 +59,30 @@ def _squashing_commit(place: Place, known: HeldAttempt, filed: Sequence[HeldAtte
     }
     candidate = history.candidate_at(place, commit)
     later = {
-        one.attempt.kernel_sha256
-        for one in filed
-        if one.row.number >= known.row.number
-        and one.attempt.verdict.outcome == "accept"
-        and (one.path in brought or (one.is_packed and place.packed in brought))
+        other.attempt.kernel_sha256
+        for other in filed
+        if other.row.number >= record.row.number
+        and other.attempt.verdict.outcome == "accept"
+        and (other.path in brought or (other.is_packed and place.packed in brought))
     }
     return commit if candidate is not None and candidate.sha256 in later else None
 
 
-def _bringing_commit(place: Place, known: HeldAttempt) -> str | None:
-    """The commit that brought this record to HEAD, as a file of its own or, where it is packed, as a line."""
-    commit = git.last_commit_of(place.repository, known.path)
-    data = git.file_at(place.repository, commit, known.path) if commit is not None else None
-    if data is not None and holds(data, known):
+def _bringing_commit(place: Place, record: HeldAttempt) -> str | None:
+    """The commit that brought this record to HEAD, as its own file or, if packed, as a line."""
+    commit = git.last_commit_of(place.repository, record.path)
+    data = git.file_at(place.repository, commit, record.path) if commit is not None else None
+    if data is not None and holds(data, record):
         return commit
-    if not known.is_packed:
+    if not record.is_packed:
         return None
-    return git.last_commit_of(place.repository, place.packed, f'{{"number":{known.row.number},')
+    return git.last_commit_of(place.repository, place.packed, f'{{"number":{record.row.number},')
 
 
 def champion(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], present: Key | None, notes: list[str]
 ) -> Iterator[Finding]:
-    """The champion is in the log, if there is a log; what there is to check its record against is said."""
+    """A finding if there is a log without the champion; notes on what its record can be checked against."""
     holder = champions.holder(place)
     if filed and not logged:
         notes.append(
@@ -93,7 +93,7 @@ def champion(
     if holder is None:
         return
     number = holder.attempt.number
-    of_log = [known.row.number for known in logged]
+    of_log = [record.row.number for record in logged]
     if logged and number not in of_log:
         if number > min(of_log) and holder.commit is None:
             yield finding(

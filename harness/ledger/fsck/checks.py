@@ -1,4 +1,4 @@
-"""What must hold between the places of a ledger; whatever does not is a finding."""
+"""Facts that must hold between the places of a ledger; each one that does not is a finding."""
 
 import hashlib
 import math
@@ -19,57 +19,57 @@ from harness.records import Finding, Key, Row
 
 # Doubles that went through JSON and back are equal; the sums behind them may be added in another order.
 _RELATIVE_TOLERANCE = 1e-9
-# What comes of numbers that nobody's ratchet wrote: too large for a double, a share of nothing.
+# Errors from numbers that no ratchet wrote: too large for a double, a share of nothing.
 NOT_COMPUTED = (RatchetError, ValueError, ArithmeticError, LookupError)
-# Formulas of the report that a later judge may state differently; the score's is published and stays.
+# Formulas of the report that a later judge may change; the score's formula is published and stays.
 _OPINIONS = ("util", "regime", "gap_fraction")
 
 
 def numbers(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], *, all_read: bool
 ) -> Iterator[Finding]:
-    """The log's numbers go up by one, each is there once, and together with the files none is missing."""
-    times = Counter(known.row.number for known in logged)
+    """Findings if the log's numbers do not rise by one, repeat, or leave gaps even together with the files."""
+    times = Counter(record.row.number for record in logged)
     before: HeldAttempt | None = None
-    for known in logged:
-        number = known.row.number
+    for record in logged:
+        number = record.row.number
         if times[number] > 1:
             yield finding(
                 "number-twice",
-                known.where,
+                record.where,
                 f"attempt {number} is in the log {times[number]} times",
                 f"the ratchet never does that: somebody else wrote to {place.log_ref}. {fetch(place)}",
             )
         elif before is not None and all_read and number != before.row.number + 1:
             yield finding(
                 "number-order",
-                known.where,
+                record.where,
                 f"expected attempt {before.row.number + 1} after {before.row.number}, got {number}",
                 f"nothing to do if a record in experiments/ was unreadable then; else {fetch(place)}",
             )
-        parents = known.commit.parents if known.commit else ()
-        if len(parents) == 2 and parents[1] != known.attempt.judged_against:
+        parents = record.commit.parents if record.commit else ()
+        if len(parents) == 2 and parents[1] != record.attempt.judged_against:
             yield finding(
                 "judged-against",
-                known.where,
-                f"it was judged against {known.attempt.judged_against[:12]}, its parent is {parents[1][:12]}",
+                record.where,
+                f"it was judged against {record.attempt.judged_against[:12]}, its parent is {parents[1][:12]}",
                 f"the record decides. {fetch(place)}",
             )
-        before = known
-    missing = _ranges_missing({known.row.number for known in (*logged, *filed)})
+        before = record
+    missing = _ranges_missing({record.row.number for record in (*logged, *filed)})
     if missing and all_read:
         yield finding(
             "missing-attempt", place.name, f"attempts {_listed(missing)} are neither logged nor filed", fetch(place)
         )
 
 
-def derived(place: Place, known: HeldAttempt, notes: list[str]) -> Iterator[Finding]:
-    """The row is what record and evidence come to, computed anew."""
-    attempt, row = known.attempt, known.row
+def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Finding]:
+    """Findings if the row is not what record and evidence give when computed anew."""
+    attempt, row = record.attempt, record.row
     if attempt.contest != place.name:
         yield finding(
             "other-contest",
-            known.where,
+            record.where,
             f"it is an attempt of contest {attempt.contest}",
             f"it does not belong in the ledger of {place.name}: move the file to its own contest",
         )
@@ -79,7 +79,7 @@ def derived(place: Place, known: HeldAttempt, notes: list[str]) -> Iterator[Find
     except NOT_COMPUTED as error:
         yield finding(
             "unknown-chip" if isinstance(error, RatchetError) else "corrupt-record",
-            known.where,
+            record.where,
             f"its numbers cannot be derived again: {error}",
             "update the ratchet; if that does not help, its record was edited",
         )
@@ -89,100 +89,100 @@ def derived(place: Place, known: HeldAttempt, notes: list[str]) -> Iterator[Find
         if name in ("commit", "is_on_branch") or _equal(old, new):
             continue
         if name == "looked_at" and old is None:
-            # Rows before schema 12 do not say.
+            # Rows before schema 12 have none.
             continue
         if name in _OPINIONS:
-            notes.append(f"{known.where}: the judge of then derived {name} differently")
+            notes.append(f"{record.where}: the judge of then derived {name} differently")
             continue
         yield finding(
             f"row-{name.replace('_', '-')}",
-            known.where,
+            record.where,
             f"the row of attempt {row.number} says {name} {old}, its record gives {new}",
             f"one of them was edited: the evidence decides. {fetch(place)}",
         )
 
 
 def fingerprints(everything: Sequence[HeldAttempt]) -> Iterator[Finding]:
-    """The same kernel.py under the same key was traced to the same program."""
+    """Findings if the same kernel.py under the same key was traced to different programs."""
     first: dict[tuple[str, Key], HeldAttempt] = {}
-    for known in everything:
-        if not known.row.fingerprint:
+    for record in everything:
+        if not record.row.fingerprint:
             continue
-        other = first.setdefault((known.attempt.kernel_sha256, known.attempt.key), known)
-        if other.row.fingerprint != known.row.fingerprint:
+        other = first.setdefault((record.attempt.kernel_sha256, record.attempt.key), record)
+        if other.row.fingerprint != record.row.fingerprint:
             yield finding(
                 "fingerprint",
-                known.where,
+                record.where,
                 f"the same kernel.py as in {other.where} was traced to another program under the same key",
-                f"kernel.py depends on something outside it, or a record was edited: replay {known.row.number}",
+                f"kernel.py depends on something outside it, or a record was edited: replay {record.row.number}",
             )
 
 
 def kernels(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], findings: list[Finding], notes: list[str]
 ) -> int:
-    """Each log commit's kernel.py, and what is rebuilt without one, was judged; returns how many were hashed."""
-    blobs = read(place, [f"{known.commit.id}:{KERNEL_NAME}" for known in logged if known.commit])
+    """Checks the hash of each log commit's kernel.py and of each rebuilt one; returns how many were hashed."""
+    blobs = read(place, [f"{record.commit.id}:{KERNEL_NAME}" for record in logged if record.commit])
     hashed = 0
-    for known, data in zip(logged, blobs, strict=True):
-        assert known.commit is not None
+    for record, data in zip(logged, blobs, strict=True):
+        assert record.commit is not None
         hashed += data is not None
-        if data is None and not known.commit.parents:
-            notes.append(f"{known.where} started this log in a clone that lacked the kernel.py of {known.row.number}")
-        elif not _is_kernel(place, data, f"{known.commit.id}:{KERNEL_NAME}", known.attempt.kernel_sha256):
+        if data is None and not record.commit.parents:
+            notes.append(f"{record.where} started this log in a clone that lacked the kernel.py of {record.row.number}")
+        elif not _is_kernel(place, data, f"{record.commit.id}:{KERNEL_NAME}", record.attempt.kernel_sha256):
             findings.append(
                 finding(
                     "kernel",
-                    known.where,
+                    record.where,
                     f"its {KERNEL_NAME} is {'not readable' if data is None else 'not the one that was judged'}",
                     fetch(place),
                 )
             )
-    have = {known.row.number for known in logged}
-    for known in filed:
-        if known.row.number in have:
+    have = {record.row.number for record in logged}
+    for record in filed:
+        if record.row.number in have:
             continue
         try:
-            hashed += history.candidate(place, known.row.number).sha256 == known.attempt.kernel_sha256
+            hashed += history.candidate(place, record.row.number).sha256 == record.attempt.kernel_sha256
         except RatchetError as error:
-            notes.append(f"{known.where}: {error}")
+            notes.append(f"{record.where}: {error}")
     return hashed
 
 
 def branch(
     place: Place, accepted: Sequence[history.Accepted], logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt]
 ) -> Iterator[Finding]:
-    """Every accept on a branch is in the log, carries its record, and says the same in its trailers."""
-    in_log = {known.row.number for known in logged}
-    by_number = {known.row.number: known for known in (*filed, *logged)}
-    for one in accepted:
-        where = f"commit {one.commit[:12]} (accept of attempt {one.number})"
-        names = (f"{one.commit}:{place.kernel}",)
+    """Findings if an accept on a branch is not logged, lacks its record, or contradicts it in its trailers."""
+    in_log = {record.row.number for record in logged}
+    by_number = {record.row.number: record for record in (*filed, *logged)}
+    for accept in accepted:
+        where = f"commit {accept.commit[:12]} (accept of attempt {accept.number})"
+        names = (f"{accept.commit}:{place.kernel}",)
         kernel = read(place, names)[0]
-        candidate = history.candidate_at(place, one.commit)
-        is_accepted = candidate is not None and candidate.sha256.startswith(one.kernel_digits)
-        if not is_accepted and not _is_kernel(place, kernel, names[0], one.kernel_digits):
+        candidate = history.candidate_at(place, accept.commit)
+        is_accepted = candidate is not None and candidate.sha256.startswith(accept.kernel_digits)
+        if not is_accepted and not _is_kernel(place, kernel, names[0], accept.kernel_digits):
             yield finding(
                 "branch-kernel",
                 where,
                 f"its {place.kernel} is not the kernel that it says it accepts",
-                f"checkout {one.number} brings back what was accepted",
+                f"checkout {accept.number} brings back what was accepted",
             )
-        if logged and one.number > logged[0].row.number and one.number not in in_log:
+        if logged and accept.number > logged[0].row.number and accept.number not in in_log:
             yield finding("accept-not-logged", where, f"{place.log_ref} does not have the attempt", fetch(place))
-        known = by_number.get(one.number)
-        if known is None:
+        record = by_number.get(accept.number)
+        if record is None:
             continue
-        if not known.attempt.kernel_sha256.startswith(one.kernel_digits):
-            what = f"{known.where} is another attempt {one.number}: two clones numbered apart"
+        if not record.attempt.kernel_sha256.startswith(accept.kernel_digits):
+            what = f"{record.where} is another attempt {accept.number}: two clones numbered apart"
             yield finding("numbered-apart", where, what, choose(place))
             continue
-        expected = messages.trailers(messages.accept_message(known.attempt, known.row))
-        said = messages.trailers(one.message)
+        expected = messages.trailers(messages.accept_message(record.attempt, record.row))
+        stated = messages.trailers(accept.message)
         wrong = [
-            f"{name}: {said.get(name)} instead of {value}"
+            f"{name}: {stated.get(name)} instead of {value}"
             for name, value in expected.items()
-            if said.get(name) != value
+            if stated.get(name) != value
         ]
         if wrong:
             yield finding(
@@ -191,51 +191,54 @@ def branch(
                 f"its trailers say {'; '.join(wrong)}",
                 "the record decides; the commit's message was edited",
             )
-        held = git.entries(place.repository, one.commit, place.experiments)
-        blobs = [entry.blob for name, entry in held.items() if experiments.number_of(name) == one.number]
-        if not any(_is_same(data, known) for data in read(place, blobs)):
+        committed = git.entries(place.repository, accept.commit, place.experiments)
+        blobs = [entry.blob for name, entry in committed.items() if experiments.number_of(name) == accept.number]
+        if not any(_is_same(data, record) for data in read(place, blobs)):
             yield finding(
                 "accept-without-record",
                 where,
-                f"it does not hold the record of attempt {one.number}",
-                f"`show {one.number}` reads it from {known.where}; nothing is lost",
+                f"it does not hold the record of attempt {accept.number}",
+                f"`show {accept.number}` reads it from {record.where}; nothing is lost",
             )
 
 
 def files(
     place: Place, logged: Sequence[HeldAttempt], filed: Sequence[HeldAttempt], apart: set[str]
 ) -> Iterator[Finding]:
-    """The attempts in files are the log's records; every logged attempt is in one."""
-    by_number = {known.row.number: known for known in logged}
-    for known in filed:
-        own = by_number.get(known.row.number)
-        if own is None or _is_same(known.data, own) or encode_row(known.row) in apart:
+    """Findings if an attempt's file differs from the log's record, or a logged attempt has no file."""
+    by_number = {record.row.number: record for record in logged}
+    for record in filed:
+        in_log = by_number.get(record.row.number)
+        if in_log is None or _is_same(record.data, in_log) or encode_row(record.row) in apart:
             continue
-        same = (own.attempt.kernel_sha256, own.attempt.started) == (known.attempt.kernel_sha256, known.attempt.started)
-        commit = own.commit.id if own.commit else ""
-        remove = "remove that line, then " if known.is_packed else ""
+        same = (in_log.attempt.kernel_sha256, in_log.attempt.started) == (
+            record.attempt.kernel_sha256,
+            record.attempt.started,
+        )
+        commit = in_log.commit.id if in_log.commit else ""
+        remove = "remove that line, then " if record.is_packed else ""
         yield finding(
             "file-differs" if same else "numbered-apart",
-            known.where,
-            f"it is not the record in {own.where}"
+            record.where,
+            f"it is not the record in {in_log.where}"
             if same
-            else f"{own.where} is another attempt {known.row.number}: two clones numbered apart",
-            f"{remove}git cat-file -p {commit[:12]}:{RECORD_NAME} > '{known.path}'" if same else choose(place),
+            else f"{in_log.where} is another attempt {record.row.number}: two clones numbered apart",
+            f"{remove}git cat-file -p {commit[:12]}:{RECORD_NAME} > '{record.path}'" if same else choose(place),
         )
-    have = {known.row.number for known in filed}
-    for known in logged:
-        if known.row.number not in have and known.commit is not None:
-            name = experiments.file_name(known.row.number, known.row.hypothesis)
+    have = {record.row.number for record in filed}
+    for record in logged:
+        if record.row.number not in have and record.commit is not None:
+            name = experiments.file_name(record.row.number, record.row.hypothesis)
             yield finding(
                 "missing-file",
                 f"{place.experiments}/{name}",
-                f"it should hold {known.where}",
-                f"git cat-file -p {known.commit.id[:12]}:{RECORD_NAME} > '{place.experiments}/{name}'",
+                f"it should hold {record.where}",
+                f"git cat-file -p {record.commit.id[:12]}:{RECORD_NAME} > '{place.experiments}/{name}'",
             )
 
 
 def state(place: Place, notes: list[str]) -> Iterator[Finding]:
-    """No attempt is unfinished and nothing half-written lies about, unless somebody is at work right now."""
+    """Findings for unfinished attempts and half-written files, unless a process is at work right now."""
     holder = locking.holder(git.common_directory(place.repository) / "ratchet" / "lock")
     if holder:
         notes.append(f"at work right now: {holder}; what it has begun was not looked at")
@@ -266,22 +269,22 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
         )
 
 
-# --- the small things ----------
+# --- small parts -------
 
 
-def _is_same(data: bytes | None, known: HeldAttempt) -> bool:
+def _is_same(data: bytes | None, record: HeldAttempt) -> bool:
     """True if the bytes are this record, in whatever layout (line endings, an older writer)."""
-    if data is None or data == known.data:
+    if data is None or data == record.data:
         return data is not None
     try:
         row, attempt = decode_attempt_row(data, ""), decode_attempt(data, "")
     except RecordError:
         return False
-    return encode_attempt(attempt, row) == encode_attempt(known.attempt, known.row)
+    return encode_attempt(attempt, row) == encode_attempt(record.attempt, record.row)
 
 
 def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool:
-    """True if the blob, as git has it or as a checkout would write it, has this SHA-256 (or first digits of it)."""
+    """True if the blob, as stored or as a checkout would write it, has this SHA-256 (or begins with these digits)."""
     if data is None:
         return False
     if hashlib.sha256(data).hexdigest().startswith(digits):
@@ -293,10 +296,10 @@ def _is_kernel(place: Place, data: bytes | None, name: str, digits: str) -> bool
 
 def distinct(everything: Iterable[HeldAttempt]) -> Iterable[HeldAttempt]:
     """Each record once: a file that repeats the log's record is checked with it."""
-    found: dict[str, HeldAttempt] = {}
-    for known in everything:
-        found.setdefault(value_text(known.data), known)
-    return found.values()
+    by_text: dict[str, HeldAttempt] = {}
+    for record in everything:
+        by_text.setdefault(value_text(record.data), record)
+    return by_text.values()
 
 
 def _equal(old: object, new: object) -> bool:
@@ -306,14 +309,14 @@ def _equal(old: object, new: object) -> bool:
 
 
 def _ranges_missing(have: Set[int]) -> list[str]:
-    """The numbers between 1 and the highest that are not there, as ranges: one record may have any number."""
-    found = []
+    """The missing numbers between 1 and the highest, as ranges."""
+    ranges = []
     before = 0
     for number in sorted(number for number in have if number > 0):
         if number > before + 1:
-            found.append(str(before + 1) if number == before + 2 else f"{before + 1} to {number - 1}")
+            ranges.append(str(before + 1) if number == before + 2 else f"{before + 1} to {number - 1}")
         before = number
-    return found
+    return ranges
 
 
 def _listed(missing: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a ledger holds, read place by place; what cannot be read becomes a finding."""
+"""The records of a ledger, read place by place; unreadable ones become findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from harness.records import Attempt, Finding, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAttempt:
-    """One attempt as a place of the ledger holds it; `is_packed` says that this is a line of attempts.jsonl.
+    """One attempt in a place of the ledger; `is_packed`: it is a line of attempts.jsonl.
 
-    `path` is its file in experiments/, in which a packed one was before; empty of the log's.
+    `path` is its file in experiments/, for a packed one its former file; "" for the log's.
     """
 
     where: str
@@ -37,7 +37,7 @@ def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
 
 
 def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding]) -> list[HeldAttempt]:
-    found = []
+    records = []
     blobs = read(place, [f"{commit.id}:{RECORD_NAME}" for commit in commits])
     for commit, data in zip(commits, blobs, strict=True):
         where = f"log commit {commit.id[:12]}"
@@ -47,11 +47,11 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                 raise RecordError("missing-record", f"{where} has no readable {RECORD_NAME}")
             inside = f"{RECORD_NAME} in {where}"
             beside = decode_attempt_row(data, inside)
-            known = HeldAttempt(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
+            record = HeldAttempt(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
         except RecordError as error:
             findings.append(_unreadable(error, where, fetch(place)))
             continue
-        found.append(known)
+        records.append(record)
         if encode_row(row) != encode_row(beside):
             findings.append(
                 finding(
@@ -61,19 +61,22 @@ def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding])
                     f"the record decides; a commit like that was not made by the ratchet. {fetch(place)}",
                 )
             )
-    return found
+    return records
 
 
 def filed(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
-    """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD where it differs."""
+    """The attempts in experiments/ and attempts.jsonl: of the working tree, and of HEAD if that differs."""
     lines = _packed(place, findings)
-    # A file that is packed already was left by a pack that was killed, or is removed from the working tree alone.
-    return [*(one for one in _single_files(place, findings) if value_text(one.data) not in lines), *lines.values()]
+    # A packed attempt's file was left by a killed pack, or is removed from the working tree alone.
+    return [
+        *(record for record in _single_files(place, findings) if value_text(record.data) not in lines),
+        *lines.values(),
+    ]
 
 
 def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
-    """The attempts in attempts.jsonl, by `value_text`; of HEAD those that the working tree's file has not."""
-    found: dict[str, HeldAttempt] = {}
+    """The attempts in attempts.jsonl, by `value_text`; from HEAD those that the working tree's file lacks."""
+    by_text: dict[str, HeldAttempt] = {}
     remedy = f"take the line from a clone that has it; git log -p -- '{place.packed}' shows it as it was"
     files, complaints = history.packed_files(place)
     findings += [_unreadable(error, place.packed, remedy) for error in complaints]
@@ -87,14 +90,14 @@ def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
             findings.append(_unreadable(error, record.where, remedy))
             continue
         path = f"{place.experiments}/{experiments.file_name(row.number, row.hypothesis)}"
-        known = HeldAttempt(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
-        found.setdefault(value_text(data), known)
-    return found
+        held = HeldAttempt(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
+        by_text.setdefault(value_text(data), held)
+    return by_text
 
 
 def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
-    """The attempts in experiments/: of the working tree, and of HEAD where it differs."""
-    found = []
+    """The attempts in experiments/: of the working tree, and of HEAD if that differs."""
+    records = []
     committed = history.committed_names(place)
     blobs = read(place, [entry.blob for entry in committed.values()])
     at_head = dict(zip(committed, blobs, strict=True))
@@ -121,12 +124,14 @@ def _single_files(place: Place, findings: list[Finding]) -> list[HeldAttempt]:
         except RecordError as error:
             findings.append(_unreadable(error, where, f"git checkout HEAD -- '{place.experiments}/{name}'"))
             continue
-        found.append(HeldAttempt(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}"))
-    return found
+        records.append(
+            HeldAttempt(where=where, data=data, row=row, attempt=attempt, path=f"{place.experiments}/{name}")
+        )
+    return records
 
 
 def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes | None) -> bool:
-    """True if the working tree's file is what HEAD has, line endings and filters aside."""
+    """True if the working tree's file equals HEAD's, apart from line endings and filters."""
     if here is None or at_head is None:
         return False
     path = f"{place.experiments}/{name}"
@@ -135,13 +140,13 @@ def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes |
 
 
 def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[str]:
-    """The rows, as text, of logs that gave way and are kept here; a log that went on apart is a finding."""
+    """The rows, as text, of replaced logs that are kept here; a log that diverged is a finding."""
     kept: set[str] = set()
     for ref in refs(place.repository):
-        own = ref.startswith(f"refs/ratchet/{place.name}/")
-        if ref == place.log_ref or not (own or ref.endswith(f"/ratchet/{place.name}/log")):
+        is_own = ref.startswith(f"refs/ratchet/{place.name}/")
+        if ref == place.log_ref or not (is_own or ref.endswith(f"/ratchet/{place.name}/log")):
             continue
-        if own:
+        if is_own:
             for commit in git.log(place.repository, (ref,), first_parent=True):
                 try:
                     kept.add(encode_row(messages.row_of(commit.message, ref)))
@@ -158,15 +163,15 @@ def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[s
     return kept
 
 
-# --- the small things ----------
+# --- small parts -------
 
 
-def holds(data: bytes, known: HeldAttempt) -> bool:
+def holds(data: bytes, record: HeldAttempt) -> bool:
     """True if the bytes are this record, in whatever layout (line endings, an older writer, packed)."""
-    if data == known.data:
+    if data == record.data:
         return True
     try:
-        return value_text(data) == value_text(known.data)
+        return value_text(data) == value_text(record.data)
     except RecordError:
         return False
 

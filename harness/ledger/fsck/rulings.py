@@ -1,4 +1,4 @@
-"""Every verdict ruled again: the evidence, the champion's evidence and the policy of a record decide, not its words."""
+"""Every verdict ruled again from evidence, the champion's evidence and the policy in its record, not from its words."""
 
 import math
 from bisect import bisect_left
@@ -16,61 +16,60 @@ from harness.ledger.fsck.checks import NOT_COMPUTED
 from harness.ledger.fsck.inventory import HeldAttempt, finding
 from harness.records import Attempt, Evidence, Finding, Key, Policy, Simulation, Verdict
 
-# Sums of doubles, added up in another order than then.
+# Sums of doubles may be added in another order than then.
 _RELATIVE_TOLERANCE = 1e-9
-# Since then a simulated gain is accepted only with the runs on other machines that its record holds.
+# Since this schema a simulated gain is accepted only with the recorded runs on other machines.
 _RESIMULATED_SINCE = 2
-# Since then the hash of a record's statement is the problem of its key; older statements had fewer fields.
+# Since this schema the hash of a record's statement is the problem in its key; older statements had fewer fields.
 _STATED_SINCE = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Book:
-    """All records, the lowest number first, and the numbers beside them."""
+    """All records, the lowest number first, with their numbers."""
 
     records: tuple[HeldAttempt, ...]
     numbers: tuple[int, ...]
 
     def between(self, after: int, before: int) -> tuple[HeldAttempt, ...]:
-        """The records whose numbers lie between the two, without them."""
+        """The records with numbers strictly between the two."""
         return self.records[bisect_left(self.numbers, after + 1) : bisect_left(self.numbers, before)]
 
     def of(self, number: int) -> tuple[Attempt, ...]:
-        """The attempts of that number: two where two clones numbered apart."""
-        return tuple(known.attempt for known in self.between(number - 1, number + 1))
+        """The attempts of that number: two if two clones used it."""
+        return tuple(record.attempt for record in self.between(number - 1, number + 1))
 
 
 def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list[str]) -> Iterator[Finding]:
-    """Every verdict that does not follow from its record, and every time that its evidence does not give.
+    """Findings for every verdict that does not follow from its record, and every time that its evidence does not give.
 
-    `present` is the key of evidence taken now, where it is known: under its judge a verdict is the same to the
-    letter, under others its outcome and its time ratio are. Nothing is said of a verdict whose champion's evidence is
-    not here, but that it is not.
+    `present` is the key of evidence taken now, if known: under its judge the whole verdict must be equal, under others
+    its outcome and time ratio. If a champion's evidence is not here, a note says so and the verdict is not checked.
     """
-    ordered = sorted(everything, key=lambda known: known.attempt.number)
-    book = _Book(records=tuple(ordered), numbers=tuple(known.attempt.number for known in ordered))
+    ordered = sorted(everything, key=lambda record: record.attempt.number)
+    book = _Book(records=tuple(ordered), numbers=tuple(record.attempt.number for record in ordered))
     early = 0
-    for known in everything:
+    for record in everything:
         try:
-            chip_then = chip(known.attempt.evidence.chip)
-            inconsistent = (*_of_record(known), *_of_champion(known.attempt, book))
+            chip_then = chip(record.attempt.evidence.chip)
+            inconsistent = (*_of_record(record), *_of_champion(record.attempt, book))
         except NOT_COMPUTED:
-            # `checks.derived` says so.
+            # `checks.derived` reports it.
             continue
         for kind, what in inconsistent:
-            yield finding(kind, known.where, f"attempt {known.attempt.number}: {what}", _remedy(known))
-        opponents = _opponents(known.attempt, book)
+            yield finding(kind, record.where, f"attempt {record.attempt.number}: {what}", _remedy(record))
+        opponents = _opponents(record.attempt, book)
         if not opponents:
             notes.append(
-                f"{known.where}: not ruled again, the evidence of its champion (attempt "
-                f"{known.attempt.champion.attempt if known.attempt.champion else 'none'}) is not here"
+                f"{record.where}: not ruled again, the evidence of its champion (attempt "
+                f"{record.attempt.champion.attempt if record.attempt.champion else 'none'}) is not here"
             )
             continue
-        said = [_objection(known, one, book, chip_then, present) for one in opponents]
-        early += _is_early_accept(known)
-        if None not in said:
-            kind, what = next(filter(None, said))
-            yield finding(kind, known.where, f"attempt {known.attempt.number} {what}", _remedy(known))
+        objections = [_objection(record, opponent, book, chip_then, present) for opponent in opponents]
+        early += _is_early_accept(record)
+        if None not in objections:
+            kind, what = next(filter(None, objections))
+            yield finding(kind, record.where, f"attempt {record.attempt.number} {what}", _remedy(record))
     if early:
         notes.append(
             f"{early} accepts are older than the runs on other machines that a simulated gain has needed since: they "
@@ -78,19 +77,19 @@ def verdicts(everything: Sequence[HeldAttempt], present: Key | None, notes: list
         )
 
 
-def _remedy(known: HeldAttempt) -> str:
+def _remedy(record: HeldAttempt) -> str:
     return (
-        f"the record was edited, or its evidence was: replay {known.attempt.number} judges its kernel.py again; a log "
+        f"the record was edited, or its evidence was: replay {record.attempt.number} judges its kernel.py again; a log "
         "from a clone that you trust says what it was"
     )
 
 
-# --- what a record says of itself --------------------------------------------------------------
+# --- a record against itself --------------------------------------------------------------------
 
 
-def _of_record(known: HeldAttempt) -> Iterator[tuple[str, str]]:
-    """What its evidence, key and policy do not agree in."""
-    attempt = known.attempt
+def _of_record(record: HeldAttempt) -> Iterator[tuple[str, str]]:
+    """Contradictions between its evidence, key and policy, as kind and words."""
+    attempt = record.attempt
     key, policy, default = attempt.key, attempt.policy, Policy()
     if (
         policy.minimum_effect < default.minimum_effect
@@ -101,38 +100,42 @@ def _of_record(known: HeldAttempt) -> Iterator[tuple[str, str]]:
     for name, evidence in (("", attempt.evidence), ("its champion's ", attempt.champion_evidence)):
         if evidence is None:
             continue
-        if evidence.chip != key.chip or any(one.problem != stated for one, stated in _member_statements(evidence)):
+        if evidence.chip != key.chip or any(
+            member.problem != stated for member, stated in _member_statements(evidence)
+        ):
             yield "key", f"{name}evidence is of another chip or problem than it says"
-        if schema_of(known.data) >= _STATED_SINCE and _problem(evidence, key) != key.problem:
+        if schema_of(record.data) >= _STATED_SINCE and _problem(evidence, key) != key.problem:
             yield "key", f"{name}statement is not the problem {key.problem} of its key"
-        yield from (("time", f"{name}{said}") for said in _times(evidence, key))
+        yield from (("time", f"{name}{complaint}") for complaint in _times(evidence, key))
     champion, theirs = attempt.champion, attempt.champion_evidence
     if attempt.kind == "experiment" and champion is None:
         yield "verdict", "it is an experiment and names no champion"
     if champion is not None and champion.attempt >= attempt.number:
         yield "verdict", f"it was judged against attempt {champion.attempt}, which came after it"
     if champion is not None and theirs is not None and attempt.kind == "experiment":
-        yield from (("time", said) for said in _differing(champion.seconds, _seconds(theirs), "its champion's time"))
+        yield from (
+            ("time", complaint) for complaint in _differing(champion.seconds, _seconds(theirs), "its champion's time")
+        )
 
 
 def _problem(evidence: Evidence, key: Key) -> str:
-    """The digest of the problem as a key of that time has it."""
+    """The digest of the problem in the form of that time's keys."""
     return problem_digest(evidence.problem) if key.timing else statement_digest(evidence.problem)
 
 
 def _member_statements(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
-    """Each member of a suite with what the suite states of it."""
+    """Each member of a suite with the suite's statement of it."""
     for named, member in evidence.named_members:
         yield member, named.statement
 
 
 def _times(evidence: Evidence, key: Key) -> Iterator[str]:
-    """A latency that the samples, the simulation or the members do not give."""
+    """Complaints on a latency that samples, simulation or members do not give."""
     if evidence.latency is not None and evidence.latency.source != key.source:
         yield f"latency is {evidence.latency.source}, its key says {key.source}"
     if evidence.members and evidence.latency is not None:
-        known = [seconds for member in evidence.members if (seconds := _seconds(member)) is not None]
-        whole = evidence.problem.mean(known) if len(known) == len(evidence.problem.members or ()) else None
+        times = [seconds for member in evidence.members if (seconds := _seconds(member)) is not None]
+        whole = evidence.problem.mean(times) if len(times) == len(evidence.problem.members or ()) else None
         yield from _differing(_seconds(evidence), whole, "latency")
     for _, program in evidence.programs:
         run, taken = program.simulation, program.latency
@@ -145,7 +148,7 @@ def _times(evidence: Evidence, key: Key) -> Iterator[str]:
 
 
 def _cycles(run: Simulation) -> Iterator[str]:
-    """A simulated time that its cycles do not give, and cycles that their parts do not."""
+    """Complaints on a simulated time that its cycles do not give, and on cycles that are not the sum of their parts."""
     if run.seconds is None or run.cycles is None:
         return
     by_clock = run.cycles / run.clock_hz
@@ -158,24 +161,24 @@ def _cycles(run: Simulation) -> Iterator[str]:
 
 
 def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
-    """What it says of the champion and the champion's own record does not, where both are of the same key."""
+    """Contradictions between the record and its champion's own record, if both are of the same key."""
     if attempt.champion is None:
         return
     records = book.of(attempt.champion.attempt)
     if attempt.kind == "experiment" and attempt.champion_evidence is not None and attempt.key.source == "simulated":
-        times = [_seconds(one.evidence) for one in records if one.key.timed == attempt.key.timed]
+        times = [_seconds(attempt_.evidence) for attempt_ in records if attempt_.key.timed == attempt.key.timed]
         if times and not any(_equal(_seconds(attempt.champion_evidence), time) for time in times):
             yield "time", f"its champion takes another time than the record of attempt {attempt.champion.attempt} says"
-    ratio, own = attempt.verdict.time_ratio, _seconds(attempt.evidence)
+    ratio, seconds_ = attempt.verdict.time_ratio, _seconds(attempt.evidence)
     if attempt.kind == "rebaseline" and ratio is not None and records:
-        times = [_seconds(one.evidence) for one in records]
-        if not any(own is not None and time and _equal(ratio, own / time) for time in times):
+        times = [_seconds(attempt_.evidence) for attempt_ in records]
+        if not any(seconds_ is not None and time and _equal(ratio, seconds_ / time) for time in times):
             yield "verdict", f"its time is not {ratio:.4g} times that of attempt {attempt.champion.attempt}"
 
 
-def _differing(said: float | None, derived: float | None, what: str) -> Iterator[str]:
-    if not _equal(said, derived):
-        shown = ["unknown" if time is None else f"{time:.6g} s" for time in (said, derived)]
+def _differing(stated: float | None, derived: float | None, what: str) -> Iterator[str]:
+    if not _equal(stated, derived):
+        shown = ["unknown" if time is None else f"{time:.6g} s" for time in (stated, derived)]
         yield f"{what} is {shown[0]}, its evidence gives {shown[1]}"
 
 
@@ -183,36 +186,38 @@ def _differing(said: float | None, derived: float | None, what: str) -> Iterator
 
 
 def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
-    """The evidence of its champion under its key, one for each record there is of that number; (None,): it needs none.
+    """The evidence of its champion under its key, for each record of that number; (None,) if none is needed.
 
-    Two clones may have numbered apart, and the verdict has to follow from one of the champions.
+    Two clones may have used the number, and the verdict has to follow from one of the champions.
     """
     if attempt.kind != "experiment" or attempt.champion is None:
         return (None,)
     if attempt.champion_evidence is not None:
         return (attempt.champion_evidence,)
     number, commit = attempt.champion.attempt, attempt.champion.commit
-    since = [(one.row, one.attempt) for one in book.between(number, attempt.number)]
-    found = (known_evidence(champion, commit, attempt.key, since, is_checked=True) for champion in book.of(number))
-    return tuple(one for one in found if one is not None)
+    since = [(record.row, record.attempt) for record in book.between(number, attempt.number)]
+    known_of_each = (
+        known_evidence(champion, commit, attempt.key, since, is_checked=True) for champion in book.of(number)
+    )
+    return tuple(evidence for evidence in known_of_each if evidence is not None)
 
 
 def _objection(
-    known: HeldAttempt, opponent: Evidence | None, book: _Book, on: Chip, present: Key | None
+    record: HeldAttempt, opponent: Evidence | None, book: _Book, on: Chip, present: Key | None
 ) -> tuple[str, str] | None:
-    """The kind of finding and what is wrong with the verdict, None where it follows."""
-    attempt, recorded = known.attempt, known.attempt.verdict
+    """The kind of finding and the fault of the verdict, None if it follows from the evidence."""
+    attempt, recorded = record.attempt, record.attempt.verdict
     try:
         ruled = _ruled(attempt, opponent, book, on)
-        is_early = ruled.outcome == "inconclusive" and _is_early_accept(known)
+        is_early = ruled.outcome == "inconclusive" and _is_early_accept(record)
         if is_early and opponent and decision.is_simulated_gain(attempt.evidence, opponent, attempt.policy, on):
             ruled = replace(ruled, outcome="accept")
     except NOT_COMPUTED as error:
         return "verdict", f"cannot be ruled again: {error}"
-    said = f"is recorded as {recorded.outcome}, its evidence gives {ruled.outcome}: {'; '.join(ruled.reasons[:2])}"
+    complaint = f"is recorded as {recorded.outcome}, its evidence gives {ruled.outcome}: {'; '.join(ruled.reasons[:2])}"
     if ruled.outcome != recorded.outcome:
         is_impossible = ruled.failure is not None and ruled.failure.kind == "impossible"
-        return "impossible-time" if is_impossible else "verdict", said
+        return "impossible-time" if is_impossible else "verdict", complaint
     if attempt.kind == "experiment" and not _equal(recorded.time_ratio, ruled.time_ratio):
         return (
             "verdict",
@@ -227,24 +232,24 @@ def _objection(
 def _ruled(attempt: Attempt, opponent: Evidence | None, book: _Book, on: Chip) -> Verdict:
     recorded, sweep, since = attempt.verdict, attempt.sweep, attempt.verdict.attempts_since_accept or 1
     if attempt.key.source != "simulated":
-        rows = [one.row for one in book.between(0, attempt.number)]
+        rows = [record.row for record in book.between(0, attempt.number)]
         since = max(since, attempts_since_accept(rows, attempt.key.source))
     looked_at = max(attempt.looked_at, sweep.looked_at if sweep else 1)
     tries = decision.Tries(since_accept=since, looked_at=looked_at)
     return decision.decide(attempt.evidence, opponent, attempt.paired, attempt.policy, on, recorded.resimulated, tries)
 
 
-def _is_early_accept(known: HeldAttempt) -> bool:
-    verdict = known.attempt.verdict
-    is_gain = known.attempt.kind == "experiment" and verdict.outcome == "accept" and not verdict.resimulated
-    return is_gain and known.attempt.key.source == "simulated" and schema_of(known.data) < _RESIMULATED_SINCE
+def _is_early_accept(record: HeldAttempt) -> bool:
+    verdict = record.attempt.verdict
+    is_gain = record.attempt.kind == "experiment" and verdict.outcome == "accept" and not verdict.resimulated
+    return is_gain and record.attempt.key.source == "simulated" and schema_of(record.data) < _RESIMULATED_SINCE
 
 
 def _seconds(evidence: Evidence) -> float | None:
     return evidence.latency.seconds if evidence.latency else None
 
 
-def _equal(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE)
+def _equal(number: float | None, other: float | None) -> bool:
+    if number is None or other is None:
+        return number is other
+    return math.isclose(number, other, rel_tol=_RELATIVE_TOLERANCE)

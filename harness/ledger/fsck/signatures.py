@@ -1,4 +1,4 @@
-"""Signatures of log commits and accepts, checked by git: who signed, and what nobody did."""
+"""Signatures of log commits and accepts, checked by git: who signed, and what is unsigned."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ from harness.ledger.paths import Place
 from harness.records import Finding
 
 _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}")
-# What git says of a signature (`%G?`). Good ones are G alone: of a key that is known and trusted.
+# git's words on a signature (`%G?`). Only G is good: of a known and trusted key.
 _WORDS = {
     "N": "it is not signed",
     "B": "its signature is bad: it was changed after it was signed",
@@ -33,10 +33,10 @@ def unsigned(
     filed: Sequence[HeldAttempt],
     who: str,
 ) -> list[Finding]:
-    """Every log commit and accept that `who` did not sign, and every record that no commit of theirs holds.
+    """Findings for every log commit and accept that `who` did not sign, and every record in no commit of theirs.
 
     `who` is a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), for signatures by SSH keys, or the
-    fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` where it is neither.
+    fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` if it is neither.
     """
     is_openpgp = _FINGERPRINT.fullmatch(who) is not None
     if not is_openpgp and not Path(who).is_file():
@@ -44,44 +44,44 @@ def unsigned(
             "unknown-signers",
             f"expected --signed-by a file of allowed signers, or the 40 hex digits of an OpenPGP key, got {who!r}",
         )
-    own = [*(commit.id for commit in commits), *(one.commit for one in accepted)]
-    said = _signature_complaints(place, own, who, is_openpgp=is_openpgp)
+    checked = [*(commit.id for commit in commits), *(accept.commit for accept in accepted)]
+    complaints = _signature_complaints(place, checked, who, is_openpgp=is_openpgp)
     remedy = "trust what it holds no more than an unsigned record; `replay` judges a kernel.py again"
-    found = [
-        finding("not-signed", f"{kind} {commit[:12]}", said[commit], remedy)
-        for kind, ids in (("log commit", own[: len(commits)]), ("commit", own[len(commits) :]))
+    findings = [
+        finding("not-signed", f"{kind} {commit[:12]}", complaints[commit], remedy)
+        for kind, ids in (("log commit", checked[: len(commits)]), ("commit", checked[len(commits) :]))
         for commit in ids
-        if said[commit]
+        if complaints[commit]
     ]
     signed = {
         entry.blob
-        for commit in own
-        if not said[commit]
+        for commit in checked
+        if not complaints[commit]
         for folder in ("", place.experiments)
         for entry in git.entries(place.repository, commit, folder).values()
     }
-    texts = _texts_in(place, signed) if any(known.is_packed for known in filed) else set()
-    for known in filed:
-        is_signed = git.hash_of(place.repository, known.data, known.path) in signed
-        if not is_signed and not (known.is_packed and value_text(known.data) in texts):
-            found.append(finding("not-signed", known.where, "no signed commit holds this record", remedy))
-    return found
+    texts = _texts_in(place, signed) if any(record.is_packed for record in filed) else set()
+    for record in filed:
+        is_signed = git.hash_of(place.repository, record.data, record.path) in signed
+        if not is_signed and not (record.is_packed and value_text(record.data) in texts):
+            findings.append(finding("not-signed", record.where, "no signed commit holds this record", remedy))
+    return findings
 
 
 def _texts_in(place: Place, blobs: Iterable[str]) -> set[str]:
-    """The records in these files, whether each is one or an attempts.jsonl, as `value_text` has them."""
-    found = set()
+    """The `value_text` of each record in these blobs, which are records or attempts.jsonl files."""
+    texts = set()
     for data in git.read_blobs(place.repository, tuple(blobs)):
         with contextlib.suppress(RecordError):
-            found.add(value_text(data or b""))
+            texts.add(value_text(data or b""))
         for record in packed.read(data or b"", "a commit").records:
             with contextlib.suppress(RecordError):
-                found.add(value_text(record.document()))
-    return found
+                texts.add(value_text(record.document()))
+    return texts
 
 
 def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_openpgp: bool) -> dict[str, str]:
-    """For each commit what is wrong with its signature, empty where they signed it."""
+    """The fault of each commit's signature, "" if they signed it."""
     if not commits:
         return {}
     # %GP is the primary key; git itself looks up who may sign with an SSH key.
@@ -95,22 +95,22 @@ def _signature_complaints(place: Place, commits: Sequence[str], who: str, *, is_
         settings=settings,
         stdin="\n".join(dict.fromkeys(commits)).encode(),
     )
-    found = {}
+    complaint_of = {}
     for line in output.decode("utf-8", "replace").splitlines():
         commit, state, *key = line.split(" ")
         is_known = key[:1] != [] and key[0].upper() == who.upper() if is_openpgp else state == "G"
         if is_openpgp and is_known and state in "GU":
-            found[commit] = ""
+            complaint_of[commit] = ""
         elif is_openpgp and state in "GU":
-            found[commit] = _WORDS["U"]
+            complaint_of[commit] = _WORDS["U"]
         else:
-            found[commit] = "" if is_known and state == "G" else _WORDS.get(state, _WORDS["E"])
+            complaint_of[commit] = "" if is_known and state == "G" else _WORDS.get(state, _WORDS["E"])
             if not is_openpgp and state == "G" and not _is_ssh(place, commit):
-                found[commit] = _WORDS["U"]
-    return found
+                complaint_of[commit] = _WORDS["U"]
+    return complaint_of
 
 
 def _is_ssh(place: Place, commit: str) -> bool:
-    """True if it is signed with an SSH key: what an OpenPGP key of the user's keyring signed is no allowed signer's."""
+    """True if it is signed with an SSH key: an OpenPGP signature is never that of an allowed signer."""
     head = run(place.repository, "cat-file", "commit", commit).partition(b"\n\n")[0]
     return b"-----BEGIN SSH SIGNATURE-----" in head

@@ -1,4 +1,4 @@
-"""What a repository says: one function per question, nothing written; `write` is the other half."""
+"""Questions about a repository, one function each; nothing is written. `write` is the other half."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _OPERATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """What a tree or the index holds at one path: the mode as git writes it (`100644`) and the object's id."""
+    """An entry of a tree or of the index at one path: the mode as git writes it (`100644`) and the object's id."""
 
     mode: str
     blob: str
@@ -44,7 +44,7 @@ class Commit:
 
 
 def open_repository(path: Path) -> Repo:
-    """The repository whose working tree `path` lies in; GIT_DIR and its like, as hooks set them, do not count.
+    """The repository whose working tree `path` lies in; GIT_DIR and its like, as hooks set them, are ignored.
 
     Raises RatchetError `not-a-repository`, `bare-repository` or `unsafe-repository`.
     """
@@ -63,7 +63,7 @@ def open_repository(path: Path) -> Repo:
             f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree",
         )
     if folder.resolve().is_relative_to(git_directory(repository)):
-        # A commit may hold the files of a git directory; its configuration then names programs that git would run.
+        # A commit may hold the files of a git directory, whose configuration names programs for git to run.
         raise RatchetError(
             "bare-repository",
             f"{repository.git_dir} is itself laid out as a git directory, which no working tree is; if it came with a "
@@ -72,13 +72,13 @@ def open_repository(path: Path) -> Repo:
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
     repository.git.update_environment(**overrides)
-    # Discovery read files only; the first real command is where git checks who owns them.
+    # Discovery only read files; git checks the owner at the first real command.
     run(repository, "rev-parse", "--git-dir")
     return repository
 
 
 def find_repository(path: Path) -> Repo | None:
-    """The repository that `path` lies in, or None if it lies in none that can be used."""
+    """The repository that `path` lies in, None if it lies in no usable one."""
     try:
         return open_repository(path)
     except RatchetError:
@@ -109,7 +109,7 @@ def relative_path(repository: Repo, path: Path) -> str:
 
 
 def is_set(repository: Repo, name: str, default: bool) -> bool:
-    """A boolean setting, such as `commit.gpgsign`."""
+    """The value of a boolean setting, such as `commit.gpgsign`."""
     status, output, complaint = attempted(repository, "config", "--type=bool", "--get", name)
     if status == 1:
         return default
@@ -119,7 +119,7 @@ def is_set(repository: Repo, name: str, default: bool) -> bool:
 
 
 def operation_in_progress(repository: Repo) -> tuple[str, str] | None:
-    """What the user has not finished (`a merge`) and how to, or None."""
+    """The user's unfinished operation (`a merge`) and the commands that end it, or None."""
     for name, words, remedy in _OPERATIONS:
         if (git_directory(repository) / name).exists():
             return words, remedy
@@ -127,9 +127,9 @@ def operation_in_progress(repository: Repo) -> tuple[str, str] | None:
 
 
 def require_committable(repository: Repo, *, may_be_empty: bool = False) -> None:
-    """Raises RatchetError where an accept could not be committed, before anybody waits for a verdict.
+    """Raises RatchetError if an accept could not be committed, before anybody waits for a verdict.
 
-    Kinds: `no-commit` (but if it `may_be_empty`), `detached-head`, `in-progress`, `identity`, `read-only`.
+    Kinds: `no-commit` (unless it `may_be_empty`), `detached-head`, `in-progress`, `identity`, `read-only`.
     """
     if not may_be_empty:
         head_commit(repository)
@@ -188,19 +188,19 @@ def branch_or_none(repository: Repo) -> str | None:
 
 
 def commit_of(repository: Repo, name: str) -> str | None:
-    """The commit that a ref or other name stands for, or None."""
+    """The commit of a ref or other name, or None."""
     status, output, _ = attempted(repository, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     return output.decode().strip() if status == 0 else None
 
 
 def is_ancestor(repository: Repo, old: str, new: str) -> bool:
-    """True if `new` contains `old`; False too where one of the two is not there."""
+    """True if `new` contains `old`; False also if one of them is not there."""
     return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
 
 
-def merge_bases(repository: Repo, one: str, other: str) -> tuple[str, ...]:
-    """The newest commits that both contain: several where each was merged into the other, none where none is here."""
-    status, output, _ = attempted(repository, "merge-base", "--all", one, other)
+def merge_bases(repository: Repo, commit: str, other: str) -> tuple[str, ...]:
+    """The newest commits that both contain: several if each was merged into the other, none if none is here."""
+    status, output, _ = attempted(repository, "merge-base", "--all", commit, other)
     return tuple(output.decode().split()) if status == 0 else ()
 
 
@@ -216,7 +216,7 @@ def log(
 ) -> tuple[Commit, ...]:
     """The commits reachable from `tips` and not from `hidden`, newest first, in one process.
 
-    `tips` may hold `--branches`. `containing` keeps those whose message has that text, `path` those that changed it.
+    `tips` may hold `--branches`. `containing` keeps commits whose message has that text, `path` those that changed it.
     """
     options = ["--topo-order", "--format=%H %P%n%B"]
     options += [f"--max-count={limit}"] if limit is not None else []
@@ -228,8 +228,8 @@ def log(
     for record in output.decode("utf-8", "replace").split("\0"):
         if record:
             ids, _, message = record.partition("\n")
-            own, *parents = ids.split()
-            commits.append(Commit(id=own, parents=tuple(parents), message=message))
+            commit_id, *parents = ids.split()
+            commits.append(Commit(id=commit_id, parents=tuple(parents), message=message))
     return tuple(commits)
 
 
@@ -240,25 +240,25 @@ def entries(repository: Repo, commit: str, folder: str) -> dict[str, TreeEntry]:
     """Files directly in `folder` of a commit, by name; empty if there is no such folder."""
     where = f"{folder}/" if folder else ""
     output = run(repository, "ls-tree", "-z", "--full-tree", commit, *([where] if where else []))
-    found = {}
+    entry_of = {}
     for mode, kind, blob, path in _tree_lines(output):
         if kind == "blob":
-            found[path.removeprefix(where)] = TreeEntry(mode=mode, blob=blob)
-    return found
+            entry_of[path.removeprefix(where)] = TreeEntry(mode=mode, blob=blob)
+    return entry_of
 
 
 def entry_at(repository: Repo, commit: str, path: str) -> TreeEntry | None:
     """The entry of one file in a commit, or None if the commit has no such file."""
-    for mode, kind, blob, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
-        if found == path and kind == "blob":
+    for mode, kind, blob, found_path in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
+        if found_path == path and kind == "blob":
             return TreeEntry(mode=mode, blob=blob)
     return None
 
 
 def kind_at(repository: Repo, commit: str, path: str) -> str | None:
-    """What stands at `path` in a commit: "blob", "link", "tree" or "commit" (a submodule), or None."""
-    for mode, kind, _, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
-        if found == path:
+    """The kind of entry at `path` in a commit: "blob", "link", "tree" or "commit" (a submodule), or None."""
+    for mode, kind, _, found_path in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
+        if found_path == path:
             return "link" if mode == LINK else kind
     return None
 
@@ -306,7 +306,7 @@ def in_working_tree_form(repository: Repo, blob: str, path: str) -> bytes:
 
 
 def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Those files under `paths` that are not the same in the two commits."""
+    """The files under `paths` that differ between the two commits."""
     output = run(repository, "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new, "--", *paths)
     return names_in(output)
 
@@ -317,9 +317,9 @@ def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def last_commit_of(repository: Repo, path: str, text: str = "") -> str | None:
-    """The newest commit in HEAD's history that added or changed the file at `path`, or None; removing does not count.
+    """The newest commit in HEAD's history that added or changed the file at `path`, or None; removals do not count.
 
-    With a text it is the newest commit after which the file has that text more or fewer times than before.
+    With a text, the newest commit that changed how often the file contains that text.
     """
     search = [f"-S{text}"] if text else []
     output = run(repository, "log", "-1", "--format=%H", "--diff-filter=AMT", *search, "HEAD", "--", path)
@@ -333,7 +333,7 @@ def paths_changed_in(repository: Repo, commit: str, folder: str) -> tuple[str, .
 
 
 def is_shallow(repository: Repo) -> bool:
-    """True if the history ends before its beginning."""
+    """True if the history is cut off before its beginning."""
     return run(repository, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 

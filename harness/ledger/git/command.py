@@ -1,4 +1,4 @@
-"""One git command: how it is run, in which environment, and what its refusals are called."""
+"""One git command: how it is run, in which environment, and the kinds of its refusals."""
 
 import os
 import signal
@@ -19,17 +19,17 @@ def _as_options(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("-c", setting)]
 
 
-# Whatever the user has configured, our output is parsed and our objects are UTF-8 and synced to disk:
-# every object before the ref that needs it, since each is written by a command of its own that has ended.
+# The user may have configured anything, but our output is parsed, and our objects are UTF-8 and synced to disk: every
+# object before the ref that needs it, since each is written by its own command, which has ended.
 # `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
 _CONFIGURATION = (
-    # No program that a repository names is asked what changed.
+    # No program that a repository names is asked for changes.
     "core.fsmonitor=false",
     "safe.bareRepository=explicit",
     "core.quotePath=false",
     "core.safecrlf=false",
     "core.fsync=committed,reference,index",
-    # A command that outlived its killed ratchet may hold a ref for a moment more; git's own patience is 0.1 s.
+    # A command that outlived its killed ratchet may hold a ref for a moment; git's own patience is 0.1 s.
     "core.filesRefLockTimeout=3000",
     "core.packedRefsTimeout=3000",
     "i18n.commitEncoding=UTF-8",
@@ -39,7 +39,7 @@ _CONFIGURATION = (
 )
 _OPTIONS = ("--no-optional-locks", "--literal-pathspecs", *_as_options(_CONFIGURATION))
 
-# What git says on stderr (in the C locale), the kind it gets and what to do about it. First match wins.
+# git's words on stderr (in the C locale), the kind of the error and its remedy. The first match wins.
 _REFUSALS = (
     ("No space left on device", "no-space", "free some space and run again"),
     ("Disk quota exceeded", "no-space", "free some space and run again"),
@@ -110,7 +110,7 @@ def attempted(
 
 
 def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
-    """What a process says on stdout and stderr; it is over then.
+    """Stdout and stderr of a process until its end.
 
     Raises RatchetError `too-large`, or TimeoutExpired: a few KB of a repository may stand for any number of bytes.
     """
@@ -119,7 +119,7 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
     late = threading.Event()
 
     def feed() -> None:
-        # A git that has said all it will say reads no further.
+        # git may stop reading once it has all that it needs.
         with suppress(OSError), process.stdin:
             process.stdin.write(stdin)
 
@@ -155,7 +155,7 @@ def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> 
 def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetError:
     """The error for a git command that failed: git's own words, a stable kind, and what to do."""
     command = f"git {arguments[0]}"
-    # A write past RLIMIT_FSIZE ends a process with this signal.
+    # Signal for a write past RLIMIT_FSIZE.
     if status == -signal.SIGXFSZ:
         return RatchetError("no-space", f"{command} could not write a file that large; raise the limit and run again")
     if status < 0:
@@ -167,10 +167,9 @@ def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetErr
 
 
 def environment_here(git_directory: str, common_directory: str, working_tree: str) -> dict[str, str]:
-    """Overrides for those GIT_* variables that a hook leaves set: they point at the repository that was asked for.
+    """Overrides for GIT_* variables left by a hook: they point at the opened repository.
 
-    Only variables that are set are overridden, so that everywhere else git finds the
-    repository itself and checks who owns it.
+    Only variables that are set are overridden, so that otherwise git finds the repository itself and checks its owner.
     """
     here = {
         "GIT_DIR": git_directory,
@@ -184,11 +183,11 @@ def environment_here(git_directory: str, common_directory: str, working_tree: st
     }
     overrides = {name: value for name, value in here.items() if name in os.environ}
     if "GIT_DIR" in overrides:
-        # With GIT_DIR alone git would take the current folder for the top of the working tree.
+        # With GIT_DIR alone, git would take the current folder for the top of the working tree.
         overrides["GIT_WORK_TREE"] = working_tree
     return overrides
 
 
 def names_in(output: bytes) -> tuple[str, ...]:
-    """What git lists with `-z`: paths, or lines with one."""
+    """The entries of a `-z` listing: paths, or lines with one."""
     return tuple(name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)

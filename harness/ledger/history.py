@@ -1,4 +1,4 @@
-"""What log, branch, experiments/ and attempts.jsonl say about a contest, taken together: rows, attempts, kernels."""
+"""The rows, attempts and kernels of a contest, from the union of its log, branch, experiments/ and attempts.jsonl."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ class Accepted:
 
 
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """The newest `limit` attempts (None: all), newest last, and what was skipped and why.
+    """The newest `limit` attempts (None: all), newest last, and sentences about what was skipped.
 
     The union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is the
     branch commit of an accept that some branch holds, else the log commit, else empty.
@@ -55,7 +55,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
     ordered = sorted([*logged, *extra], key=lambda row: row.number)
     chosen = ordered if limit is None else ordered[max(0, len(ordered) - limit) :]
     accepted = accepted_anywhere(place) if any(map(_has_branch_commit, chosen)) else ()
-    commits = {(one.number, one.kernel_digits): one.commit for one in reversed(accepted)}
+    commits = {(accept.number, accept.kernel_digits): accept.commit for accept in reversed(accepted)}
     located = []
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
@@ -73,7 +73,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
 
 
 def _is_impossible(row: Row) -> bool:
-    """True of what no judge writes: a gain that takes more time than before, or less time than the chip needs."""
+    """True of a gain that no judge records: one slower than the champion before, or faster than the chip can be."""
     is_gain = row.outcome == "accept" and row.kind == "experiment"
     return (
         (is_gain and row.time_ratio is not None and row.time_ratio >= 1)
@@ -87,20 +87,20 @@ def _doubt(row: Row) -> str:
 
 
 def _has_branch_commit(row: Row) -> bool:
-    """True of what was accepted, and of a revoke that left the contest without a champion."""
+    """True of an accepted attempt, and of a revoke that left the contest without a champion."""
     return row.outcome == "accept" or row.kind == "revoke"
 
 
 def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
-    """The rows in the log, newest first, each with its log commit, and what was skipped."""
-    found, skipped = [], []
+    """The rows in the log, newest first, each with its log commit, and sentences about what was skipped."""
+    logged, skipped = [], []
     for commit in log_commits(place, limit):
         where = f"log commit {commit.id[:12]}"
         try:
-            found.append(replace(messages.row_of(commit.message, where), commit=commit.id))
+            logged.append(replace(messages.row_of(commit.message, where), commit=commit.id))
         except RecordError as error:
             skipped.append(f"skipped: {error}")
-    return found, skipped
+    return logged, skipped
 
 
 def log_commits(place: Place, limit: int | None = None, containing: str = "") -> tuple[git.Commit, ...]:
@@ -108,20 +108,20 @@ def log_commits(place: Place, limit: int | None = None, containing: str = "") ->
     tip = git.commit_of(place.repository, place.log_ref)
     asked = limit
     while tip is not None:
-        found = git.log(place.repository, (tip,), limit=asked, first_parent=True, containing=containing)
-        attempts = tuple(commit for commit in found if not notes.is_notes(commit.message))
-        if limit is None or asked is None or len(attempts) >= limit or len(found) < asked:
+        commits = git.log(place.repository, (tip,), limit=asked, first_parent=True, containing=containing)
+        attempts = tuple(commit for commit in commits if not notes.is_notes(commit.message))
+        if limit is None or asked is None or len(attempts) >= limit or len(commits) < asked:
             return attempts[:limit]
         asked *= 2
     return ()
 
 
 def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
-    """The rows in experiments/ and attempts.jsonl, of the working tree or else of HEAD, newest first; what was skipped.
+    """The rows in experiments/ and attempts.jsonl, of the working tree or else of HEAD, newest first, and complaints.
 
     With a limit at least so many, if there are so many.
     """
-    found: list[Row] = []
+    filed: list[Row] = []
     skipped: list[str] = []
     committed = committed_names(place)
     names = _all_names(place, committed)
@@ -129,23 +129,23 @@ def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[s
     for start in range(0, len(names), chunk):
         for row in _rows_of(place, names[start : start + chunk], committed):
             if isinstance(row, Row):
-                found.append(row)
+                filed.append(row)
             else:
                 skipped.append(f"skipped: {row}")
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(filed) >= limit:
             break
-    seen = set(map(identity, found))
+    seen = set(map(identity, filed))
     for row in _packed_rows(place, limit):
         if not isinstance(row, Row):
             skipped.append(f"skipped: {row}")
-        elif (one := identity(row)) not in seen:
-            seen.add(one)
-            found.append(row)
-    return sorted(found, key=lambda row: -row.number), skipped
+        elif (row_identity := identity(row)) not in seen:
+            seen.add(row_identity)
+            filed.append(row)
+    return sorted(filed, key=lambda row: -row.number), skipped
 
 
 def packed_files(place: Place) -> tuple[tuple[packed.Packed, ...], tuple[RecordError, ...]]:
-    """attempts.jsonl of the working tree, then of HEAD where it differs, and what cannot be read of them."""
+    """attempts.jsonl of the working tree, then of HEAD where it differs, and complaints about unreadable lines."""
     try:
         files = packed.files(place)
     except RecordError as error:
@@ -176,7 +176,7 @@ def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]
 
 
 def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.TreeEntry]) -> Iterable[Row | RecordError]:
-    """For each file its row or what is wrong with it; HEAD stands in for one that the working tree lacks or spoiled."""
+    """A row or a complaint for each file; HEAD stands in for one that the working tree lacks or spoiled."""
     failures: dict[str, RecordError] = {}
     for name in names:
         where = f"{place.experiments}/{name}"
@@ -214,12 +214,12 @@ def _numbered(row: Row, name: str, where: str) -> Row:
 def committed_names(place: Place) -> dict[str, git.TreeEntry]:
     """The attempts' files in experiments/ at HEAD, by name."""
     head = git.commit_of(place.repository, "HEAD")
-    found = git.entries(place.repository, head, place.experiments) if head else {}
-    return {name: entry for name, entry in found.items() if experiments.number_of(name) is not None}
+    files = git.entries(place.repository, head, place.experiments) if head else {}
+    return {name: entry for name, entry in files.items() if experiments.number_of(name) is not None}
 
 
 def last_number(place: Place) -> int:
-    """The highest attempt number in use: in the log, or as a file that is ours even if it can no longer be read."""
+    """The highest attempt number in use: in the log, or of a file that is ours even if it can no longer be read."""
     logged, _ = log_rows(place, 1)
     highest = logged[0].number if logged else 0
     committed = committed_names(place)
@@ -258,31 +258,31 @@ def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iter
     """
     if git.commit_of(place.repository, "HEAD") is None:
         return ()
-    found = []
+    accepts = []
     line = f"{messages.CONTEST}: {place.name}"
     for commit in git.log(place.repository, tuple(tips), hidden=tuple(hidden), containing=line):
-        said = messages.trailers(commit.message)
-        number = _number(said.get(messages.ATTEMPT, ""))
-        if said.get(messages.CONTEST) == place.name and number is not None:
-            found.append(
+        trailers = messages.trailers(commit.message)
+        number = _number(trailers.get(messages.ATTEMPT, ""))
+        if trailers.get(messages.CONTEST) == place.name and number is not None:
+            accepts.append(
                 Accepted(
                     number=number,
                     message=commit.message,
                     commit=commit.id,
-                    kernel_digits=said.get(messages.KERNEL, ""),
-                    undoes=_number(said.get(messages.UNDOES, "")),
+                    kernel_digits=trailers.get(messages.KERNEL, ""),
+                    undoes=_number(trailers.get(messages.UNDOES, "")),
                     revokes=tuple(
                         revoked
-                        for word in said.get(messages.REVOKES, "").split()
+                        for word in trailers.get(messages.REVOKES, "").split()
                         if (revoked := _number(word)) is not None
                     ),
                 )
             )
-    return tuple(found)
+    return tuple(accepts)
 
 
 def _number(word: str) -> int | None:
-    """The attempt that a word of a message names; None for what no ratchet wrote."""
+    """The attempt that a word of a message names; None for a word that no ratchet wrote."""
     return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
 
@@ -315,20 +315,21 @@ def attempt(place: Place, number: int) -> Attempt:
         try:
             if isinstance(data, RecordError):
                 raise data
-            found = decode_attempt(data, where)
+            record = decode_attempt(data, where)
         except RecordError as error:
             complaint = complaint or error
             continue
-        if found.number == number:
-            return found
+        if record.number == number:
+            return record
     if complaint is not None:
         raise complaint
     last = last_number(place)
-    known = f"1 to {last}" if last else "which has none yet"
+    range_in_words = f"1 to {last}" if last else "which has none yet"
     remedy = "./ratchet.sh results lists them" if last else './ratchet.sh "experiment: baseline" makes the first'
     raise RatchetError(
         "unknown-attempt",
-        f"expected an attempt of contest {place.name}, {known}, got {number}: there is no attempt {number}; {remedy}",
+        f"expected an attempt of contest {place.name}, {range_in_words}, got {number}: there is no attempt "
+        f"{number}; {remedy}",
     )
 
 
@@ -365,8 +366,8 @@ def candidate(place: Place, number: int) -> Candidate:
     blob = git.blob_ids(place.repository, (f"{commit}:{KERNEL_NAME}",))[0] if commit is not None else None
     if blob is not None:
         return Candidate(text=git.in_working_tree_form(place.repository, blob, place.kernel))
-    for one in accepted_anywhere(place):
-        accepted = candidate_at(place, one.commit) if one.number == number else None
+    for accept in accepted_anywhere(place):
+        accepted = candidate_at(place, accept.commit) if accept.number == number else None
         if accepted is not None:
             return accepted
     return _rebuilt(place, attempt(place, number))
@@ -396,8 +397,8 @@ def _rebuilt(place: Place, attempt: Attempt) -> Candidate:
             old = candidate(place, attempt.champion.attempt).text
         else:
             # A record that nobody's ratchet wrote; following it would go round in circles.
-            said = f"it names attempt {attempt.champion.attempt} as the champion before it"
-            raise RatchetError("no-kernel", f"{explained}: {said}; {remedy}")
+            reason = f"it names attempt {attempt.champion.attempt} as the champion before it"
+            raise RatchetError("no-kernel", f"{explained}: {reason}; {remedy}")
     try:
         new = Candidate(text=diff.applied(old, attempt.diff))
     except RatchetError as error:

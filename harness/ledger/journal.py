@@ -1,4 +1,4 @@
-"""The journal: one file that says what an attempt has begun, so that the next command can finish or undo it."""
+"""The journal: one file that names what an attempt has begun, so that the next command can finish or undo it."""
 
 import os
 from dataclasses import dataclass, field
@@ -43,7 +43,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What was begun: the branch (empty: none) and the user's kernel.py then, the SHA-256 of all we wrote over it."""
+    """An attempt that has begun, as the next command needs it to finish or undo it.
+
+    `branch` is the branch then (empty: none), `original` the user's kernel.py then, `written_sha256` the SHA-256 of
+    all that we wrote over it.
+    """
 
     purpose: str
     branch: str
@@ -76,5 +80,5 @@ def write(path: Path, journal: Journal) -> None:
 
 
 def clear(path: Path) -> None:
-    """Nothing is unfinished any more."""
+    """Removes the journal: nothing is unfinished any more."""
     files.remove(path)

@@ -1,4 +1,4 @@
-"""The ledger in git: who holds the title, and recording an attempt so that nothing is lost whatever happens."""
+"""The ledger in git: the holder of the title, and recording an attempt so that nothing is lost whatever happens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,7 +82,7 @@ class Ledger:
     def lock(self, purpose: str = "an attempt") -> Iterator[None]:
         """Holds the repository for one attempt. Raises RatchetError `busy` at once if another process does."""
         path = git.common_directory(self.place.repository) / "ratchet" / "lock"
-        with locking.held(path, f"{purpose}, contest {self.place.name}"):
+        with locking.hold(path, f"{purpose}, contest {self.place.name}"):
             self._is_locked = True
             try:
                 yield
@@ -162,7 +162,7 @@ class Ledger:
         note_files.log_pending(self.place)
 
     def recovered(self) -> tuple[str, ...]:
-        """The same as `recover`, unless somebody is at it: then what is said is that, or why it could not be done."""
+        """The sentences of `recover`; while somebody is at work, or where it fails, that error in its place."""
         try:
             with self.lock("recovery"):
                 return self.recover()
@@ -170,7 +170,7 @@ class Ledger:
             return (str(error),)
 
     def recover(self) -> tuple[str, ...]:
-        """Finishes or undoes what was begun, and says what it did in sentences; () if there was nothing to say.
+        """Finishes or undoes what was begun, and returns sentences about it; () if there was nothing to do.
 
         A decided attempt is finished; one that was still being judged is undone: kernel.py becomes
         what it was, if it still is what the ratchet wrote. Raises RatchetError if it cannot be

@@ -18,7 +18,7 @@ from harness.files import refusals_in_words
 
 
 @contextlib.contextmanager
-def held(path: Path, purpose: str) -> Iterator[None]:
+def hold(path: Path, purpose: str) -> Iterator[None]:
     """Holds the lock at `path` for its body, and writes into it who holds it and for what.
 
     Raises RatchetError `busy` at once, naming the holder, if another process has it; `read-only`
@@ -47,7 +47,7 @@ def held(path: Path, purpose: str) -> Iterator[None]:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds the lock at `path`, in words, or None. Holds it, shared, for the moment of the question."""
+    """The holder of the lock at `path`, in words, or None. Takes the lock, shared, for the moment of the question."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ _CONFLICT = re.compile(
 
 
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
-    """`text` without what made `after` of `before`; None where it has the same lines otherwise than `after`.
+    """`text` without the change from `before` to `after`; None where it has the same lines otherwise than `after`.
 
     Lines side by side are no conflict, as they are for git, as long as no line is changed by both. A file in which
     comments or docstrings stand in the way is merged, and is given, without them. Raises RatchetError.
@@ -89,10 +89,10 @@ def _merge_edits(mine: list[bytes], old: list[bytes], new: list[bytes]) -> list[
             if tag != "equal"
         }
     )
-    found, done = [], 0
+    merged, done = [], 0
     for at, (start, end, lines) in enumerate(edits):
         if start < done or (start, end) in [edit[:2] for edit in edits[:at]]:
             return None
-        found += [*old[done:start], *lines]
+        merged += [*old[done:start], *lines]
         done = end
-    return [*found, *old[done:]]
+    return [*merged, *old[done:]]

@@ -1,4 +1,4 @@
-"""What the ledger's commits say, and reading it back: a log commit carries its row, an accept carries trailers."""
+"""The messages of the ledger's commits, and their reading: a log commit carries its row, an accept trailers."""
 
 from harness import units
 from harness.ledger.codec import RecordError, decode_row, encode_row
@@ -20,13 +20,13 @@ def subject(text: str, fallback: str) -> str:
 
 
 def log_message(row: Row) -> str:
-    """The message of a log commit: what became of the attempt, the whole hypothesis, the row as one line of JSON."""
+    """The message of a log commit: outcome, whole hypothesis, the row as one line of JSON."""
     title = subject(f"attempt {row.number}: {row.outcome}: {row.hypothesis}", "")
     return f"{title}\n\n{_body(row.hypothesis)}{_ROW}{encode_row(row)}\n"
 
 
 def row_of(message: str, where: str) -> Row:
-    """The row in a log commit's message. Raises RecordError that names `where` if there is none that can be read."""
+    """The row in a log commit's message. Raises RecordError that names `where` if none can be read."""
     # The last one: a hypothesis may quote such a line, and stands above ours.
     for line in reversed(message.split("\n")):
         if line.startswith(_ROW):

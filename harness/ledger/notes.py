@@ -41,28 +41,28 @@ class _NoteLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
-    """All notes, in the order in which they were taken, and what was skipped and why.
+    """All notes, in the order in which they were taken, and sentences about what was skipped.
 
     From the log, from attempts.jsonl, from experiments/notes.jsonl in the working tree, and from that file at HEAD.
     """
-    found: dict[str, Note] = {}
+    by_line: dict[str, Note] = {}
     skipped: list[str] = []
     for where, lines in _places(place):
         for number, line in enumerate(lines, 1):
-            if line in found or not line:
+            if line in by_line or not line:
                 continue
             try:
-                found[line] = decode(line, f"{where} line {number}")
+                by_line[line] = decode(line, f"{where} line {number}")
             except RecordError as error:
                 skipped.append(f"skipped: {error}")
-    ordered = sorted(found.values(), key=lambda note: (note.after, note.when, note.attempt))
+    ordered = sorted(by_line.values(), key=lambda note: (note.after, note.when, note.attempt))
     return tuple(ordered), tuple(dict.fromkeys(skipped))
 
 
 def decode(line: str, where: str) -> Note:
     """The note in a line. Raises RecordError that names `where` and what is wrong."""
     try:
-        found = msgspec.json.decode(line.encode(), type=_NoteLine).note
+        note = msgspec.json.decode(line.encode(), type=_NoteLine).note
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         schema = _schema_of(line)
         if schema is not None and schema > SCHEMA:
@@ -71,19 +71,19 @@ def decode(line: str, where: str) -> Note:
                 f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
             ) from error
         raise RecordError("corrupt-record", f"{where} is not a note of the ratchet: {error}") from error
-    times = (found.seconds, *(seconds for _, seconds in found.members))
+    times = (note.seconds, *(seconds for _, seconds in note.members))
     if any(seconds is not None and not 0 < seconds < math.inf for seconds in times):
         raise RecordError("corrupt-record", f"{where}: expected times above 0 s, got {times}")
-    return found
+    return note
 
 
 def encode(note: Note) -> str:
     """A note as one line of JSON, without a newline; fields that say nothing (None, empty, 0 checks) are left out."""
-    said = {name: value for name, value in msgspec.to_builtins(note).items() if not _says_nothing(name, value)}
-    return msgspec.json.encode({"schema": SCHEMA, "note": said}).decode()
+    fields = {name: value for name, value in msgspec.to_builtins(note).items() if not _is_default(name, value)}
+    return msgspec.json.encode({"schema": SCHEMA, "note": fields}).decode()
 
 
-def _says_nothing(name: str, value: Any) -> bool:
+def _is_default(name: str, value: Any) -> bool:
     field = Note.__dataclass_fields__[name]
     return field.default is not dataclasses.MISSING and value in (field.default, [])
 
@@ -111,9 +111,9 @@ def log_pending(place: Place) -> None:
     """
     for _ in range(_RACES):
         tip = git.commit_of(place.repository, place.log_ref)
-        known = {line for _, lines in _logged(place) for line in lines}
+        logged = {line for _, lines in _logged(place) for line in lines}
         lines = (*packed.notes_lines(place), *_file_lines(place))
-        pending = [line for line in dict.fromkeys(lines) if line not in known and _is_ours(line)]
+        pending = [line for line in dict.fromkeys(lines) if line not in logged and _is_ours(line)]
         if tip is None or not pending:
             return
         blob = write.write_blob(place.repository, "".join(f"{line}\n" for line in pending).encode())
@@ -225,8 +225,8 @@ def _split(data: bytes) -> list[str]:
 
 def _schema_of(line: str) -> int | None:
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    schema = found.get("schema") if isinstance(found, dict) else None
+    schema = document.get("schema") if isinstance(document, dict) else None
     return schema if isinstance(schema, int) else None

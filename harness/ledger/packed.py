@@ -244,10 +244,10 @@ def _blob_id(data: bytes | None, digits: int) -> str | None:
 def notes_lines(place: Place) -> list[str]:
     """The lines of attempts.jsonl that are notes, each once: of the working tree, or of HEAD where it has no file.
 
-    None where the file cannot be read: whoever reads attempts says so.
+    Empty where the file cannot be read: whoever reads attempts says so.
     """
     try:
-        found = files(place)
+        present = files(place)
     except RecordError:
         return []
-    return list(dict.fromkeys(found[0].notes)) if found else []
+    return list(dict.fromkeys(present[0].notes)) if present else []

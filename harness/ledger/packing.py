@@ -32,24 +32,24 @@ def pack(place: Place) -> Packing:
     if path.is_symlink():
         raise RatchetError("not-a-file", f"expected {path} to be a file, got a symbolic link: copy the file")
     before = packed.read(packed.bytes_here(path) or b"", place.packed)
-    if newer := next((one for one in before.complaints if one.kind == "newer-record"), None):
+    if newer := next((error for error in before.complaints if error.kind == "newer-record"), None):
         raise newer
     left = list(map(str, before.complaints))
     documents = dict(_documents(place, left))
     texts = {name: value_text(document) for name, document in documents.items()}
-    held = set(_texts_in(before, left))
-    new = {text: documents[name] for name, text in texts.items() if text not in held}
+    stored = set(_texts_in(before, left))
+    new = {text: documents[name] for name, text in texts.items() if text not in stored}
     notes, may_go = _notes(place, left)
     new_notes = [line for line in notes if line not in before.notes]
     data = before.data
     if new or new_notes:
         data = _appended(before, new.values(), new_notes)
-        held = set(_texts_in(packed.read(data, place.packed), []))
-        if lost := new.keys() - held:
+        stored = set(_texts_in(packed.read(data, place.packed), []))
+        if lost := new.keys() - stored:
             raise AssertionError(f"{len(lost)} records would not come back as they are; nothing was written")
         _say_how_to_merge(place)
         files.write_atomically(path, data)
-    sources = [place.experiments_directory / name for name, text in texts.items() if text in held]
+    sources = [place.experiments_directory / name for name, text in texts.items() if text in stored]
     moved = len(sources)
     if may_go:
         sources.append(place.experiments_directory / notes_of.FILE_NAME)
@@ -60,7 +60,7 @@ def pack(place: Place) -> Packing:
     return Packing(
         moved=moved,
         notes=len(new_notes),
-        attempts=len(held),
+        attempts=len(stored),
         bytes_before=bytes_before,
         bytes_after=len(data),
         left=tuple(left),
@@ -68,7 +68,7 @@ def pack(place: Place) -> Packing:
 
 
 def _documents(place: Place, left: list[str]) -> Iterator[tuple[str, bytes]]:
-    """The attempts' files that can be packed, by name, the lowest number first; of the others, why they are left."""
+    """The attempts' files that can be packed, by name, lowest number first; `left` gets a sentence on each other."""
     for name in reversed(experiments.names_in(place.experiments_directory)):
         path, where = place.experiments_directory / name, f"{place.experiments}/{name}"
         try:
@@ -92,9 +92,9 @@ def _documents(place: Place, left: list[str]) -> Iterator[tuple[str, bytes]]:
             yield name, data
 
 
-def _texts_in(found: Packed, left: list[str]) -> Iterator[str]:
-    """The documents of a file, in the form in which they are compared; of those that cannot be read, why."""
-    for record in found.records:
+def _texts_in(file: Packed, left: list[str]) -> Iterator[str]:
+    """The documents of a file, in the form in which they are compared; `left` gets the errors of the others."""
+    for record in file.records:
         try:
             yield value_text(record.document())
         except RecordError as error:
@@ -102,7 +102,7 @@ def _texts_in(found: Packed, left: list[str]) -> Iterator[str]:
 
 
 def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
-    """The lines of experiments/notes.jsonl, each once, and whether all of it are notes, so that the file may go."""
+    """The lines of experiments/notes.jsonl, each once, and True if all of it are notes, so that the file may go."""
     path = place.experiments_directory / notes_of.FILE_NAME
     data = packed.bytes_here(path)
     if data is None or path.is_symlink():
@@ -120,7 +120,7 @@ def _notes(place: Place, left: list[str]) -> tuple[list[str], bool]:
 
 
 def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) -> bytes:
-    """The bytes of a file with further attempts and notes; those that it has stay as they are."""
+    """The bytes of a file with further attempts and notes; those it has stay as they are."""
     pool = Pool()
     for name, value in before.shared.items():
         pool.taken.add(name)
@@ -170,12 +170,12 @@ def _remove_folder(place: Place) -> None:
 
 
 def summary(packing: Packing) -> str:
-    """What `pack` prints."""
-    held, size = quantity(packing.attempts, "attempt"), f"{packing.bytes_after:,} bytes"
+    """The report of `pack` in one sentence."""
+    attempts, size = quantity(packing.attempts, "attempt"), f"{packing.bytes_after:,} bytes"
     if not packing.moved and not packing.notes:
-        return f"nothing to pack: {PACKED_NAME} holds {held}, {size}"
+        return f"nothing to pack: {PACKED_NAME} holds {attempts}, {size}"
     notes = f" and {quantity(packing.notes, 'note')}" if packing.notes else ""
     return (
-        f"{quantity(packing.moved, 'attempt')}{notes} moved into {PACKED_NAME}, which holds {held}: {size}, before "
+        f"{quantity(packing.moved, 'attempt')}{notes} moved into {PACKED_NAME}, which holds {attempts}: {size}, before "
         f"{packing.bytes_before:,}"
     )

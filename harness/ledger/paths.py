@@ -1,4 +1,4 @@
-"""Where a contest lies in its repository, and what its ledger is called there."""
+"""The place of a contest in its repository, and the names its ledger has there."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a contest lies: its repository, its name, and its folder (`directory` from the top, empty for the top)."""
+    """The place of a contest: repository, name, and folder (`directory` from the top, empty for the top)."""
 
     repository: Repo
     root: Path
@@ -62,7 +62,7 @@ class Place:
 
     @property
     def state_directory(self) -> Path:
-        """Where the journal lies: in the git directory of this working tree."""
+        """The folder of the journal, in the git directory of this working tree."""
         return git.git_directory(self.repository) / "ratchet" / self.name
 
     def inside(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""How a decided attempt gets into the ledger: steps that can each be killed, repeated and finished."""
+"""The way of a decided attempt into the ledger: steps that can each be killed, repeated and finished."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from harness.records import Attempt, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Where an attempt is now; `branch_commit` is None unless it was accepted and committed."""
+    """The commits of an attempt; `branch_commit` is None unless it was accepted and committed."""
 
     number: int
     log_commit: str
@@ -34,7 +34,7 @@ def prepare(
     branch: str,
     guarded: tuple[str, ...],
 ) -> Recording:
-    """What is left to do of recording an attempt, whose objects are stored here; no ref, index or file changes."""
+    """The steps left of recording an attempt, whose objects are stored here; no ref, index or file changes."""
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
@@ -56,7 +56,7 @@ def prepare(
 
 
 def finish(place: Place, begun: Journal) -> Recorded:
-    """Does what is not yet done of a journalled recording, in order, and clears the journal.
+    """Does the steps of a journalled recording that are left, in order, and clears the journal.
 
     Raises RatchetError `ref-moved` where the log has moved on without this attempt, which is
     then in no ledger; `branch-moved` where it is in the log but cannot go on the branch. In
@@ -66,17 +66,17 @@ def finish(place: Place, begun: Journal) -> Recorded:
     recording = begun.recording
     assert recording is not None
     _move_log(place, begun, recording)
-    said = _write_file(place, recording)
+    reports = _write_file(place, recording)
     commit = None
     if recording.accept:
         commit, sentences = accepting.commit(place, recording)
-        said += sentences
-        said += accepting.refresh_index(place, recording, commit)
+        reports += sentences
+        reports += accepting.refresh_index(place, recording, commit)
     if not recording.accept:
-        said += _restore_champion(place, begun, recording)
+        reports += _restore_champion(place, begun, recording)
     journal.clear(journal.path(place))
     return Recorded(
-        number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said)
+        number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(reports)
     )
 
 
@@ -96,7 +96,7 @@ def _log_commit(place: Place, attempt: Attempt, row: Row, blobs: Mapping[str, st
 
 
 def _first_log_commit(place: Place) -> str | None:
-    """In a clone that has experiments/ but no log: a commit of the last attempt there, where a new log starts."""
+    """The first commit of a new log, in a clone that has experiments/ but no log: of the last attempt there."""
     rows, _ = history.file_rows(place, 1)
     if not rows:
         return None
@@ -166,26 +166,26 @@ def write_files(place: Place, candidate: Candidate) -> None:
 
 
 def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
-    """The helpers of `candidate` that are other files in the working tree, which neither HEAD nor what is there has.
+    """The helpers of `candidate` that would overwrite a file that neither HEAD nor the candidate here has.
 
-    What is there is the candidate in the working tree, which is judged by its caller.
+    The candidate in the working tree is judged by the caller.
     """
     folder = place.kernel_path.parent
     here = Candidate.in_folder(folder).files if place.kernel_path.is_file() else {}
     lost = []
     for name, data in candidate.files.items():
-        found = read_file(folder / name)
-        if name == KERNEL_NAME or found in (None, data, here.get(name)):
+        present = read_file(folder / name)
+        if name == KERNEL_NAME or present in (None, data, here.get(name)):
             continue
-        assert found is not None
+        assert present is not None
         head = git.entry_at(place.repository, "HEAD", place.inside(name))
-        if head is None or head.blob != git.hash_of(place.repository, found, place.inside(name)):
+        if head is None or head.blob != git.hash_of(place.repository, present, place.inside(name)):
             lost.append(name)
     return tuple(lost)
 
 
 def _kernel_mode(place: Place) -> str:
-    """The mode that kernel.py gets in a commit: its executable bit where git looks at it, else what HEAD has."""
+    """The mode that kernel.py gets in a commit: its executable bit where git looks at it, else HEAD's mode."""
     if git.is_set(place.repository, "core.fileMode", True) and place.kernel_path.exists():
         return (
             "100755" if os.access(place.kernel_path, os.X_OK) and place.kernel_path.stat().st_mode & 0o100 else "100644"
@@ -232,7 +232,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
 
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
-    """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry a rejected kernel."""
+    """Puts a staged candidate back to HEAD's file, so that the next `git commit` does not carry a rejected kernel."""
     champion = accepting.blobs(place, recording.restore_blob or "")
     for path, blob in accepting.blobs(place, recording.candidate_blob).items():
         staged = index.index_entries(place.repository, (path,)).get(path)
@@ -245,7 +245,7 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
 
 
 def is_known(begun: Journal, sha256: str | None) -> bool:
-    """True if kernel.py with this hash is the user's original or something the ratchet wrote."""
+    """True if this is the hash of the user's original kernel.py or of one the ratchet wrote."""
     original = Candidate(text=begun.original).sha256 if begun.original is not None else None
     return sha256 in (original, *begun.written_sha256)
 
@@ -256,7 +256,7 @@ def kept_original(place: Place, begun: Journal) -> str | None:
 
 
 def with_written(place: Place, begun: Journal, candidate: Candidate) -> Journal:
-    """The journal, knowing that the ratchet is about to write the files of `candidate` one after the other."""
+    """The journal with the hashes of all states that writing the files of `candidate` one by one goes through."""
     folder = place.kernel_path.parent
     written: dict[str, bytes] = {}
     states = [candidate]

@@ -14,79 +14,79 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
     None where no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
     """
     titles = [row for row in rows if row.is_title]
-    own = next((row for row in titles if row.number == champion), titles[-1] if titles else None)
-    if own is None:
+    title = next((row for row in titles if row.number == champion), titles[-1] if titles else None)
+    if title is None:
         return None
-    place, found, key = own.number, own.key_digest, own.key
+    place, digest, key = title.number, title.key_digest, title.key
     for row in rows:
-        if _is_of(row, own) and row.seconds is not None and row.outcome == "accept" and row.number >= place:
-            place, found, key = row.number, row.key_digest, row.key
+        if _is_of(row, title) and row.seconds is not None and row.outcome == "accept" and row.number >= place:
+            place, digest, key = row.number, row.key_digest, row.key
     for note in sorted(notes, key=lambda note: note.when):
-        is_own = (note.kernel_sha256, note.key.source, note.key.chip) == (own.kernel_sha256, own.source, own.chip)
+        is_own = (note.kernel_sha256, note.key.source, note.key.chip) == (title.kernel_sha256, title.source, title.chip)
         if is_own and note.seconds is not None and note.after >= place:
-            found, key = note.key_digest, note.key
-    accepted = {row.kernel_sha256 for row in titles if (row.source, row.chip) == (own.source, own.chip)}
+            digest, key = note.key_digest, note.key
+    accepted = {row.kernel_sha256 for row in titles if (row.source, row.chip) == (title.source, title.chip)}
     return Scale(
-        key_digest=found,
+        key_digest=digest,
         key=key,
-        source=own.source,
-        chip=own.chip,
+        source=title.source,
+        chip=title.chip,
         accepted=len(accepted),
-        timed=len(accepted & _times(rows, notes, found).keys()),
+        timed=len(accepted & _times(rows, notes, digest).keys()),
     )
 
 
 def on_scale(rows: Sequence[Row], notes: Sequence[Note], scale: Scale) -> tuple[ScaledRow, ...]:
     """Every row with its time on the scale; the figures of failed attempts stay empty."""
-    known = _times(rows, notes, scale.key_digest)
+    times = _times(rows, notes, scale.key_digest)
     why = {
         note.kernel_sha256: f"{note.failure_kind}: {note.reason}"
         for note in notes
         if note.key_digest == scale.key_digest and note.seconds is None and note.failure_kind
     }
     champion: str | None = None
-    found = []
+    scaled_rows = []
     for row in rows:
-        found.append(_scaled(row, known, why, scale, champion))
+        scaled_rows.append(_scaled(row, times, why, scale, champion))
         if row.outcome == "accept" and row.is_on_branch is not False:
             champion = row.kernel_sha256
-    return tuple(found)
+    return tuple(scaled_rows)
 
 
 def untimed(rows: Sequence[Row], notes: Sequence[Note], key_digest: str, *, only_accepted: bool) -> Iterator[Row]:
-    """One row for each kernel that has neither a time under the key nor a note that says why not, the newest first."""
-    known = set(_times(rows, notes, key_digest))
-    known |= {note.kernel_sha256 for note in notes if note.key_digest == key_digest}
+    """One row for each kernel with neither a time under the key nor a note on its failure, the newest first."""
+    settled = set(_times(rows, notes, key_digest))
+    settled |= {note.kernel_sha256 for note in notes if note.key_digest == key_digest}
     for row in reversed(rows):
         is_wanted = row.is_title if only_accepted else row.outcome in ("accept", "reject", "inconclusive")
-        if is_wanted and row.kernel_sha256 not in known:
-            known.add(row.kernel_sha256)
+        if is_wanted and row.kernel_sha256 not in settled:
+            settled.add(row.kernel_sha256)
             yield row
 
 
-def _is_of(row: Row, own: Row) -> bool:
-    return (row.kernel_sha256, row.source, row.chip) == (own.kernel_sha256, own.source, own.chip)
+def _is_of(row: Row, title: Row) -> bool:
+    return (row.kernel_sha256, row.source, row.chip) == (title.kernel_sha256, title.source, title.chip)
 
 
 def _times(rows: Sequence[Row], notes: Sequence[Note], key_digest: str) -> dict[str, Row | Note]:
     """The figures of each kernel under a timing key, by the hash of its kernel.py; notes outrank rows."""
-    found: dict[str, Row | Note] = {
+    times: dict[str, Row | Note] = {
         row.kernel_sha256: row for row in rows if row.key_digest == key_digest and row.seconds is not None
     }
-    found |= {note.kernel_sha256: note for note in notes if note.key_digest == key_digest and note.seconds is not None}
-    return found
+    times |= {note.kernel_sha256: note for note in notes if note.key_digest == key_digest and note.seconds is not None}
+    return times
 
 
 def _scaled(
-    row: Row, known: dict[str, Row | Note], why: dict[str, str], scale: Scale, champion: str | None
+    row: Row, times: dict[str, Row | Note], why: dict[str, str], scale: Scale, champion: str | None
 ) -> ScaledRow:
     if (row.source, row.chip) != (scale.source, scale.chip):
         return ScaledRow(row=row, then=row)
     if row.outcome == "failed":
         # Its time, if it has one, is that of another problem.
         return ScaledRow(row=replace(row, key_digest=scale.key_digest, key=scale.key), then=row)
-    taken = known.get(row.kernel_sha256)
-    if taken is None:
+    timed = times.get(row.kernel_sha256)
+    if timed is None:
         empty = replace(
             row,
             key_digest=scale.key_digest,
@@ -99,22 +99,22 @@ def _scaled(
             members=tuple((name, None) for name, _ in row.members),
         )
         return ScaledRow(row=empty, then=row, why_unknown=why.get(row.kernel_sha256, NOT_YET))
-    against = known.get(champion) if champion is not None else None
+    against = times.get(champion) if champion is not None else None
     ratio = row.time_ratio
-    if row.kind == "experiment" and against is not None and against.seconds and taken.seconds is not None:
-        ratio = taken.seconds / against.seconds
+    if row.kind == "experiment" and against is not None and against.seconds and timed.seconds is not None:
+        ratio = timed.seconds / against.seconds
     scaled = replace(
         row,
         key_digest=scale.key_digest,
         key=scale.key,
-        score=taken.score,
-        seconds=taken.seconds,
-        util=taken.util,
-        regime=taken.regime,
-        gap_fraction=taken.gap_fraction,
-        copies=taken.copies,
-        spills=taken.spills,
-        members=taken.members,
+        score=timed.score,
+        seconds=timed.seconds,
+        util=timed.util,
+        regime=timed.regime,
+        gap_fraction=timed.gap_fraction,
+        copies=timed.copies,
+        spills=timed.spills,
+        members=timed.members,
         time_ratio=ratio,
     )
     return ScaledRow(row=scaled, then=row)

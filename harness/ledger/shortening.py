@@ -67,7 +67,7 @@ class Budget:
 
 
 def name_of(short_text: bytes) -> str:
-    """The name under which a value is shared whose short form is this text."""
+    """The name under which a value of this short form is shared."""
     return base64.urlsafe_b64encode(hashlib.sha256(short_text).digest())[:_NAME_LENGTH].decode()
 
 
@@ -233,7 +233,7 @@ def unshared(short: Any, texts: Mapping[str, bytes], budget: Budget, depth: int 
 
 
 def parsed(data: bytes, budget: Budget) -> Any:
-    """What the JSON text `data` says. Raises RecordError."""
+    """The value of the JSON text `data`. Raises RecordError."""
     try:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -254,31 +254,31 @@ class Pool:
     def count(self, short: Any) -> None:
         """Counts the values in a short form without names. Below a value that was seen before nothing is counted."""
         if isinstance(short, str | list | dict):
-            own = compact(short)
-            if len(own) >= _LEAST:
-                self.seen[own] += 1
-                if self.seen[own] > 1:
+            text = compact(short)
+            if len(text) >= _LEAST:
+                self.seen[text] += 1
+                if self.seen[text] > 1:
                     return
             for part in _parts(short):
                 self.count(part)
 
     def share(self, short: Any, new: dict[str, str]) -> Any:
-        """A counted short form with names for what is worth one; what has none yet goes into `new`, by its name."""
+        """A counted short form with names for what is worth one; new names go into `new`, with their values."""
         if not isinstance(short, str | list | dict):
             return short
-        own = compact(short)
-        if own in self.names:
-            return f"${self.names[own]}"
+        text = compact(short)
+        if text in self.names:
+            return f"${self.names[text]}"
         shared = self._with_names(short, new)
-        times = self.seen[own]
-        if times < 2 or len(own) < _LEAST or (times - 1) * (len(own) - _NAME_LENGTH - 3) <= _DEFINITION:
+        times = self.seen[text]
+        if times < 2 or len(text) < _LEAST or (times - 1) * (len(text) - _NAME_LENGTH - 3) <= _DEFINITION:
             return shared
         stored = compact(shared)
         name = name_of(stored.encode())
         if name in self.taken:
             return shared
         self.taken.add(name)
-        self.names[own], new[name] = name, stored
+        self.names[text], new[name] = name, stored
         return f"${name}"
 
     def _with_names(self, short: Any, new: dict[str, str]) -> Any:

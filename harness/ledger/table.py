@@ -47,9 +47,9 @@ class ScaledTable:
         return self.champion.number if self.champion else None
 
     @property
-    def standing(self) -> ScaledRow | None:
+    def champion_row(self) -> ScaledRow | None:
         """The champion's row, None where there is no champion."""
-        return next((one for one in self.rows if one.row.number == self.number), None)
+        return next((row for row in self.rows if row.row.number == self.number), None)
 
     @property
     def drawn(self) -> tuple[ScaledRow, ...]:
@@ -61,7 +61,7 @@ class ScaledTable:
     @property
     def recorded(self) -> tuple[ScaledRow, ...]:
         """The rows with the times that were recorded."""
-        return tuple(replace(one, row=one.then, why_unknown="") for one in self.rows)
+        return tuple(replace(row, row=row.then, why_unknown="") for row in self.rows)
 
     def is_on_scale(self, scaled_row: ScaledRow) -> bool:
         """True if the row is of the scale's source and chip."""
@@ -72,8 +72,8 @@ class ScaledTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which lines of a table are wanted: all that are not excluded by any of the fields."""
+class Filter:
+    """The lines of a table that are wanted: all that no field excludes."""
 
     is_accepted: bool = False
     is_best: bool = False
@@ -83,7 +83,7 @@ class Wanted:
     @property
     def is_narrow(self) -> bool:
         """True if a line can be excluded."""
-        return self != Wanted()
+        return self != Filter()
 
 
 def scaled(ledger: Ledger) -> ScaledTable:
@@ -98,8 +98,8 @@ def table_of(
 ) -> ScaledTable:
     """The table of these rows and notes."""
     scale = scale_of(rows, notes, champion.number if champion else None)
-    found = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
-    marked = tuple(replace(one, taken_back=how) for one, how in zip(found, taken_back(rows), strict=True))
+    scaled_rows = on_scale(rows, notes, scale) if scale else tuple(ScaledRow(row=row, then=row) for row in rows)
+    marked = tuple(replace(row, taken_back=how) for row, how in zip(scaled_rows, taken_back(rows), strict=True))
     return ScaledTable(rows=marked, notes=tuple(notes), scale=scale, champion=champion, skipped=skipped)
 
 
@@ -108,44 +108,44 @@ def lines(table: ScaledTable, *, unfolded: bool = False) -> tuple[Line, ...]:
 
     `unfolded`: each of these checks is a line too, a note of kind `checked` like an attempt.
     """
-    found: list[Line] = []
+    folded: list[Line] = []
     run: list[ScaledRow | Note] = []
     before: Row | None = None
-    held: Title | None = None
-    for one, is_checked, title in _in_order(table):
+    holder: Title | None = None
+    for entry, is_checked, title in _in_order(table):
         if is_checked and not unfolded:
-            held = held if run else title
-            run.append(one)
+            holder = holder if run else title
+            run.append(entry)
             continue
         if run:
-            found.append(_recheck(run, before, held))
+            folded.append(_recheck(run, before, holder))
             before, run = _last(run, before), []
-        found.append(one)
-        before = one.then if isinstance(one, ScaledRow) else before
-    return (*found, _recheck(run, before, held)) if run else tuple(found)
+        folded.append(entry)
+        before = entry.then if isinstance(entry, ScaledRow) else before
+    return (*folded, _recheck(run, before, holder)) if run else tuple(folded)
 
 
-def chosen(table: ScaledTable, found: Sequence[Line], wanted: Wanted) -> tuple[Line, ...]:
+def chosen(table: ScaledTable, among: Sequence[Line], wanted: Filter) -> tuple[Line, ...]:
     """Those of the lines that are wanted; a folded line counts if one of its attempts does."""
     best = bests(table) if wanted.is_best else ()
-    return tuple(line for line in found if _is_wanted(line, wanted, best))
+    return tuple(line for line in among if _is_wanted(line, wanted, best))
 
 
-def newest(found: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
+def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
     """The last `limit` lines of attempts (None: all), with the notes among them, which are none."""
-    attempts = [place for place, line in enumerate(found) if not isinstance(line, Note)]
+    attempts = [place for place, line in enumerate(among) if not isinstance(line, Note)]
     first = attempts[-limit] if limit is not None and limit < len(attempts) else 0
-    return tuple(found[first:])
+    return tuple(among[first:])
 
 
-def shortened(found: Sequence[Line], most: int) -> tuple[Line, ...]:
+def shortened(among: Sequence[Line], most: int) -> tuple[Line, ...]:
     """The same lines, with attempts in a row that were not accepted as one line each until at most `most` are left.
 
     The oldest are folded first. More are left if there is nothing more to fold.
     """
     kept: list[Line] = []
-    surplus = len(found) - most
-    for run in _runs(found):
+    surplus = len(among) - most
+    for run in _runs(among):
         if surplus > 0 and isinstance(run, Losses):
             surplus -= len(run.lines) - 1
             kept.append(run)
@@ -154,10 +154,10 @@ def shortened(found: Sequence[Line], most: int) -> tuple[Line, ...]:
     return tuple(kept)
 
 
-def _runs(found: Sequence[Line]) -> Iterator[Line]:
+def _runs(among: Sequence[Line]) -> Iterator[Line]:
     """The lines, with consecutive attempts that were not accepted and the checks between them joined."""
     run: list[ScaledRow | Recheck] = []
-    for line in found:
+    for line in among:
         is_lost = isinstance(line, ScaledRow) and line.row.outcome != "accept"
         if is_lost or (run and isinstance(line, Recheck) and line.rows):
             assert isinstance(line, ScaledRow | Recheck)
@@ -178,21 +178,26 @@ def _joined(run: Sequence[ScaledRow | Recheck]) -> Iterator[Line]:
 def bests(table: ScaledTable) -> tuple[int, ...]:
     """The accepted attempts, by number, that set a new best time on the scale."""
     least: float | None = None
-    found = []
-    for one in table.rows:
-        seconds = one.row.seconds
-        if one.is_accepted and table.is_on_scale(one) and seconds is not None and (least is None or seconds < least):
+    numbers = []
+    for scaled_row in table.rows:
+        seconds = scaled_row.row.seconds
+        if (
+            scaled_row.is_accepted
+            and table.is_on_scale(scaled_row)
+            and seconds is not None
+            and (least is None or seconds < least)
+        ):
             least = seconds
-            found.append(one.row.number)
-    return tuple(found)
+            numbers.append(scaled_row.row.number)
+    return tuple(numbers)
 
 
-def _is_wanted(line: Line, wanted: Wanted, best: Container[int]) -> bool:
+def _is_wanted(line: Line, wanted: Filter, best: Container[int]) -> bool:
     if isinstance(line, Recheck):
         # None of its attempts brought a change to be accepted.
-        return not wanted.is_accepted and any(_is_wanted(one, wanted, best) for one in _parts(line))
+        return not wanted.is_accepted and any(_is_wanted(part, wanted, best) for part in _parts(line))
     if isinstance(line, Losses):
-        return any(_is_wanted(one, wanted, best) for one in line.lines)
+        return any(_is_wanted(part, wanted, best) for part in line.lines)
     if isinstance(line, Note):
         return not (wanted.is_accepted or wanted.is_best or wanted.text) and line.after >= (wanted.since or 0)
     row = line.row
@@ -209,13 +214,13 @@ def _parts(run: Recheck) -> tuple[ScaledRow | Note, ...]:
 
 
 def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Title | None]]:
-    """Attempts and checks of champions in their order, whether each checks an unchanged champion, and the champion."""
+    """Attempts and checks in order: each, True if it checks an unchanged champion, and the champion."""
     checked = [note for note in table.notes if note.kind == "checked"]
-    rows = [one.then for one in table.rows]
+    rows = [row.then for row in table.rows]
     last = {row.number: place for place, row in enumerate(rows)}
     title, *after = titles(rows)
-    for place, (one, row) in enumerate(zip(table.rows, rows, strict=True)):
-        yield one, is_check(row, title), title
+    for place, (scaled_row, row) in enumerate(zip(table.rows, rows, strict=True)):
+        yield scaled_row, is_check(row, title), title
         title = after[place]
         if last[row.number] == place:
             yield from ((note, True, title) for note in checked if note.after == row.number)
@@ -223,10 +228,10 @@ def _in_order(table: ScaledTable) -> Iterator[tuple[ScaledRow | Note, bool, Titl
 
 
 def _recheck(run: Sequence[ScaledRow | Note], before: Row | None, title: Title | None) -> Recheck:
-    rows = tuple(one for one in run if isinstance(one, ScaledRow))
-    notes = tuple(one for one in run if isinstance(one, Note))
+    rows = tuple(row for row in run if isinstance(row, ScaledRow))
+    notes = tuple(note for note in run if isinstance(note, Note))
     keys = [(row.key_digest, row.key) for row in ((before,) if before else ())]
-    keys += [(one.then.key_digest, one.then.key) for one in rows]
+    keys += [(row.then.key_digest, row.then.key) for row in rows]
     pairs = [(old, new) for (was, old), (now, new) in pairwise(keys) if was != now]
     changed = dict.fromkeys(part for old, new in pairs for part in _changed(old, new))
     if notes:
@@ -250,4 +255,4 @@ def _changed(before: Key | None, after: Key | None) -> Iterator[Changed]:
 
 
 def _last(run: Sequence[ScaledRow | Note], before: Row | None) -> Row | None:
-    return next((one.then for one in reversed(run) if isinstance(one, ScaledRow)), before)
+    return next((row.then for row in reversed(run) if isinstance(row, ScaledRow)), before)

@@ -101,7 +101,7 @@ class Bench:
         Recorded attempts hold the ledger's lock instead, so that a kernel can be inspected while one runs. Raises
         RatchetError `busy` at once if another process has it.
         """
-        with locking.held(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
+        with locking.hold(self.profile_data / "bench.lock", purpose), kept_captures.in_use(self.profile_data):
             yield
 
 

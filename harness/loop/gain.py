@@ -10,17 +10,17 @@ from harness.records import TITLE_MOVES, Attempt, Gain, Row
 
 def gain(table: ScaledTable) -> Gain | None:
     """The way from the first accepted kernel to the champion's; None if nothing was accepted."""
-    scale, standing = table.scale, table.standing
+    scale, champion = table.scale, table.champion_row
     if scale is None:
         return None
     on_scale = [row for row in table.rows if table.is_on_scale(row) and row.row.kind not in TITLE_MOVES]
     tried = [row for row in on_scale if row.row.kind != "rebaseline"]
     titles = [row for row in on_scale if row.is_accepted]
     first = next((row for row in titles if row.row.seconds is not None), None)
-    if first and standing and _is_same(first.row, standing.row):
+    if first and champion and _is_same(first.row, champion.row):
         # Attempts that only checked the champion again are no part of the way.
-        first, titles = standing, [standing, *titles] if first is titles[0] else titles
-    seconds = standing.row.seconds if standing else None
+        first, titles = champion, [champion, *titles] if first is titles[0] else titles
+    seconds = champion.row.seconds if champion else None
     bound_by, share = _bound(table.champion, seconds) if table.champion and seconds else (None, None)
     return Gain(
         source=scale.source,

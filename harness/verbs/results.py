@@ -73,7 +73,7 @@ class Results(Verb):
         scaled = table.scaled(ledger)
         for sentence in scaled.skipped:
             say(sentence)
-        wanted = table.Wanted(
+        wanted = table.Filter(
             is_accepted=arguments.accepted,
             is_best=arguments.best,
             since=table_text.since(arguments.since, ledger, scaled),

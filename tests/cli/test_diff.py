@@ -128,7 +128,7 @@ def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.Captur
         shutil.copy(RMSNORM / name, tmp_path)
     git(tmp_path, "init", "--quiet")
     kernel = str(tmp_path / "kernel.py")
-    with locking.held(tmp_path / "profile_data" / "bench.lock", "diff"):
+    with locking.hold(tmp_path / "profile_data" / "bench.lock", "diff"):
         assert main(["-C", str(tmp_path), "diff", kernel, kernel]) != 0
     assert "[busy]" in capsys.readouterr().err
 

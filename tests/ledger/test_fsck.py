@@ -243,7 +243,7 @@ def test_what_a_killed_process_left(contest: Path) -> None:
     (contest / ".notes.ratchet-new").write_bytes(b"the user's own")
     (contest / ".git/refs/ratchet/root/log.lock").write_bytes(b"")
     assert kinds(contest) == ["git-lock", "journal", "temporary-file"]
-    with locking.held(contest / ".git/ratchet/lock", "attempt 5"):
+    with locking.hold(contest / ".git/ratchet/lock", "attempt 5"):
         found = audit(Ledger.open(contest))
         assert found.findings == ()
         assert f"process {os.getpid()}" in found.notes[0]

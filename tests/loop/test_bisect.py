@@ -127,7 +127,7 @@ def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.
 def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two that judge the same texts in the same folders would find each other's failures."""
     folder = recorded(tmp_path)
-    with locking.held(folder / "profile_data" / "bench.lock", "bisect"):
+    with locking.hold(folder / "profile_data" / "bench.lock", "bisect"):
         assert main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
     assert "[busy]" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from screen_examples import is_tidy, line, scaled_table, shown, story, table, timed
 
 from harness.judge.key import key_digest
-from harness.ledger.table import Wanted, bests, chosen, lines, shortened
+from harness.ledger.table import Filter, bests, chosen, lines, shortened
 from harness.loop.gain import gain
 from harness.records import Losses, Recheck, Row, ScaledRow
 from harness.render.results import gain_words, losses_words, recheck_words, results_table
@@ -140,7 +140,7 @@ def test_undone_accepts_are_told_apart_everywhere() -> None:
     text = results_table(shown(rows, 2), width=100)
     assert [words.split()[1] for words in text.splitlines()[3:7]] == ["baseline", "accept", "undone", "undo"]
     assert "in 3 attempts, 2 accepted" in text
-    accepted = chosen(found, lines(found), Wanted(is_accepted=True))
+    accepted = chosen(found, lines(found), Filter(is_accepted=True))
     assert [one.row.number for one in accepted if isinstance(one, ScaledRow)] == [1, 2]
     parsed = csv.DictReader(io.StringIO(results_csv(found.rows, (), 2)))
     assert [one["taken_back"] for one in parsed] == ["", "", "undone", ""]
@@ -190,18 +190,18 @@ def test_a_check_that_fails_says_so() -> None:
 @pytest.mark.parametrize(
     ("wanted", "numbers"),
     [
-        (Wanted(), [1, 2, 3, 4, 5]),
-        (Wanted(is_accepted=True), [1, 2]),
-        (Wanted(is_best=True), [1, 2]),
-        (Wanted(since=4), [4, 5]),
-        (Wanted(since=7), [5]),
-        (Wanted(text="SMALL"), [3]),
-        (Wanted(text="judge the champion"), [5]),
-        (Wanted(text="nothing like it"), []),
-        (Wanted(is_accepted=True, text="bq"), [2]),
+        (Filter(), [1, 2, 3, 4, 5]),
+        (Filter(is_accepted=True), [1, 2]),
+        (Filter(is_best=True), [1, 2]),
+        (Filter(since=4), [4, 5]),
+        (Filter(since=7), [5]),
+        (Filter(text="SMALL"), [3]),
+        (Filter(text="judge the champion"), [5]),
+        (Filter(text="nothing like it"), []),
+        (Filter(is_accepted=True, text="bq"), [2]),
     ],
 )
-def test_filters_choose_lines_and_leave_the_story_alone(wanted: Wanted, numbers: list[int]) -> None:
+def test_filters_choose_lines_and_leave_the_story_alone(wanted: Filter, numbers: list[int]) -> None:
     found = scaled_table(ROWS, 8, NOTES)
     picked = chosen(found, lines(found), wanted)
     assert [one.first if isinstance(one, Recheck) else one.row.number for one in picked] == numbers  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from harness.advice.report import advise, report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
-from harness.ledger.table import ScaledTable, Wanted, chosen, lines, table_of
+from harness.ledger.table import Filter, ScaledTable, chosen, lines, table_of
 from harness.loop.expectations import calibration
 from harness.loop.gain import gain
 from harness.records import Attempt, Evidence, Key, Note, Policy, Report, Row
@@ -103,11 +103,11 @@ def scaled_table(rows: Sequence[Row], champion: int | None, notes: Sequence[Note
 
 
 def shown(
-    rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = (), wanted: Wanted | None = None, **changes: Any
+    rows: Sequence[Row], champion: int | None, notes: Sequence[Note] = (), wanted: Filter | None = None, **changes: Any
 ) -> TableView:
     """The same as the verb `results` shows it."""
     table = scaled_table(rows, champion, notes)
-    found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Wanted())
+    found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Filter())
     is_partial = table.scale is not None and table.scale.timed < table.scale.accepted
     made = TableView(
         rows=table.rows,

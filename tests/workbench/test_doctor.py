@@ -433,12 +433,12 @@ def test_a_lock_is_told_while_it_is_held_and_when_it_was_left(tmp_path: Path) ->
     git(tmp_path, "init", "-q")
     path = tmp_path / ".git" / "ratchet" / "lock"
     assert by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value == "free"
-    with lock.held(path, "an attempt"):
+    with lock.hold(path, "an attempt"):
         assert "held by process" in by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value
     # A run that is killed cannot wipe its name off.
     program = (
         "import os, pathlib, sys\nfrom harness.ledger import lock\n"
-        "with lock.held(pathlib.Path(sys.argv[1]), 'an attempt'):\n    os._exit(9)"
+        "with lock.hold(pathlib.Path(sys.argv[1]), 'an attempt'):\n    os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], check=False)
     assert by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value == "left by a run that was ended"

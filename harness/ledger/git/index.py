@@ -1,4 +1,4 @@
-"""What the user's index holds, and which files of the working tree differ from HEAD; nothing is written."""
+"""The entries of the user's index, and the files of the working tree that differ from HEAD; nothing is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,20 +43,20 @@ def changed_paths(repository: Repo, paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntry]:
-    """What the user's index holds at exactly `paths`; paths that it does not hold are left out."""
+    """The entries of the user's index at exactly `paths`; paths that it does not hold are left out."""
     tags = _index_tags(repository, paths)
-    found: dict[str, IndexEntry] = {}
+    entries: dict[str, IndexEntry] = {}
     for record in names_in(run(repository, "ls-files", "-z", "--stage", "--", *paths)):
         facts, _, path = record.partition("\t")
         mode, blob, stage = facts.split(" ")
         if path in paths:
-            stages = (*found[path].stages, stage) if path in found else (stage,)
-            found[path] = IndexEntry(entry=TreeEntry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
-    return found
+            stages = (*entries[path].stages, stage) if path in entries else (stage,)
+            entries[path] = IndexEntry(entry=TreeEntry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
+    return entries
 
 
 def staged(repository: Repo) -> bytes:
-    """What the user's index holds, as git lists it: modes, blobs, stages and paths, without times of files."""
+    """The user's index as git lists it: modes, blobs, stages and paths, without times of files."""
     return run(repository, "ls-files", "-z", "--stage")
 
 

@@ -1,4 +1,4 @@
-"""Lock files that a killed git command leaves behind, and whether anybody still holds them."""
+"""Lock files that a killed git command leaves behind, and a test whether anybody still holds them."""
 
 import os
 import time
@@ -18,8 +18,8 @@ _PROCESSES = Path("/proc")
 
 def locks_on(repository: Repo, refs: Sequence[str]) -> tuple[Path, ...]:
     """The lock files that are there now on the index, HEAD, the packed refs and `refs`."""
-    own, common = git.git_directory(repository), git.common_directory(repository)
-    names = (own / "index", own / "HEAD", common / "packed-refs", *(common / ref for ref in refs))
+    directory, common = git.git_directory(repository), git.common_directory(repository)
+    names = (directory / "index", directory / "HEAD", common / "packed-refs", *(common / ref for ref in refs))
     locks = (path.with_name(f"{path.name}.lock") for path in names)
     return tuple(lock for lock in locks if lock.exists())
 

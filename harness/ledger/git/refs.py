@@ -1,4 +1,4 @@
-"""Where refs are: here by their names, and on the remotes."""
+"""The refs of the repository by their names, and those on the remotes."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from harness.ledger.git.command import attempted, run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRef:
-    """Where a remote has a ref; `commit` is None if it has none, `complaint` says why the remote did not answer."""
+    """A ref on a remote; `commit` is None if the remote lacks it, `complaint` says why the remote did not answer."""
 
     remote: str
     commit: str | None
@@ -17,13 +17,13 @@ class RemoteRef:
 
 
 def refs(repository: Repo) -> dict[str, str]:
-    """Every ref of the repository, by name, with the id of what it points at."""
+    """Every ref of the repository, by name, with the id of the object it points at."""
     lines = run(repository, "for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
-    return {name: own for own, _, name in (line.partition(" ") for line in lines.splitlines())}
+    return {name: target for target, _, name in (line.partition(" ") for line in lines.splitlines())}
 
 
 def ref_on_remotes(repository: Repo, ref: str, timeout_seconds: float = 10.0) -> tuple[RemoteRef, ...]:
-    """What each remote has at `ref`. Asks the remotes over the network, never for a password."""
+    """The commit of `ref` on each remote. Asks the remotes over the network, never for a password."""
     names = run(repository, "remote").decode("utf-8", "surrogateescape").split("\n")
     answers = []
     for name in filter(None, names):

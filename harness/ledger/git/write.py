@@ -1,4 +1,4 @@
-"""What the ledger writes into a repository, with git plumbing commands: objects, refs, exactly named index entries.
+"""Writing into a repository with git plumbing commands: objects, refs, exactly named index entries.
 
 Commits are built with `commit-tree`, not `git commit`: the user's index and working tree take
 no part, so pre-commit and commit-msg hooks, which are about those, do not run; the

@@ -161,7 +161,7 @@ def rows(
     A row is also recomputed if a setting timed out, was killed or ran out of memory. Every finished row is a line of
     rows.jsonl there, and an interrupted search is continued.
     """
-    with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
+    with locking.hold(how.folder / "table.lock", f"table of {kernel.name}"):
         row_of_search = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
         # Bad shapes are refused before anything is searched, not after hours.
         wanted = [(shape, _contest(kernel, shape, chip, how.folder)) for shape in shapes for chip in chips]

@@ -1,1 +1,1 @@
-"""What a prepare.py states, without running it in this process: read as data, or run in a confined child."""
+"""The contents of a prepare.py, read as data in this process, or else by running it in a confined child."""

@@ -1,4 +1,4 @@
-"""The inside of the child that runs a contest's prepare.py: what it states becomes plain records."""
+"""The inside of the child that runs a contest's prepare.py and turns its contents into plain records."""
 
 import pickle
 import sys
@@ -18,9 +18,9 @@ _MOST_SHAPES = 64
 
 
 def prepare(asked: Asked) -> StatedContest:
-    """What the file states, or why it states nothing."""
+    """The contents of the file, or the reason why it states no contest."""
     try:
-        problem, chip = _loaded(asked)
+        problem, chip = _load(asked)
         members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
         return StatedContest(
             chip=chip,
@@ -32,17 +32,17 @@ def prepare(asked: Asked) -> StatedContest:
 
 
 def complain(asked: Asked) -> Complaints:
-    """What the problems of the file do not keep, and what passes though it is wrong."""
-    problem, _ = _loaded(asked)
+    """The rules that the problems of the file break, and the wrong answers that pass their checks."""
+    problem, _ = _load(asked)
     members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
-    found = tuple(dict.fromkeys(said for member in members for said in complaints(member.problem)))
-    # What does not keep the rules cannot be tried.
-    weak = () if found else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
-    return Complaints(found=found, weak=weak)
+    broken = tuple(dict.fromkeys(rule for member in members for rule in complaints(member.problem)))
+    # A problem that breaks the rules cannot be tried.
+    weak = () if broken else tuple(dict.fromkeys(name for member in members for name in weaknesses(member.problem)))
+    return Complaints(broken=broken, weak=weak)
 
 
-def _loaded(asked: Asked) -> tuple[Any, str]:
-    """Problem and chip. Raises ValueError in words for people."""
+def _load(asked: Asked) -> tuple[Any, str]:
+    """Problem and chip of the file. Raises ValueError in words for people."""
     source, before = Path(asked.source).read_bytes(), tuple(sys.modules)
     try:
         module = prepare_module.run(source, asked.path)
@@ -59,21 +59,21 @@ def _loaded(asked: Asked) -> tuple[Any, str]:
         )
     if not isinstance(chip, str):
         raise ValueError(f"expected CHIP to be a name such as 'v5e', got {chip!r}")
-    for one in [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]:
-        missing = prepare_module.missing_methods(one)
+    for stated in [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]:
+        missing = prepare_module.missing_methods(stated)
         if missing:
             raise ValueError(
-                f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(one).__name__} without "
+                f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(stated).__name__} without "
                 f"{', '.join(missing)}"
             )
-        prepare_module.require_home(module, one)
+        prepare_module.require_home(module, stated)
     if isinstance(problem, Suite):
         problem.statement()
     return problem, chip
 
 
 def _answer(member: Member) -> Answered:
-    """What does not answer here is named by `complain` before anything is judged."""
+    """The answers of a problem; `complain` names those it lacks before anything is judged."""
     problem = member.problem
     return Answered(
         name=member.name,

@@ -1,4 +1,4 @@
-"""A prepare.py run in a confined child: its problem as this process sees it, by what the child answered."""
+"""A prepare.py run in a confined child; its problem in this process has the child's answers."""
 
 import pickle
 import tempfile
@@ -25,9 +25,9 @@ _MEMORY_BYTES = 8 << 30
 
 
 class Confined:
-    """A problem whose class only confined children load; its methods here are what the child answered.
+    """A problem whose class only confined children load; its methods here return the child's answers.
 
-    Those that need arrays are the children's: asked here they raise RuntimeError.
+    Methods that need arrays work in the children alone; here they raise RuntimeError.
     """
 
     def __init__(self, source: bytes, path: str, answered: Answered) -> None:
@@ -36,7 +36,7 @@ class Confined:
         self._answered = answered
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it is pickled for the children of a judgement: with the source, which they run."""
+        """Its form when it is pickled for the children of a judgement: with the source, which they run."""
         if self._answered.is_own:
             return prepare_module.restore, (self._source, self._path, self._answered.pickled)
         return pickle.loads, (self._answered.pickled,)
@@ -55,7 +55,7 @@ class Confined:
         return None if second is None else _Shaped(StatedShape(statement=second))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Their names, which is what a judgement lists of those that it does not run."""
+        """Probes that have a name alone, which a judgement lists for those that it does not run."""
         names = self._answered.probes if full else ()
         return tuple(Probe(name=name, family="", regions=(), moves=(), stays=()) for name in names)
 
@@ -86,7 +86,7 @@ class Confined:
 
 
 class _Shaped(Confined):
-    """The same problem at another shape, of which a judgement asks here for its statement alone."""
+    """The same problem at another shape, with its statement alone."""
 
     def __init__(self, shape: StatedShape) -> None:
         self.shape = shape
@@ -107,31 +107,31 @@ def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
 
     Raises RatchetError `bad-prepare`, and `unconfined-prepare` where this kernel cannot confine the child.
     """
-    found = _ask_child(source, path, "prepare", StatedContest)
-    if found.error:
-        raise RatchetError("bad-prepare", f"{path}: {found.error}")
-    problems = tuple(Confined(source, path, answered) for answered in found.problems)
-    if found.may_lose is None:
-        return problems[0], found.chip
+    stated = _ask_child(source, path, "prepare", StatedContest)
+    if stated.error:
+        raise RatchetError("bad-prepare", f"{path}: {stated.error}")
+    problems = tuple(Confined(source, path, answered) for answered in stated.problems)
+    if stated.may_lose is None:
+        return problems[0], stated.chip
     members = tuple(
         Member(name=answered.name, problem=problem, weight=answered.weight, function=answered.function)
-        for answered, problem in zip(found.problems, problems, strict=True)
+        for answered, problem in zip(stated.problems, problems, strict=True)
     )
-    return Suite(members=members, may_lose=found.may_lose), found.chip
+    return Suite(members=members, may_lose=stated.may_lose), stated.chip
 
 
 def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What its problems do not keep of what every problem must keep, and what is wrong and passes. Raises as `read`."""
+    """The rules that its problems break, and the wrong answers that pass their checks. Raises as `read`."""
     answer = _ask_child(source, path, "complain", Complaints)
-    return answer.found, answer.weak
+    return answer.broken, answer.weak
 
 
 def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
     if confinement.offered(True).landlock is None:
         raise RatchetError(
             "unconfined-prepare",
-            f"{path} is more than data (docs/OPERATORS.md), and running it needs Landlock, which this kernel lacks: it "
-            "could do what you can. State a problem of harness.operators there, or use Linux 5.13 or newer",
+            f"{path} runs code (docs/OPERATORS.md), which needs Landlock; without it the file would run with your "
+            "permissions. State a problem of harness.operators there, or use Linux 5.13 or newer",
         )
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, Children(_MEMORY_BYTES) as children:
         written = Path(folder) / "prepare.txt"

@@ -1,8 +1,8 @@
 """A prepare.py read as data: its constants, and a problem on board called with them; nothing of it is executed.
 
-Understood is the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts, names,
-functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a few
-functions such as `zip`. Whatever else a file holds, it is not data.
+The reader takes the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts,
+names, functions that return an expression, comprehensions, and calls of the classes of `harness.operators` and of a
+few functions such as `zip`. A file with anything else is not data.
 """
 
 import ast
@@ -15,15 +15,15 @@ from typing import Any
 from harness import operators
 from harness.operators import Member, Suite, prepare_module
 
-# Python takes seconds to parse what is larger, if it is made for that.
+# Python may take seconds to parse a larger file that is made for that.
 _MOST_BYTES = 1 << 16
 # Those on board take a hundred steps.
 _MOST_STEPS = 20_000
 _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
-# What problems on board are called with: no axis of a TPU's program is longer than an int32 counts, and to state a
-# problem takes an array for each of its tables (`_entries`), all of which together may have so many numbers.
+# The limits of a problem's arguments: no axis of a TPU's program is longer than an int32 counts, and stating a problem
+# takes an array for each of its tables (`_entries`), all of which together may have so many numbers.
 _LARGEST = 2**31 - 1
 _MOST_ENTRIES = 1 << 22
 
@@ -66,12 +66,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def read(source: bytes) -> tuple[Any, Any] | None:
-    """What `problem()` and CHIP of this prepare.py are; None where it is not data, or fails."""
+    """The values of `problem()` and CHIP in this prepare.py; None where it is not data, or fails."""
     if len(source) > _MOST_BYTES:
         return None
     try:
         return _Reader().module(ast.parse(source))
-    # A file that fails here fails where it is run, which says how.
+    # A file that fails here fails where it is run, with a message.
     except (_NotDataError, SyntaxError, RecursionError, MemoryError, *_MISTAKES):
         return None
 
@@ -81,7 +81,7 @@ _MISTAKES = (NameError, AttributeError, TypeError, ValueError, ArithmeticError, 
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A `def` of the file, and the names that it sees."""
+    """A `def` of the file, and the names in its scope."""
 
     node: ast.FunctionDef
     names: Mapping[str, Any]
@@ -103,7 +103,7 @@ class _Reader:
         return self._call_function(function, [], {}), chip
 
     def _statement(self, node: ast.stmt, names: dict[str, Any]) -> tuple[Any, ...]:
-        """Does what the statement says; a value in a tuple is what it returns."""
+        """Carries out a statement; the value of a `return` comes in a tuple."""
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 pass
@@ -127,20 +127,20 @@ class _Reader:
             case ast.Name(id=name):
                 names[name] = value
             case ast.Tuple(elts=parts) if isinstance(value, tuple | list) and len(value) == len(parts):
-                for part, one in zip(parts, value, strict=True):
-                    self._bind(part, one, names)
+                for part, item in zip(parts, value, strict=True):
+                    self._bind(part, item, names)
             case _:
                 raise _NotDataError
 
-    def _call_function(self, function: _Function, given: list[Any], named: dict[str, Any]) -> Any:
-        """What a function of the file returns: of plain parameters, without defaults."""
+    def _call_function(self, function: _Function, values: list[Any], named: dict[str, Any]) -> Any:
+        """The value of a function of the file; its parameters are plain, without defaults."""
         arguments = function.node.args
         if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kw_defaults or arguments.posonlyargs:
             raise _NotDataError
         parameters = [argument.arg for argument in arguments.args]
-        if len(given) > len(parameters) or sorted([*parameters[: len(given)], *named]) != sorted(parameters):
+        if len(values) > len(parameters) or sorted([*parameters[: len(values)], *named]) != sorted(parameters):
             raise _NotDataError
-        names = {**function.names, **dict(zip(parameters, given, strict=False)), **named}
+        names = {**function.names, **dict(zip(parameters, values, strict=False)), **named}
         for node in function.node.body:
             returned = self._statement(node, names)
             if returned:
@@ -191,7 +191,7 @@ class _Reader:
         self, called: ast.Name, args: list[ast.expr], keywords: list[ast.keyword], names: Mapping[str, Any]
     ) -> Any:
         function = self._value(called, names)
-        given = [self._value(argument, names) for argument in args]
+        values = [self._value(argument, names) for argument in args]
         named: dict[str, Any] = {}
         for keyword in keywords:
             value = self._value(keyword.value, names)
@@ -200,15 +200,15 @@ class _Reader:
                 raise _NotDataError
             named |= more
         if isinstance(function, _Function):
-            return self._call_function(function, given, named)
+            return self._call_function(function, values, named)
         if function in (zip, enumerate):
-            return list(function(*given, **named))
+            return list(function(*values, **named))
         if function in _FUNCTIONS.values():
-            return function(*given, **named)
+            return function(*values, **named)
         if _is_on_board(function):
-            if any(isinstance(value, int) and abs(value) > _LARGEST for value in (*given, *named.values())):
+            if any(isinstance(value, int) and abs(value) > _LARGEST for value in (*values, *named.values())):
                 raise _NotDataError
-            stated = function(*given, **named)
+            stated = function(*values, **named)
             self._entries += _entries(stated)
             if self._entries > _MOST_ENTRIES:
                 raise _NotDataError
@@ -232,14 +232,14 @@ class _Reader:
             case ast.Constant(value=str() as text):
                 return text
             case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
-                found = self._value(value, names)
-                if isinstance(found, bool | int | float | str):
-                    return str(found)
+                text_value = self._value(value, names)
+                if isinstance(text_value, bool | int | float | str):
+                    return str(text_value)
         raise _NotDataError
 
 
 def _is_main(node: ast.stmt) -> bool:
-    """Whether it is `if __name__ == "__main__":`, which holds where the file is run as a program only."""
+    """True for `if __name__ == "__main__":`, which holds where the file is run as a program only."""
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
@@ -248,24 +248,24 @@ def _absent() -> ast.expr:
 
 
 def _on_board(name: str) -> Any:
-    found = getattr(operators, name, None)
-    if not _is_on_board(found):
+    operator_class = getattr(operators, name, None)
+    if not _is_on_board(operator_class):
         raise _NotDataError
-    return found
+    return operator_class
 
 
-def _is_on_board(found: Any) -> bool:
-    """Whether it is a class of the judge's problems, or what suites are made of."""
-    return found in (Member, Suite) or (
-        isinstance(found, type)
-        and is_dataclass(found)
-        and found.__module__.startswith("harness.operators.")
-        and not prepare_module.missing_methods(found)
+def _is_on_board(value: Any) -> bool:
+    """True for a class of the judge's problems, or one that suites are made of."""
+    return value in (Member, Suite) or (
+        isinstance(value, type)
+        and is_dataclass(value)
+        and value.__module__.startswith("harness.operators.")
+        and not prepare_module.missing_methods(value)
     )
 
 
 def _entries(problem: Any) -> int:
-    """About how many numbers the tables of a problem have: its groups, the segments of its rows, its lists of pages."""
+    """The number of entries in a problem's tables, roughly: groups, segments of rows, lists of pages."""
 
     def product(*fields: str) -> int:
         return math.prod(getattr(problem, field, None) or 0 for field in fields)
@@ -288,19 +288,19 @@ def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """The value, if no file on board has a larger one. What stands twice in it counts twice, as in its text."""
+    """The value, if no file on board has a larger one. Parts that occur twice count twice, as in the text."""
     left, inside = _MOST_ITEMS, [value]
     while inside:
-        one = inside.pop()
+        part = inside.pop()
         left -= 1
-        if left < 0 or (isinstance(one, int) and one.bit_length() > _MOST_BITS):
+        if left < 0 or (isinstance(part, int) and part.bit_length() > _MOST_BITS):
             raise _NotDataError
-        if isinstance(one, str | bytes) and len(one) > _MOST_CHARACTERS:
+        if isinstance(part, str | bytes) and len(part) > _MOST_CHARACTERS:
             raise _NotDataError
-        if isinstance(one, tuple | list):
-            inside += one
-        elif isinstance(one, dict):
-            inside += (*one.keys(), *one.values())
-        elif isinstance(one, Member | Suite):
-            inside += (getattr(one, field.name) for field in fields(one))
+        if isinstance(part, tuple | list):
+            inside += part
+        elif isinstance(part, dict):
+            inside += (*part.keys(), *part.values())
+        elif isinstance(part, Member | Suite):
+            inside += (getattr(part, field.name) for field in fields(part))
     return value

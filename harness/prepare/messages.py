@@ -1,4 +1,4 @@
-"""What is asked of the child that runs a prepare.py, and what it answers: records, and bytes for other children."""
+"""Requests to the child that runs a prepare.py, and its answers: records, and bytes for other children."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from harness.records import Statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The prepare.py that lies in this file, by the name that its tracebacks have."""
+    """A file with the text of a prepare.py, and the name that its tracebacks show."""
 
     source: str
     path: str
@@ -15,7 +15,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedShape:
-    """One shape of a problem: what it states, and what it is called beside the others."""
+    """One shape of a problem: its statement, and the statement of its second shape."""
 
     statement: Statement
     second: Statement | None = None
@@ -23,7 +23,7 @@ class StatedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One problem: what it states, and what a judgement asks of it where no arrays are needed.
+    """One problem: its statement, and the answers that a judgement needs where no arrays are needed.
 
     `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class stands in prepare.py.
     """
@@ -43,7 +43,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedContest:
-    """What prepare.py states; `error` says why it states nothing. `may_lose` is that of a suite, else None."""
+    """The contents of a prepare.py; `error` says why it states no contest. `may_lose` is that of a suite, else None."""
 
     chip: str = ""
     problems: tuple[Answered, ...] = ()
@@ -53,7 +53,7 @@ class StatedContest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaints:
-    """What each problem does not keep of what every problem must keep, and what is wrong and passes its checks."""
+    """The rules that the problems break, and the wrong answers that pass their checks."""
 
-    found: tuple[str, ...]
+    broken: tuple[str, ...]
     weak: tuple[str, ...] = ()

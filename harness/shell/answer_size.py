@@ -1,4 +1,4 @@
-"""Answers of a bounded size: what does not fit is left out, and said, with how to ask for it."""
+"""Answers of a bounded size: parts that do not fit are left out, with a sentence on how to ask for them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,53 +10,53 @@ from harness.errors import UsageError
 LARGEST = 100_000
 _CUT, _LEAST = "cut", 200
 
-# From a part that was cut, how much of it is shown, and how much there is, to how to ask for the rest.
+# A function of a cut part's path and the number of items shown; it returns how to ask for the rest.
 Rest = Callable[[str, int], str]
 
 
-def fitted(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str, Any]:
+def fit(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str, Any]:
     """`answer` if its JSON is no longer than `largest`, else with its longest lists and texts cut.
 
-    `cut` then holds a sentence for each: which part, how much of it is there, and what `rest` says.
+    `cut` then holds a sentence for each: the part, the amount shown, and the words of `rest`.
     """
     if _length(answer) <= largest:
         return answer
     # Sentences are few: a part is cut where it begins to be too long, and nothing inside it.
     cuts: list[str] = []
-    fit = _fit(answer, largest * 9 // 10, "", cuts, rest)
+    cut = _fit_value(answer, largest * 9 // 10, "", cuts, rest)
     shown = cuts[:10]
     more = (f"and {len(cuts) - len(shown)} more parts",) if len(cuts) > len(shown) else ()
-    return {**fit, _CUT: [*shown, *more]}
+    return {**cut, _CUT: [*shown, *more]}
 
 
 def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
-    """From `start` on, what stands at `path` of the answer (`/tables/0/rows`): items of a list, characters of a text.
+    """The items of a list, or the characters of a text, at `path` of the answer (`/tables/0/rows`) from `start` on.
 
     Raises UsageError `unknown-part`.
     """
-    found: Any = answer
+    node: Any = answer
     for step in path.strip("/").split("/") if path.strip("/") else ():
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
         else:
-            there = ", ".join(found) if isinstance(found, dict) else f"{len(found)} items" if found else "nothing"
+            there = ", ".join(node) if isinstance(node, dict) else f"{len(node)} items" if node else "nothing"
             raise UsageError(
                 "unknown-part",
                 f"expected a part of the answer such as /tables/0/rows, got {path!r}: "
                 f"where {name!r} is looked for there is {there[:300]}",
             )
-    if isinstance(found, dict):
-        found = [[name, value] for name, value in found.items()]
-    if not isinstance(found, list | str):
-        return {"part": path, "value": found}
-    return {"part": path, "start": start, "of": len(found), "values": found[start:]}
+    if isinstance(node, dict):
+        node = [[name, value] for name, value in node.items()]
+    if not isinstance(node, list | str):
+        return {"part": path, "value": node}
+    return {"part": path, "start": start, "of": len(node), "values": node[start:]}
 
 
-def _fit(value: Any, room: int, path: str, cuts: list[str], rest: Rest) -> Any:
-    """`value` in `room` characters of JSON, what was left out of it noted in `cuts`."""
+def _fit_value(value: Any, room: int, path: str, cuts: list[str], rest: Rest) -> Any:
+    """`value` in `room` characters of JSON; a sentence about each cut goes into `cuts`."""
     if _length(value) <= room:
         return value
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def _fit(value: Any, room: int, path: str, cuts: list[str], rest: Rest) -> Any:
         items = list(_leading(value, room))
         # An item that alone is too long is cut itself.
         if not items and room > _LEAST:
-            items = [_fit(value[0], room, f"{path}/0", cuts, rest)]
+            items = [_fit_value(value[0], room, f"{path}/0", cuts, rest)]
         if len(items) < len(value):
             _note(cuts, path, len(items), len(value), "items", rest)
         return items
@@ -77,14 +77,14 @@ def _fit(value: Any, room: int, path: str, cuts: list[str], rest: Rest) -> Any:
     if len(names) < len(value):
         _note(cuts, path, len(names), len(value), "entries", rest)
     left = room - sum(_length(name) + 4 for name in names)
-    found = {}
+    fits = {}
     # Small ones first: what they leave of their share is for the large ones.
     for count, name in enumerate(sorted(names, key=lambda name: _length(value[name]))):
         share = max(left // (len(names) - count), 0)
         escaped = name.replace("~", "~0").replace("/", "~1")
-        found[name] = _fit(value[name], share, f"{path}/{escaped}", cuts, rest)
-        left -= _length(found[name])
-    return {name: found[name] for name in names}
+        fits[name] = _fit_value(value[name], share, f"{path}/{escaped}", cuts, rest)
+        left -= _length(fits[name])
+    return {name: fits[name] for name in names}
 
 
 def _leading(items: list[Any], room: int) -> Iterator[Any]:

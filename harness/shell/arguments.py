@@ -1,4 +1,4 @@
-"""How values of arguments are read, the folder and the commands that sentences name, and where sentences go."""
+"""Types of arguments, the folder and the commands that sentences name, and the printing of sentences."""
 
 import argparse
 import re
@@ -20,16 +20,16 @@ EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
-def directory(given: Path | None) -> Path:
-    """The contest meant: the one named, else this folder. Raises RatchetError `no-contest` where it does not exist."""
-    if given is not None and not given.is_dir():
-        raise RatchetError("no-contest", f"expected a contest's folder, got {given}, which does not exist")
-    return given or Path.cwd()
+def directory(named: Path | None) -> Path:
+    """The contest that is named, else this folder. Raises RatchetError `no-contest` where it does not exist."""
+    if named is not None and not named.is_dir():
+        raise RatchetError("no-contest", f"expected a contest's folder, got {named}, which does not exist")
+    return named or Path.cwd()
 
 
-def command(words: str, given: Path | None) -> str:
-    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, as it was typed, with `-C` only where it was."""
-    place = "" if given is None else f"-C {shlex.quote(str(given))} "
+def command(words: str, named: Path | None) -> str:
+    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, with the command as it was typed and `-C` if it was."""
+    place = "" if named is None else f"-C {shlex.quote(str(named))} "
     return f"{typed()} {place}{words}"
 
 
@@ -59,15 +59,15 @@ def minutes(text: str) -> float:
 
 def mesh_sizes(text: str | None) -> dict[str, int]:
     """`data=4,model=2` as sizes by name. Raises UsageError `usage`."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for part in text.split(",") if text else ():
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
             raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
-        if name.strip() in found:
+        if name.strip() in sizes:
             raise UsageError("usage", f"expected each axis of --mesh once, got {text!r}")
-        found[name.strip()] = int(size)
-    return found
+        sizes[name.strip()] = int(size)
+    return sizes
 
 
 def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:

@@ -33,7 +33,7 @@ class _Verbs(Mapping[str, Verb]):
 EVERY = _Verbs()
 
 
-def listed() -> Iterator[Verb]:
+def typed_verbs() -> Iterator[Verb]:
     """The verbs that are typed, in the order of the overview."""
     return (verb for name, verb in EVERY.items() if name != MESSAGE)
 
@@ -52,10 +52,10 @@ def _names() -> frozenset[str]:
 @cache
 def _imported(name: str) -> Verb:
     module = importlib.import_module(f"{_FOLDER}.{name}")
-    found = [
+    verbs = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Verb) and value.__module__ == module.__name__
     ]
-    assert len(found) == 1, f"{module.__file__} is to hold one class of a verb, got {len(found)}"
-    return found[0]()
+    assert len(verbs) == 1, f"{module.__file__} should hold one class of a verb, holds {len(verbs)}"
+    return verbs[0]()

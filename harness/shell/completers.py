@@ -1,4 +1,4 @@
-"""What completes a word in a shell: attempts' numbers, constants, members of a suite; an error offers nothing."""
+"""Completions of a word in a shell: attempts' numbers, constants, members of a suite; an error offers nothing."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -19,15 +19,15 @@ def attempts(parsed_args: Namespace, **_: object) -> dict[str, str]:
     from harness.ledger.paths import place_of
     from harness.render.layout import clean
 
-    def offered(folder: Path) -> dict[str, str]:
+    def offer(folder: Path) -> dict[str, str]:
         rows, _skipped = history.rows(place_of(folder), _ATTEMPTS)
         return {str(row.number): clean(f"{row.outcome}: {row.hypothesis}") for row in rows}
 
-    return _of_contest(parsed_args, offered, {})
+    return _of_contest(parsed_args, offer, {})
 
 
 def attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
-    """The same, and the files that begin with `prefix`."""
+    """The newest attempts of the contest, and the files that begin with `prefix`."""
     from argcomplete.completers import FilesCompleter
 
     return [*attempts(parsed_args), *FilesCompleter()(prefix)]
@@ -38,10 +38,10 @@ def constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
     from harness.candidate import constants as constants_in
     from harness.render.layout import clean
 
-    def offered(folder: Path) -> dict[str, str]:
+    def offer(folder: Path) -> dict[str, str]:
         return {f"{name}=": clean(value) for name, value in constants_in(_source(folder / "kernel.py"))}
 
-    return _of_contest(parsed_args, offered, {})
+    return _of_contest(parsed_args, offer, {})
 
 
 def members(parsed_args: Namespace, **_: object) -> list[str]:
@@ -50,24 +50,24 @@ def members(parsed_args: Namespace, **_: object) -> list[str]:
     from harness.prepare import data
     from harness.render.layout import clean
 
-    def offered(folder: Path) -> list[str]:
+    def offer(folder: Path) -> list[str]:
         source = _source(folder / "prepare.py")
         stated = data.read(source) if source else None
         suite = stated[0] if stated else None
         return [clean(member.name) for member in suite.members] if isinstance(suite, Suite) else []
 
-    return _of_contest(parsed_args, offered, [])
+    return _of_contest(parsed_args, offer, [])
 
 
-def _of_contest(parsed_args: Namespace, offered: Callable[[Path], _Offer], nothing: _Offer) -> _Offer:
+def _of_contest(parsed_args: Namespace, offer: Callable[[Path], _Offer], nothing: _Offer) -> _Offer:
     try:
         folder = parsed_args.directory or Path.cwd()
         files.refuse_links(folder)
-        return offered(folder)
+        return offer(folder)
     except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
         return nothing
 
 
 def _source(path: Path) -> bytes:
-    # Of a pipe or a device there is no end.
+    # A pipe or a device has no end.
     return path.read_bytes() if path.is_file() else b""

@@ -20,7 +20,7 @@ from harness.shell.parser import Parser
 from harness.shell.program_name import INSTALLED
 
 _CLONE = Path(harness.__file__).parents[1]
-# A shell waits for the answer: what takes longer is ended, and offers nothing.
+# A shell waits for the answer: after this time the process ends, and offers nothing.
 _MOST_SECONDS = 5
 # Paths that a shell takes for one word as they are, also between double quotes: the code for bash and zsh splits no
 # words at blanks.
@@ -28,43 +28,43 @@ _ONE_WORD = {"bash": re.compile(r"[\w/.@+ -]+"), "zsh": re.compile(r"[\w/.@+ -]+
 
 
 def code(shell: str) -> str:
-    """The code that a shell evaluates at its start; it asks the command itself for what fits."""
-    program = _own_program(shell)
+    """The code that a shell evaluates at its start; it asks the command itself for completions."""
+    program = _program_to_ask(shell)
     # Without a program to ask, a shell asks the one that is typed.
     names = [*INSTALLED, *(["ratchet.sh"] if program else [])]
     return shellcode(names, shell=shell, argcomplete_script=program).rstrip("\n")
 
 
-def _own_program(shell: str) -> str | None:
-    """The program that answers, whatever folder `./ratchet.sh` is typed in: that one may be a stranger's.
+def _program_to_ask(shell: str) -> str | None:
+    """The program that answers, whatever folder `./ratchet.sh` is typed in: the one there may be a stranger's.
 
-    None where this process was begun otherwise than by a program, or a shell would not take its path for one word.
+    None where this process was not begun by a program, or where a shell would split its path into words.
     """
-    found = Path(sys.argv[0]).absolute()
-    if found.name not in INSTALLED:
-        found = _CLONE / "ratchet.sh"
+    program = Path(sys.argv[0]).absolute()
+    if program.name not in INSTALLED:
+        program = _CLONE / "ratchet.sh"
         environment = Path(os.environ.get("RATCHET_ENVIRONMENT") or _CLONE / ".venv")
         if Path(sys.prefix).resolve() != environment.resolve() or not (environment / ".ratchet-stamp").is_file():
             return None
-    return str(found) if found.is_file() and _ONE_WORD[shell].fullmatch(str(found)) else None
+    return str(program) if program.is_file() and _ONE_WORD[shell].fullmatch(str(program)) else None
 
 
 def answer() -> None:
-    """Answers the shell that asks, and ends the process, which ends itself where that takes too long."""
+    """Answers the shell that asks, and ends the process; a timer ends it if that takes too long."""
     signal.alarm(_MOST_SECONDS)
-    argcomplete.autocomplete(whole())
+    argcomplete.autocomplete(joint_parser())
 
 
-def whole() -> Parser:
-    """All parsers as one, whose arguments know what fits."""
+def joint_parser() -> Parser:
+    """All parsers as one, whose arguments have completers."""
     parser = Parser(prog="ratchet.sh", allow_abbrev=False)
     parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR")
     parser.add_argument("--version", action="store_true")
     names: dict[str, list[tuple[Sequence[str], Parser]]] = {}
     for verb in EVERY.values():
-        for name, own in verb.parsers():
+        for name, verb_parser in verb.parsers():
             first, *rest = name.split(" ")
-            names.setdefault(first, []).append((rest, own))
+            names.setdefault(first, []).append((rest, verb_parser))
     choices = parser.add_subparsers(parser_class=Parser)
     for name, parsers in names.items():
         _add(choices, name, parsers)
@@ -73,7 +73,7 @@ def whole() -> Parser:
 
 def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list[tuple[Sequence[str], Parser]]) -> None:
     """The parser of a name, or the names that follow it: `xprof`, `xprof memory`, `xprof memory diagnose`."""
-    own = [parser for rest, parser in parsers if not rest]
+    parents = [parser for rest, parser in parsers if not rest]
     longer: dict[str, list[tuple[Sequence[str], Parser]]] = {}
     for rest, parser in parsers:
         if rest:
@@ -81,14 +81,14 @@ def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list
     if longer:
         # A parser that takes all that follows would take the longer names too.
         options = [
-            parser for parser in own if not any(action.nargs == argparse.REMAINDER for action in parser.options())
+            parser for parser in parents if not any(action.nargs == argparse.REMAINDER for action in parser.options())
         ]
         added = choices.add_parser(name, parents=options, add_help=False, conflict_handler="resolve")
         nested = added.add_subparsers(parser_class=Parser)
         for next_name, some in longer.items():
             _add(nested, next_name, some)
         return
-    added = choices.add_parser(name, parents=own, add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    added = choices.add_parser(name, parents=parents, add_help=False, conflict_handler="resolve", allow_abbrev=False)
     for action in added.options():
         _give_completer(action)
         if action.dest == "directory":

@@ -1,4 +1,4 @@
-"""What verbs print with `--json`: their records as JSON with the version of the form, and the JSON schemas of them."""
+"""The documents of `--json`: the verbs' records as JSON with the version of the form, and their JSON schemas."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDocument:
-    """What is printed instead of a verb's document where the verb could not do it; exit code 2, 4, 5 or 130."""
+    """The document that is printed where the verb failed; exit code 2, 4, 5 or 130."""
 
     error: Mistake
 
@@ -38,8 +38,8 @@ _NOT_FINITE = {
 
 def documents() -> dict[str, Document]:
     """The document of every verb that has one, by its name, and that of errors."""
-    found = {verb.name: verb.document for verb in EVERY.values() if verb.document is not None}
-    return {**found, "error": ERROR}
+    of_verbs = {verb.name: verb.document for verb in EVERY.values() if verb.document is not None}
+    return {**of_verbs, "error": ERROR}
 
 
 def json_text(document: Document, record: object) -> str:
@@ -48,7 +48,7 @@ def json_text(document: Document, record: object) -> str:
 
 
 def json_object(document: Document, record: object) -> dict[str, Any]:
-    """The same for a program in this process, as its JSON would be read."""
+    """The same as a Python object, as its JSON would be read."""
     return built_document(_version(document, record), record)
 
 
@@ -89,7 +89,7 @@ def _references(form: Any) -> Iterator[Any]:
 
 
 def _with_odd_numbers(form: Any) -> Any:
-    """`form` as JSON has it, where each number may also be one that is not finite, as the codec writes it."""
+    """`form` as JSON has it: each number may also be one that is not finite, as the codec writes it."""
     if isinstance(form, list | tuple):
         return [_with_odd_numbers(item) for item in form]
     if not isinstance(form, dict):

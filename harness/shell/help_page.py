@@ -1,17 +1,17 @@
-"""What the verbs understand: one of them, all in the overview, all as the page docs/COMMANDS.md."""
+"""The help of the verbs: of one, of all in the overview, of all as the page docs/COMMANDS.md."""
 
 from argparse import Action
 from collections.abc import Iterator
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.shell.catalogue import EVERY, listed
+from harness.shell.catalogue import EVERY, typed_verbs
 from harness.shell.parser import Parser, did_you_mean
 from harness.shell.verb import EXIT_CODES, GROUPS, Verb
 
 
 def parser_named(name: str) -> Parser:
-    """What the verb understands. Raises UsageError `unknown-verb`."""
+    """The parser of the verb. Raises UsageError `unknown-verb`."""
     if name in EVERY:
         return EVERY[name].parser()
     hint = did_you_mean(name, EVERY, "`ratchet.sh --help` lists the verbs")
@@ -19,14 +19,14 @@ def parser_named(name: str) -> Parser:
 
 
 def overview() -> str:
-    """What `ratchet.sh --help` prints: every verb with an example, by purpose."""
+    """The text of `ratchet.sh --help`: every verb with an example, by purpose."""
     return "\n".join(_overview_lines()) + "\n"
 
 
 def _overview_lines() -> Iterator[str]:
     yield 'usage: ratchet.sh "experiment: HYPOTHESIS" [options]   test one change of kernel.py, keep it if it is faster'
     yield "       ratchet.sh VERB [options]"
-    verbs = list(listed())
+    verbs = list(typed_verbs())
     widest = max(len(verb.line) for verb in verbs)
     for group, title in GROUPS.items():
         yield ""

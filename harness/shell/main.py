@@ -14,7 +14,7 @@ from harness import __version__, reading_limits
 from harness.errors import RatchetError, UsageError
 from harness.render.layout import harmless
 from harness.shell.arguments import colour, say
-from harness.shell.catalogue import EVERY, listed, valued_options
+from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
 from harness.shell.parser import did_you_mean
 from harness.shell.program_name import renamed, work_in
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", "interrupted: your files are as they were", INTERRUPTED, as_json)
     except RecursionError:
-        return _fail("too-large", "what was read is nested deeper than Python follows", 4, as_json)
+        return _fail("too-large", "the data is nested deeper than Python can follow", 4, as_json)
     except MemoryError:
         return _fail("no-memory", "no memory is left for what was asked", 4, as_json)
     except OSError as error:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
+    """The command line as a process of its own; a verb that reads strangers' files runs in a child that is watched."""
     prepare_output()
     if COMPLETING in os.environ:
         from harness.shell import completion
@@ -67,13 +67,13 @@ def program() -> int:
         place = None
     if place is None or words[place] not in EVERY or not EVERY[words[place]].is_watched:
         return main(words)
-    from harness.shell.watch import watched
+    from harness.shell.watch import run_watched
 
-    return watched(partial(main, words), lambda kind, message: _fail(kind, message, 4, "--json" in words))
+    return run_watched(partial(main, words), lambda kind, message: _fail(kind, message, 4, "--json" in words))
 
 
 class _Pipe(io.FileIO):
-    """A file that drops what nobody reads any more: `ratchet.sh ... | head` ends as it would have ended without."""
+    """A file that drops output that nobody reads any more: `ratchet.sh ... | head` ends as it would have without."""
 
     def write(self, data: "Buffer") -> int:
         try:
@@ -86,9 +86,9 @@ class _Pipe(io.FileIO):
 
 
 def prepare_output() -> None:
-    """Neither a pipe that was closed early nor a character that an encoding lacks changes how a verb ends.
+    """Keeps a pipe that was closed early, or a character that an encoding lacks, from changing how a verb ends.
 
-    Such a character is printed as its number. Else a recorded attempt, whose report has some, would end as a bug.
+    Such a character is printed as its number. Otherwise a recorded attempt, whose report has some, would end as a bug.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -96,8 +96,8 @@ def prepare_output() -> None:
             stream.flush()
             pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False))
             is_lined = name == "stderr" or stream.line_buffering
-            kept = io.TextIOWrapper(pipe, stream.encoding, "backslashreplace", line_buffering=is_lined)
-            setattr(sys, name, kept)
+            wrapped = io.TextIOWrapper(pipe, stream.encoding, "backslashreplace", line_buffering=is_lined)
+            setattr(sys, name, wrapped)
 
 
 def _run(words: list[str]) -> int:
@@ -118,8 +118,8 @@ def _run(words: list[str]) -> int:
         quoted = " ".join([f'"experiment: {" ".join(rest[:end])}"', *rest[end:]])
         raise UsageError("no-message", f"put the message in quotes: {quoted}")
     if words[place] in EVERY:
-        return _carried_out(EVERY[words[place]], words[:place] + words[place + 1 :])
-    return _carried_out(EVERY[MESSAGE], words)
+        return _carry_out(EVERY[words[place]], words[:place] + words[place + 1 :])
+    return _carry_out(EVERY[MESSAGE], words)
 
 
 def _packages() -> Iterator[str]:
@@ -133,44 +133,47 @@ def _packages() -> Iterator[str]:
     yield f"Python {platform.python_version()}"
 
 
-def _carried_out(verb: Verb, words: list[str]) -> int:
-    """Parses, runs and prints: the only place that prints what a verb gave."""
-    given = verb.parse(words)
+def _carry_out(verb: Verb, words: list[str]) -> int:
+    """Parses, runs and prints; nothing else prints the outcome of a verb."""
+    arguments = verb.parse(words)
     if verb.takes_contest:
-        work_in(given.directory, (one.name for one in EVERY.values() if one.takes_contest and one.hints_name_contest))
+        work_in(
+            arguments.directory,
+            (named.name for named in EVERY.values() if named.takes_contest and named.hints_name_contest),
+        )
     try:
         with reading_limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
-            outcome = verb.run(given)
-            printed = _printed(verb, given, outcome)
+            outcome = verb.run(arguments)
+            text = _text_of(verb, arguments, outcome)
     except UsageError as error:
         if error.kind != "usage":
             raise
-        raise UsageError(error.kind, f"{error}\n{verb.usage(given)}") from error
-    if printed:
-        print(printed if verb.shows_texts or given.json else renamed(printed), flush=True)
+        raise UsageError(error.kind, f"{error}\n{verb.usage(arguments)}") from error
+    if text:
+        print(text if verb.shows_texts or arguments.json else renamed(text), flush=True)
     for sentence in outcome.messages:
         say(sentence)
     try:
         for sentence in outcome.afterwards():
             say(sentence)
     except KeyboardInterrupt:
-        say("interrupted: what was left to do is done another time")
+        say("interrupted: the remaining work is done another time")
     except RatchetError as error:
         say(str(error))
     return outcome.exit_code
 
 
-def _printed(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
+def _text_of(verb: Verb, arguments: Namespace, outcome: Outcome) -> str:
     if outcome.document is None or verb.document is None or not arguments.json:
         return harmless(outcome.text(), colour())
-    # Half a second that only a document is worth.
+    # Importing it takes half a second, which only a document is worth.
     from harness.shell.documents import json_text
 
     return json_text(verb.document, outcome.document)
 
 
 def place_of_verb(words: Sequence[str]) -> int | None:
-    """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
+    """The index of the verb or the message: the first word that is no option's. Raises UsageError `unknown-verb`."""
     skip = False
     for place, word in enumerate(words):
         if skip:
@@ -185,12 +188,12 @@ def place_of_verb(words: Sequence[str]) -> int | None:
         elif word.startswith(f"{MESSAGE}:") or word in EVERY:
             return place
         else:
-            hint = did_you_mean(word, (verb.name for verb in listed()), "`ratchet.sh --help` lists the verbs")
+            hint = did_you_mean(word, (verb.name for verb in typed_verbs()), "`ratchet.sh --help` lists the verbs")
             begins = word.partition(" ")[0].partition(":")[0]
             if difflib.get_close_matches(begins.lower(), [MESSAGE], 1, 0.8):
                 rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
                 hint = f'did you mean "experiment: {rest}"?'
-            elif ours := next(filter(None, (verb.meant_by(words[place:]) for verb in listed())), None):
+            elif ours := next(filter(None, (verb.meant_by(words[place:]) for verb in typed_verbs())), None):
                 hint = f"did you mean `{ours}`?"
             raise UsageError(
                 "unknown-verb", f"expected a verb or a message that begins with `experiment:`, got {word!r}; {hint}"
@@ -200,12 +203,12 @@ def place_of_verb(words: Sequence[str]) -> int | None:
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
-        # Half a second that only a document is worth.
+        # Importing it takes half a second, which only a document is worth.
         from harness.shell.documents import ERROR, ErrorDocument, Mistake, json_text
 
         print(json_text(ERROR, ErrorDocument(error=Mistake(kind=kind, message=renamed(message)))))
     # The tag ends the sentence: after the usage below it, it would read as an argument.
-    said, line_break, usage = message.partition("\n")
+    first_line, line_break, usage = message.partition("\n")
     tag = "" if kind == "bug" else f" [{kind}]"
-    print(harmless(renamed(f"ratchet: {said}{tag}{line_break}{usage}")), file=sys.stderr)
+    print(harmless(renamed(f"ratchet: {first_line}{tag}{line_break}{usage}")), file=sys.stderr)
     return code

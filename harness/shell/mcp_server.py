@@ -23,7 +23,7 @@ from harness.shell.roots import Roots
 from harness.shell.tools import CONTEST, PART, START, Tool, tools
 from harness.shell.verb import MESSAGE
 
-# Where a tool that writes leaves an answer too long to send: asking again would do it again.
+# The folder for an answer of a writing tool that is too long to send: asking again would write again.
 _ANSWERS = Path("profile_data") / "answers"
 
 
@@ -33,12 +33,12 @@ def serve(contest: Path, roots: Sequence[Path], instructions: str) -> None:
     `instructions` say to the client how they work together.
     Nothing outside `roots` is opened. Raises UsageError `outside`.
     """
-    found = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))
+    served = _Tools(contest, Roots(folders=tuple(root.resolve() for root in roots)))
 
     async def run() -> None:
         # Standard output is the protocol's: the SDK keeps it to itself and sends what anyone else prints to stderr.
         async with stdio_server() as (reading, writing):
-            server = found.server(instructions)
+            server = served.server(instructions)
             await server.run(reading, writing, server.create_initialization_options())
 
     anyio.run(run)
@@ -58,8 +58,8 @@ class _Tools:
         async def listed(_: Any, __: Any) -> ListToolsResult:
             return ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
-        async def called(_: Any, asked: CallToolRequestParams) -> CallToolResult:
-            return await anyio.to_thread.run_sync(self._called, asked.name, asked.arguments or {})
+        async def called(_: Any, call: CallToolRequestParams) -> CallToolResult:
+            return await anyio.to_thread.run_sync(self._called, call.name, call.arguments or {})
 
         return Server(
             "kernel-ratchet", version=__version__, instructions=instructions, on_list_tools=listed, on_call_tool=called
@@ -81,11 +81,11 @@ class _Tools:
         )
 
     def _answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The verb's document, no longer than answers may be. Raises RatchetError."""
+        """The verb's document, cut to the size that answers may have. Raises RatchetError."""
         if name not in self._tools:
             raise UsageError("usage", f"expected one of {', '.join(self._tools)}, got {name!r}")
         tool = self._tools[name]
-        meant = tool.checked(arguments)
+        meant = tool.valid(arguments)
         contest = self._roots.contest(Path(meant[CONTEST])) if CONTEST in meant else self._contest
         for text, is_path in tool.paths(meant):
             self._roots.path(text) if is_path else self._roots.text(text)
@@ -101,24 +101,24 @@ class _Tools:
         answer = json_object(document, record)
         whole = contest / _ANSWERS / f"{name}.json"
 
-        def kept(path: str, shown: int) -> str:
+        def keep(path: str, shown: int) -> str:
             write_atomically(whole, json_text(document, record).encode())
             return f"the whole answer is in {whole}"
 
-        return answer_size.fitted(answer, kept)
+        return answer_size.fit(answer, keep)
 
 
 def _read(answer: dict[str, Any], meant: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer, or the part of it that is asked for."""
+    """The answer, or the part of it that was asked for."""
     if PART not in meant:
-        return answer_size.fitted(answer, _again)
+        return answer_size.fit(answer, _again)
     path, start = meant[PART].rstrip("/"), meant.get(START, 0)
 
     def rest(cut: str, shown: int) -> str:
         at, slash, inner = cut.removeprefix("/values").removeprefix("/").partition("/")
         return _again(f"{path}/{start + int(at)}{slash}{inner}", shown) if at else _again(path, start + shown)
 
-    return answer_size.fitted(answer_size.part(answer, path, start), rest)
+    return answer_size.fit(answer_size.part(answer, path, start), rest)
 
 
 def _again(path: str, start: int) -> str:

@@ -1,4 +1,4 @@
-"""The parser of verbs: its arguments in short forms, values that begin with a minus, errors that say what was meant."""
+"""The parser of verbs: short forms of the usual arguments, values that begin with a minus, errors with a guess."""
 
 import argparse
 import difflib
@@ -32,12 +32,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=words)
 
     def option(self, form: str, words: str, **how: Any) -> None:
-        """Adds an option with a value, `--jobs N` as --help shows it; None where it is not given and has no default."""
+        """Adds an option with a value, `--jobs N` as --help shows it; None if it is not given and has no default."""
         name, _, metavar = form.partition(" ")
         self.add_argument(name, metavar=metavar or None, help=words, **how)
 
     def many(self, form: str, words: str, **how: Any) -> None:
-        """Adds an option that may be given again; its value is the list of what was given."""
+        """Adds an option that may be given again; its value is the list of all values."""
         self.option(form, words, action="append", default=[], **how)
 
     def choice(self, name: str, choices: Iterable[str], words: str, **how: Any) -> None:
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
     def member(self) -> None:
         """Adds `--member` of a suite."""
-        self.option("--member NAME", "of a suite, the member that is meant", complete=completers.members)
+        self.option("--member NAME", "the member of a suite", complete=completers.members)
 
     def settings(self, metavar: str, words: str) -> None:
         """Adds `--set`, constants of kernel.py or prepare.py."""
@@ -65,11 +65,11 @@ class Parser(argparse.ArgumentParser):
         self.flag("--json", f"print {printed}")
 
     def quiet(self) -> None:
-        """Adds `--quiet`, for a verb that says how far it is."""
+        """Adds `--quiet`, for a verb that reports progress."""
         self.flag("--quiet", "no progress on stderr")
 
     def common(self, *, takes_contest: bool) -> None:
-        """Adds what every verb takes before its own arguments.
+        """Adds the arguments that every verb takes before its own.
 
         `--only-reads` is for tools that promise to write nothing: nothing is judged then, and no attempt is finished or
         undone.
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         self.flag("--only-reads", argparse.SUPPRESS)
 
     def needless_quiet(self) -> None:
-        """Adds `--quiet` where there is no progress: who writes a script need not know which verbs have any."""
+        """Adds `--quiet` where there is no progress: a script need not know which verbs have any."""
         if "--quiet" not in self.known():
             self.flag("--quiet", argparse.SUPPRESS)
 
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
     def options(self) -> tuple[argparse.Action, ...]:
-        """What it understands, in the order of `--help`, but for `--help` itself and what that does not name."""
+        """The arguments it takes, in the order of `--help`, without `--help` itself and hidden ones."""
         return tuple(
             action
             for action in self._actions
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
-    """The hint to a word that is none of `known`: the nearest of them, or what to do where none is near."""
-    near = difflib.get_close_matches(word, list(known), 1)
+def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
+    """The hint to a word that is none of `names`: the nearest of them, or `otherwise` where none is near."""
+    near = difflib.get_close_matches(word, list(names), 1)
     return f"did you mean `{near[0]}`?" if near else otherwise

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 IN_A_CLONE = "./ratchet.sh"
-# How ratchet.sh was called: it says so with Python's option -X, which no process that this one starts inherits.
+# Python's option -X by which ratchet.sh passes on how it was called; no process that this one starts inherits it.
 OPTION = "ratchet"
 # The scripts of the package (pyproject.toml).
 INSTALLED = ("ratchet", "kernel-ratchet")
-# As texts name it: the word alone, not a part of a path.
+# The command's name in texts: the word alone, not a part of a path.
 _NAMED = re.compile(r"(?<![\w/.-])(?:\./)?ratchet\.sh(?![\w/.-])")
 
 
 def typed() -> str:
-    """What began this process, as one would type it again."""
+    """The command that began this process, as one would type it again."""
     name = PurePath(sys.argv[0]).name
     if name in INSTALLED:
         return name
@@ -25,12 +25,12 @@ def typed() -> str:
     return shlex.quote(script) if isinstance(script, str) and "/" in script else IN_A_CLONE
 
 
-# Where commands have to be told of the contest: the pattern of those that take one, and `-C DIR`.
+# The pattern of commands that need to name the contest, and the `-C DIR` that they get.
 _place: tuple[re.Pattern[str], str] | None = None
 
 
 def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
-    """Says which folder `-C` named, for the commands in errors and hints: they have to work where the user stands.
+    """Notes the folder that `-C` named, for the commands in errors and hints: they have to work where the user stands.
 
     `verbs` are those that take a contest.
     """
@@ -48,6 +48,6 @@ def renamed(text: str) -> str:
     """`text` with the command that the user typed wherever it names ratchet.sh, with the `-C` of the user."""
     if _place is not None:
         pattern, option = _place
-        text = pattern.sub(lambda found: f"{found[0]} {option}", text)
+        text = pattern.sub(lambda match: f"{match[0]} {option}", text)
     name = typed()
     return text if name == IN_A_CLONE else _NAMED.sub(lambda _: name, text)

@@ -1,4 +1,4 @@
-"""A verb that only reads, run for a server in a process of its own: what it reads cannot bring the server down."""
+"""A verb that only reads, run for a server in a process of its own, so that a bad file cannot end the server."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from harness.errors import RatchetError
 
 
 def answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """What the verb prints with --json in `words`: the command line, so its limits and its watch are the same.
+    """The document that the verb prints with --json in `words`, run as a command line with its limits and its watch.
 
     Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
     """
@@ -21,14 +21,16 @@ def answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
     with subprocess.Popen(command, env=in_utf8, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            printed = reading_limits.read_stream(process.stdout, f"what {verb} says", reading_limits.ANSWER)
+            printed = reading_limits.read_stream(process.stdout, f"the answer of {verb}", reading_limits.ANSWER)
         finally:
             if process.poll() is None:
                 process.terminate()
     try:
         document: dict[str, Any] = json.loads(printed)
     except ValueError as error:
-        raise RatchetError("reader-died", f"the process that read it ended with {process.returncode}") from error
+        raise RatchetError(
+            "reader-died", f"the process that reads for this tool ended with exit code {process.returncode}"
+        ) from error
     if "error" in document:
         raise RatchetError(document["error"]["kind"], document["error"]["message"])
     return document

@@ -20,14 +20,14 @@ class Roots:
     folders: tuple[Path, ...]
 
     def contest(self, folder: Path) -> Path:
-        """The contest's folder, if it and what a verb reads of it lie below a root. Raises UsageError `outside`."""
-        found = self._resolved(str(folder))
-        for path in (path for pattern in LINKS_OF_A_CONTEST for path in found.glob(pattern)):
+        """The contest's folder, if it and the links in it lie below a root. Raises UsageError `outside`."""
+        resolved = self._resolved(str(folder))
+        for path in (path for pattern in LINKS_OF_A_CONTEST for path in resolved.glob(pattern)):
             self.path(str(path))
-        return found
+        return resolved
 
     def text(self, text: str) -> None:
-        """Raises UsageError `outside` if `text`, or what follows `NAME=` in it, names something that lies outside.
+        """Raises UsageError `outside` if `text`, or the value of `NAME=` in it, names something that lies outside.
 
         A function of a file, `step.py:main`, is refused too (`runs-a-program`), because it would run unconfined.
         """
@@ -44,24 +44,24 @@ class Roots:
                 self.path(word)
 
     def path(self, text: str) -> Path:
-        """The path without symbolic links; of a folder, what lies in it stays below the roots too.
+        """The path without symbolic links; everything in a folder has to stay below the roots too.
 
         Raises UsageError `outside`.
         """
-        found = self._resolved(text)
-        for link in _links(found):
+        resolved = self._resolved(text)
+        for link in _links(resolved):
             if not self._holds(Path(os.path.realpath(link))):
-                raise self._outside(f"{text}, whose {link.relative_to(found)} is a symbolic link")
-        return found
+                raise self._outside(f"{text}, whose {link.relative_to(resolved)} is a symbolic link")
+        return resolved
 
     def _resolved(self, text: str) -> Path:
         try:
-            found = Path(os.path.realpath(os.path.expanduser(text)))
+            resolved = Path(os.path.realpath(os.path.expanduser(text)))
         except ValueError as error:
             raise UsageError("usage", f"expected a path, got {text!r}: {error}") from error
-        if not self._holds(found):
+        if not self._holds(resolved):
             raise self._outside(text)
-        return found
+        return resolved
 
     def _holds(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self.folders)
@@ -81,7 +81,7 @@ def _is_there(text: str) -> bool:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """The symbolic links in `folder`, but for those of environments and of git, which no verb takes for captures."""
+    """The symbolic links in `folder`, without those of environments and of git, which no verb takes for captures."""
     seen = 0
     for above, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in (".git", ".venv")]

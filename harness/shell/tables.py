@@ -34,15 +34,15 @@ TABLES = Document(1, TablesDocument)
 
 
 def outcome_of(command: str, tables: Sequence[Table], shown: Sequence[Table] = (), exit_code: int = 0) -> Outcome:
-    """The tables as what `command` found; people get `shown` where it is not the same."""
+    """The tables as the outcome of `command`; people get `shown` where that differs."""
     return Outcome(
         document=TablesDocument(command=command, tables=figures(tables)),
-        text=lambda: printed(shown or tables),
+        text=lambda: tables_text(shown or tables),
         exit_code=exit_code,
     )
 
 
-def printed(tables: Sequence[Table]) -> str:
+def tables_text(tables: Sequence[Table]) -> str:
     """The tables for a terminal."""
     from harness.render import tables as rendering
     from harness.render.layout import terminal_width
@@ -51,7 +51,7 @@ def printed(tables: Sequence[Table]) -> str:
 
 
 def figures(tables: Iterable[Table]) -> tuple[TableFigures, ...]:
-    """The tables as documents have them."""
+    """The tables in the form of documents."""
     return tuple(
         TableFigures(
             name=table.name,

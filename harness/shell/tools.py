@@ -14,14 +14,14 @@ from harness.shell.catalogue import EVERY
 from harness.shell.parser import did_you_mean
 from harness.shell.verb import Call, Effect, Verb
 
-# What only a terminal needs; and what would run a program of the caller's choice, or trust a cluster of its choice.
+# Arguments for a terminal alone, and those that would run a program or trust a cluster of the caller's choice.
 _LEFT_OUT = frozenset({"-C", "--json", "--csv", "--quiet", "--full", "--ray"})
 # Sentences, and an address that is only printed: never paths.
 _NO_PATHS = frozenset({"message", "reason", "url"})
 CONTEST, PART, START = "contest", "part", "start"
-# Of a text, such as a hypothesis or a path, and of a list of them.
+# The longest text, such as a hypothesis or a path, and the most values in a list of them.
 _LONGEST, _MOST_VALUES = 10_000, 1000
-# What every program's numbers hold.
+# The largest integer that every program's numbers hold.
 _LARGEST = 2**53
 
 
@@ -35,33 +35,33 @@ class Argument:
 
     @property
     def is_required(self) -> bool:
-        """Whether the verb cannot do without it."""
+        """True if the verb cannot do without it."""
         return self.action.required and self.action.nargs != "*"
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is there or not, without a value."""
+        """True if it has no value."""
         return self.action.nargs == 0
 
     @property
     def is_path(self) -> bool:
-        """Whether its value is a path, which may name something that is not there yet."""
+        """True if its value is a path, which may name something that is not there yet."""
         return self.action.type is Path
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of its value."""
-        one = self._one()
+        schema = self._value_schema()
         if self.action.nargs in ("*", "+") or isinstance(self.action, argparse._AppendAction):
-            # One value may stand for a list of one.
-            one = {"anyOf": [one, {"type": "array", "items": one, "maxItems": _MOST_VALUES}]}
-        return {**one, "description": str(self.action.help or "").replace("%%", "%")}
+            # A list of one value may be given as that value.
+            schema = {"anyOf": [schema, {"type": "array", "items": schema, "maxItems": _MOST_VALUES}]}
+        return {**schema, "description": str(self.action.help or "").replace("%%", "%")}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
-        """Its options and its words on a command line. Raises UsageError for a word that would be an option."""
+        """Its options and its words on a command line. Raises UsageError for a word that looks like an option."""
         if self.is_flag:
             return ([self.action.option_strings[-1]] if value else []), []
-        texts = [_text(one) for one in (value if isinstance(value, list) else [value])]
+        texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
         if self.action.option_strings:
             return [f"{self._option}={text}" for text in texts], []
         for text in texts:
@@ -73,7 +73,7 @@ class Argument:
     def _option(self) -> str:
         return next(name for name in self.action.option_strings if name.startswith("--"))
 
-    def _one(self) -> dict[str, Any]:
+    def _value_schema(self) -> dict[str, Any]:
         if self.is_flag:
             return {"type": "boolean"}
         if self.action.choices is not None:
@@ -107,7 +107,7 @@ class Tool:
         for argument in self.arguments:
             properties[argument.name] = argument.schema
             if argument.also:
-                properties[argument.also] = {**argument._one(), "description": f"the same as {argument.name}"}
+                properties[argument.also] = {**argument._value_schema(), "description": f"the same as {argument.name}"}
         if self.verb.takes_contest:
             properties[CONTEST] = {
                 "type": "string",
@@ -121,23 +121,25 @@ class Tool:
                 "description": "only this part of the answer, such as /tables/0/rows; `cut` in an answer names parts",
             }
             properties[START] = {"type": "integer", "minimum": 0, "description": "of a part: from this item on (0)"}
-        required = [one.name for one in self.arguments if one.is_required and not one.also]
+        required = [argument.name for argument in self.arguments if argument.is_required and not argument.also]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
-    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def valid(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments under their own names, without those that are null. Raises UsageError `usage`."""
         schema = self.schema
-        for name in given.keys() - schema["properties"].keys():
-            known = ", ".join(schema["properties"])
+        for name in arguments.keys() - schema["properties"].keys():
+            allowed = ", ".join(schema["properties"])
             hint = did_you_mean(name, schema["properties"], "")
-            raise UsageError("usage", f"{self.name} takes {known}; got {name!r}{'; ' if hint else ''}{hint}")
-        meant = {name: value for name, value in given.items() if value is not None}
-        wrong = jsonschema.Draft202012Validator(schema)
-        if (error := next(iter(wrong.iter_errors(meant)), None)) is not None:
+            raise UsageError("usage", f"{self.name} takes {allowed}; got {name!r}{'; ' if hint else ''}{hint}")
+        meant = {name: value for name, value in arguments.items() if value is not None}
+        validator = jsonschema.Draft202012Validator(schema)
+        if (error := next(iter(validator.iter_errors(meant)), None)) is not None:
             place = "".join(f"{step}: " for step in error.absolute_path)
             # The value that is wrong comes first, and may be long.
-            said = error.message if len(error.message) <= 600 else f"{error.message[:300]} ... {error.message[-300:]}"
-            raise UsageError("usage", f"{self.name}: {place}{said}")
+            complaint = (
+                error.message if len(error.message) <= 600 else f"{error.message[:300]} ... {error.message[-300:]}"
+            )
+            raise UsageError("usage", f"{self.name}: {place}{complaint}")
         for name, value in meant.items():
             for text in value if isinstance(value, list) else [value]:
                 if isinstance(text, str) and not _is_word(text):
@@ -152,7 +154,7 @@ class Tool:
         return meant
 
     def command_line(self, meant: Mapping[str, Any]) -> list[str]:
-        """What `checked` gave, as words for the verb's parser. Raises UsageError as `Argument.words`."""
+        """The arguments of `valid` as words for the verb's parser. Raises UsageError as `Argument.words`."""
         options, words = list[str](), list[str]()
         for argument in self.arguments:
             if argument.name in meant:
@@ -162,7 +164,7 @@ class Tool:
         return [*self.words, *words, *options]
 
     def paths(self, meant: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-        """Every text of `checked` that may name a file, and whether it does so even where there is none."""
+        """Every text of `valid` that may name a file; True for one that names it even where there is none."""
         for argument in self.arguments:
             value = meant.get(argument.name)
             for text in value if isinstance(value, list) else [value]:
@@ -178,7 +180,7 @@ def tools() -> Iterator[Tool]:
 
 
 def _tool(verb: Verb, call: Call) -> Tool:
-    assert verb.effect is not None, f"{verb.name} does not say what it does to files"
+    assert verb.effect is not None, f"{verb.name} has no `effect`"
     left_out = _LEFT_OUT | verb.not_for_tools
     return Tool(
         name=call.tool,
@@ -200,7 +202,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def _is_word(text: str) -> bool:
-    """Whether a command line can hold it."""
+    """True if a command line can hold it."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

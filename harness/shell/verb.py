@@ -1,4 +1,4 @@
-"""A verb: what it says about itself, its parser, the document that it prints, and the outcome of a run."""
+"""A verb: its description, its parser, the document that it prints, and the outcome of a run."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ EXIT_CODES = (
 # The verb that is not typed: a message that begins with its name and a colon is typed in its place.
 MESSAGE = "experiment"
 
-# What a verb does to files, for programs that call it. `overwrites` replaces the text of kernel.py.
+# The effect of a verb on files, for programs that call it. `overwrites` replaces the text of kernel.py.
 Effect = Literal["reads", "writes", "overwrites"]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a verb prints with --json: its record, and the version of the form, which documents carry as `schema`.
+    """The form of a verb's --json: its record, and its version, which documents carry as `schema`.
 
     The version goes up with every change of the form: tests/fixtures/schemas holds the forms as they were.
     """
@@ -37,10 +37,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run gave: the verb's record (None where it has no --json), the same as text, and the exit code.
+    """The result of a run: the verb's record (None where it has no --json), the same as text, and the exit code.
 
     `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
-    nobody waits for: it is done when everything is printed, and what it returns is said on stderr.
+    nobody waits for: it is done when everything is printed, and the sentences it returns go to stderr.
     """
 
     text: Callable[[], str] = str
@@ -64,14 +64,14 @@ class Verb:
 
     The file imports nothing heavy, so that --help is quick: `run` imports what it needs.
 
-    `line` is its line of the overview, in which `place` orders the verbs: the group, and where in it. `example` is what
-    follows `ratchet.sh` there, the name alone unless stated; --help ends with `examples`, where they are not the same.
-    `is_watched` says that it works on files that anyone may have written, for as long as they make it: see
-    harness.shell.watch. `shows_texts` says that files are part of what it prints, to be copied as they are. Where hints
-    name it, they name the contest too, unless `hints_name_contest` says that it is about another one.
+    `line` is its line of the overview, in which `place` orders the verbs: the group, and the order in it. `example` is
+    the part after `ratchet.sh` there, the name alone unless stated; --help ends with `examples`, where they differ.
+    `is_watched`: the verb reads files that anyone may have written, for as long as they make it (harness.shell.watch).
+    `shows_texts`: files are part of its output, to be copied as they are. Hints that name the verb name the contest
+    too, unless `hints_name_contest` is False because it is about another one.
 
-    Programs may call it if it has an `effect`, under the name `tool` where that is not its own. `not_for_tools` are
-    the arguments that they do not get, `other_names` further names of arguments.
+    Programs may call it if it has an `effect`, under the name `tool` if that is set. They do not get the arguments
+    `not_for_tools`; `other_names` are further names of arguments.
     """
 
     name: ClassVar[str]
@@ -96,14 +96,14 @@ class Verb:
         cls.example = cls.__dict__.get("example", cls.name)
 
     def run(self, arguments: Namespace) -> Outcome:
-        """Does it. Raises RatchetError."""
+        """Does the work of the verb. Raises RatchetError."""
         raise NotImplementedError
 
     def configure(self, parser: Parser) -> None:
-        """Adds its own arguments; none unless it says so."""
+        """Adds the verb's own arguments; none by default."""
 
     def parser(self) -> Parser:
-        """What it understands."""
+        """The parser of the verb's arguments."""
         parser = Parser(
             prog=f"ratchet.sh {self.name}",
             description=self.description,
@@ -118,11 +118,11 @@ class Verb:
         return parser
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        """The words after the verb, understood. Raises UsageError with the verb's usage."""
+        """The parsed words after the verb. Raises UsageError with the verb's usage."""
         return self.parser().parse_args(words)
 
     def usage(self, arguments: Namespace) -> str:
-        """The usage to show where what was parsed as `given` turns out to be wrong."""
+        """The usage to show with an error about these arguments."""
         return self.parser().format_usage().strip()
 
     def parsers(self) -> Iterator[tuple[str, Parser]]:

@@ -1,4 +1,4 @@
-"""A verb that reads what others wrote, in a child: this process ends it when it takes too much, and says so."""
+"""A verb that reads strangers' files, in a child: this process ends it with a sentence if it takes too much."""
 
 import os
 import signal
@@ -16,8 +16,8 @@ _NUMBER = struct.Struct("<q")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
-def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
-    """The exit code of `run`, which runs in a child; that of `fail(kind, message)` where the child had to be ended.
+def run_watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
+    """The exit code of `run`, which runs in a child; that of `fail(kind, message)` if the child had to be ended.
 
     Memory and time are limited from the first `reading_limits.note` on: before it, nothing of a stranger's was read.
     """
@@ -30,8 +30,8 @@ def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
         os.close(reading)
         _run(run, writing)
     os.close(writing)
-    # Ctrl-C on a terminal reaches the child as well, and it is the child that says what that left behind. What a
-    # program sends to this process alone is handed on, once it is clear that the child did not hear of it.
+    # Ctrl-C on a terminal reaches the child as well, and the child prints what it left behind. A signal to this process
+    # alone is passed on, once it is clear that the child did not get it.
     asked: list[float] = []
     before = signal.signal(signal.SIGINT, lambda number, _: asked.append(time.monotonic() + _HEARD_SECONDS))
     for number in _FORWARDED:
@@ -51,7 +51,7 @@ def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
     if size is None or -code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         return 128 - code
     name = signal.Signals(-code).name
-    return fail("reader-died", f"what was read is broken or hostile: the process that read it was ended by {name}")
+    return fail("reader-died", f"the file is broken or hostile: the process that read it was ended by {name}")
 
 
 def _run(run: Callable[[], int], writing: int) -> None:
@@ -70,7 +70,7 @@ def _run(run: Callable[[], int], writing: int) -> None:
 
 
 def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, int | None, str]:
-    """The child's wait status, the bytes that it said it reads, and why it was ended, if it was.
+    """The child's wait status, the bytes that it reported to read, and the reason why it was ended, or "".
 
     `asked` are the times from which on the child is interrupted, if it lives then.
     """
@@ -86,22 +86,22 @@ def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, i
             asked.clear()
             os.kill(child, signal.SIGINT)
         if not complaint:
-            said = _said(reading)
-            if said and size is None:
+            numbers = _reported(reading)
+            if numbers and size is None:
                 begun = _cpu_seconds(child)
-            if said:
-                size = (size or 0) + sum(number for number in said if number > 0)
-                times = max(times, *(-number for number in said))
+            if numbers:
+                size = (size or 0) + sum(number for number in numbers if number > 0)
+                times = max(times, *(-number for number in numbers))
             if size is not None:
                 complaint = _excess(child, size, times, _cpu_seconds(child) - begun)
             if complaint:
                 os.kill(child, signal.SIGKILL)
-        # A verb that is done at once shall not wait for who watches it.
+        # A verb that is done at once shall not wait for its watcher.
         wait = min(_LOOK_SECONDS, wait * 1.5 if wait < early else _LOOK_SECONDS)
         time.sleep(wait)
 
 
-def _said(reading: int) -> list[int]:
+def _reported(reading: int) -> list[int]:
     try:
         data = os.read(reading, 1 << 16)
     except BlockingIOError:
@@ -110,7 +110,7 @@ def _said(reading: int) -> list[int]:
 
 
 def _excess(child: int, size: int, times: int, spent: float) -> str:
-    """Which limit the child is past, as a sentence; empty if none."""
+    """The limit that the child is past, as a sentence; empty if none."""
     most_bytes, most_seconds = reading_limits.memory_bytes(size), reading_limits.seconds(size) * times
     what = f"what was read ({size:,} bytes)"
     if (taken := _resident_bytes(child)) > most_bytes:

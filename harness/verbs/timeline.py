@@ -52,4 +52,4 @@ class Timeline(Verb):
         write_atomically(perfetto, gzip.compress(trace_json(run, title), mtime=0))
         profile = simulated_capture.write(run, subject.chip, subject.name, folder)
         tidy(folder)
-        return Outcome(text=lambda: summary(run, perfetto, profile, partial(command, given=arguments.directory)))
+        return Outcome(text=lambda: summary(run, perfetto, profile, partial(command, named=arguments.directory)))

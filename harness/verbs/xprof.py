@@ -14,7 +14,7 @@ from harness.records import Capture, Table
 from harness.shell.arguments import at_least, directory, mesh_sizes, value_of
 from harness.shell.completers import attempts_and_files
 from harness.shell.parser import Parser, did_you_mean
-from harness.shell.tables import TableFigures, figures, printed
+from harness.shell.tables import TableFigures, figures, tables_text
 from harness.shell.verb import Call, Document, Outcome, Verb
 from harness.workbench.profiles import places, remote
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
@@ -427,7 +427,7 @@ class Xprof(Verb):
         if isinstance(answer, str):
             return Outcome(document=XprofDocument(command=asked, text=answer), text=lambda: answer)
         document = XprofDocument(command=asked, tables=figures(answer))
-        return Outcome(document=document, text=lambda: printed(answer) if answer else "")
+        return Outcome(document=document, text=lambda: tables_text(answer) if answer else "")
 
 
 def _named(words: Sequence[str]) -> tuple[str, list[str]]:

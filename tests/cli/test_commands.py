@@ -17,7 +17,7 @@ from harness import __version__
 from harness.errors import UsageError
 from harness.records.whatif import Factors
 from harness.shell.arguments import command
-from harness.shell.catalogue import EVERY, listed, valued_options
+from harness.shell.catalogue import EVERY, typed_verbs, valued_options
 from harness.shell.help_page import overview
 from harness.shell.main import main, place_of_verb
 from harness.shell.program_name import OPTION, renamed
@@ -159,7 +159,7 @@ def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_overview_has_every_verb_in_its_group() -> None:
     sections = overview().split("\n\n")
-    for verb in listed():
+    for verb in typed_verbs():
         (own,) = [section for section in sections if section.startswith(GROUPS[verb.place[0]])]
         assert re.search(rf"^  {verb.name} ", own, re.M)
     assert all(len(line) <= 120 for line in overview().splitlines())

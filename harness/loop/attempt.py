@@ -48,7 +48,7 @@ def attempt(bench: Bench, hypothesis: str, options: Options, say: Say) -> Attemp
     ledger = Ledger.open(bench.contest.directory)
     if bench.policy.is_confined:
         # JAX is imported while the repository is checked.
-        warm.up()
+        warm.start()
     with ledger.lock():
         return attempt_locked(ledger, bench, hypothesis, options, say)
 

@@ -127,7 +127,7 @@ def complaints(source: bytes, path: str) -> tuple[tuple[str, ...], tuple[str, ..
 
 
 def _ask_child(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
-    if confinement.offered(True).landlock is None:
+    if confinement.isolation(True).landlock is None:
         raise RatchetError(
             "unconfined-prepare",
             f"{path} runs code (docs/OPERATORS.md), which needs Landlock; without it the file would run with your "

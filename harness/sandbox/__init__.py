@@ -1,1 +1,1 @@
-"""Child processes that run what nobody trusts: started, confined, asked, and their answers cleaned."""
+"""Child processes that run untrusted code: started, confined, asked, and their answers cleaned."""

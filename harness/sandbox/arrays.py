@@ -26,12 +26,12 @@ def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
 
 def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
     """The arrays that `save` wrote, in the shapes expected. Raises Rejected `crash` if missing or of another size."""
-    found = []
+    arrays = []
     for position, array in enumerate(expected):
         path = directory / f"{position}.bin"
         data = path.read_bytes() if path.is_file() else b""
         size = int(np.prod(array.shape)) * dtype(array.dtype).itemsize
         if len(data) != size:
             raise Rejected("correctness", "crash", f"expected {size} bytes of {array.name}, got {len(data)}")
-        found.append(np.frombuffer(data, dtype=dtype(array.dtype)).reshape(array.shape))
-    return tuple(found)
+        arrays.append(np.frombuffer(data, dtype=dtype(array.dtype)).reshape(array.shape))
+    return tuple(arrays)

@@ -26,11 +26,11 @@ from harness.sandbox.jobs import Child, Job, is_over
 from harness.sandbox.messages import FAILURE, VALUE, Request
 from harness.sandbox.worker import HEADER
 
-# What is kept of a child's output to be shown, and how much it may print before it is ended:
-# the tracebacks and logs of JAX are a few hundred KB at most.
+# The end of a child's output that is kept to be shown, and how much it may print before it is ended: the tracebacks and
+# logs of JAX are a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
-# What a request and its answer begin with; drawn by the parent for each.
+# The first characters of a request and its answer; drawn by the parent for each.
 _NONCE_DIGITS = 32
 # Texts name files below this folder without it.
 _TOP = Path(harness.__file__).parent.parent
@@ -43,7 +43,7 @@ _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
 # Between two looks at memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
-# A process that is stuck in the kernel cannot be waited for for ever.
+# A process that is stuck in the kernel cannot be waited for forever.
 _ENDING_SECONDS = 2.0
 _AUTOGROUP_TRIES = 3
 _AUTOGROUP_SECONDS = 0.1
@@ -93,7 +93,7 @@ class Children:
     ) -> Child:
         """A child that imports `module` and waits for its tasks, with `directory` as its home and working directory.
 
-        It may write there and where `confinement` says; None: it is not confined whatever the others are.
+        It may write there and in the folders of `confinement`; None: it is not confined even if the others are.
         """
         if confinement is not None:
             confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
@@ -104,7 +104,7 @@ class Children:
         try:
             process = warm.fork(name, module, directory, environment, applied, theirs.fileno(), writing)
             if process is None:
-                process = self._fresh(module, directory, environment, applied, theirs.fileno(), writing)
+                process = self._start_fresh(module, directory, environment, applied, theirs.fileno(), writing)
         except OSError:
             ours.close()
             os.close(reading)
@@ -120,7 +120,7 @@ class Children:
         self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
         return child
 
-    def _fresh(
+    def _start_fresh(
         self,
         module: str,
         directory: Path,
@@ -145,7 +145,7 @@ class Children:
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
     ) -> Job:
-        """Puts a request in the child's queue. `limit` seconds count from when the child gets to it."""
+        """Puts a request in the child's queue. `limit` seconds count from when the child begins it."""
         job = Job(
             child=child,
             label=label,
@@ -162,7 +162,7 @@ class Children:
         return job
 
     def drop(self, jobs: Collection[Job]) -> None:
-        """Takes requests back that no child has got to; of the others the answers come all the same."""
+        """Takes back requests that no child has begun; the others are answered all the same."""
         for child in self._children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
@@ -197,7 +197,7 @@ class Children:
             self._turn(_POLL_SECONDS)
         return self._finished.popleft()
 
-    def done_meanwhile(self) -> list[tuple[Job, Any]]:
+    def finished_jobs(self) -> list[tuple[Job, Any]]:
         """The jobs that are done by now, without waiting."""
         self._turn(0)
         done = list(self._finished)
@@ -215,8 +215,8 @@ class Children:
     def _look(self) -> None:
         """Ends the children that have run too long or hold too much, and notices those that are gone."""
         self._looked = time.monotonic()
-        found = processes.below({child.process.pid for child in self._children if not child.ended})
-        if any(process.leader is None for process in found):
+        living = processes.below({child.process.pid for child in self._children if not child.ended})
+        if any(process.leader is None for process in living):
             self._end_processes(None)
         for child in self._children:
             if child.ended:
@@ -225,27 +225,28 @@ class Children:
                 # Something it started may hold its end of the channel open.
                 self._hear(child)
                 if not child.ended:
-                    self._died(child)
+                    self._note_death(child)
                 continue
             job = child.queue[0] if child.queue else None
-            own = [process for process in found if process.leader == child.process.pid]
-            held = sum(process.resident_bytes for process in own)
-            if held > self._memory_bytes:
+            of_child = [process for process in living if process.leader == child.process.pid]
+            resident = sum(process.resident_bytes for process in of_child)
+            if resident > self._memory_bytes:
                 allowed = self._memory_bytes / 2**30
                 self._fail(
                     child,
                     "out-of-memory",
-                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
+                    f"the {child.name} process held {resident / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
                     "have, and was ended",
                 )
-            elif len(own) > _PROCESS_LIMIT or sum(process.threads for process in own) > _THREAD_LIMIT:
+            elif len(of_child) > _PROCESS_LIMIT or sum(process.threads for process in of_child) > _THREAD_LIMIT:
                 self._fail(
                     child,
                     "too-many-processes",
-                    f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
-                    f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
+                    f"the {child.name} process had {len(of_child)} processes, "
+                    f"{sum(process.threads for process in of_child)} threads; expected at most {_PROCESS_LIMIT} and "
+                    f"{_THREAD_LIMIT}, so it was ended",
                 )
-            elif job is not None and is_over(job, time.monotonic() - job.started, own):
+            elif job is not None and is_over(job, time.monotonic() - job.started, of_child):
                 self._fail(
                     child,
                     "timeout",
@@ -274,7 +275,7 @@ class Children:
         except BlockingIOError:
             return
         if not chunk:
-            self._died(child)
+            self._note_death(child)
             return
         child.received += chunk
         while len(child.received) >= HEADER.size:
@@ -289,14 +290,14 @@ class Children:
             job = child.queue[0]
             nonce, kind, text = body[:_NONCE_DIGITS], body[_NONCE_DIGITS : _NONCE_DIGITS + 1], body[_NONCE_DIGITS + 1 :]
             try:
-                # Who writes to every descriptor that is open has not read the request.
+                # A process that writes to every open descriptor has not read the request.
                 if nonce != job.nonce.encode():
-                    raise msgspec.DecodeError("not an answer to what it was asked")
+                    raise msgspec.DecodeError("not an answer to this request")
                 if kind not in (VALUE, FAILURE):
                     raise msgspec.DecodeError("neither a value nor a failure")
                 value: Any = msgspec.json.decode(text, type=Failure if kind == FAILURE else job.reply_type)
-                # Whoever reads it later reads what comes out of here.
-                value = replies.cleaned(value, (child.directory, _TOP))
+                # Texts are cleaned here, before anybody reads them.
+                value = replies.clean(value, (child.directory, _TOP))
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 named = "crash" if nonce == job.nonce.encode() else "forged-result"
                 self._fail(child, named, f"the {child.name} process answered with junk ({error}) and was ended")
@@ -326,8 +327,8 @@ class Children:
                 f"the {child.name} process printed more than {_OUTPUT_LIMIT >> 20} MiB and was ended",
             )
 
-    def _died(self, child: Child) -> None:
-        """The channel is closed: the process has ended, or has thrown its only way of answering away."""
+    def _note_death(self, child: Child) -> None:
+        """The channel is closed: the process has ended, or has closed its only way of answering."""
         try:
             code = child.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -341,24 +342,24 @@ class Children:
             self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")
 
     def _fail(self, child: Child, kind: str, message: str) -> None:
-        known = set(self.left_behind)
+        before = set(self.left_behind)
         self._end(child)
         if child.queue:
             job = child.queue[0]
             shown = child.last_output()
             detail = f"its last output:\n{shown}" if shown else "it printed nothing"
-            strays = [words for pid, words in self.left_behind.items() if pid not in known]
+            strays = [words for pid, words in self.left_behind.items() if pid not in before]
             if strays:
                 detail = f"processes that it left behind were ended: {', '.join(strays)}\n{detail}"
             child.queue = deque((job,))
             failure = Failure(stage=job.stage, kind=kind, message=message, detail=detail)
-            self._finish(job, replies.cleaned(failure, (child.directory, _TOP)))
+            self._finish(job, replies.clean(failure, (child.directory, _TOP)))
 
     def _end_processes(self, leader: int | None) -> None:
-        """Ends what belongs to this child, and what belongs to no child any more."""
+        """Ends the processes of this child, and those that belong to no child any more."""
         leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
         deadline = time.monotonic() + _ENDING_SECONDS
-        # A signal takes a moment, and what is being ended may start more meanwhile.
+        # A signal takes a moment, and a process that is being ended may start more meanwhile.
         while time.monotonic() < deadline:
             left = [process for process in processes.below(leaders) if process.leader in (leader, None)]
             if not left:
@@ -370,7 +371,7 @@ class Children:
             time.sleep(0.001)
 
     def _end(self, child: Child) -> None:
-        """Kills every process of the child, reads what it still had to say, and lets go of it."""
+        """Kills every process of the child, reads its last output, and releases its descriptors."""
         if child.ended:
             return
         child.ended = True

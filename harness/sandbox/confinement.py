@@ -1,4 +1,4 @@
-"""Takes from a child what it does not need: files, network, processes, privileges; with what Linux gives without root.
+"""Takes files, network, processes and privileges from a child that does not need them, without root, as Linux can.
 
 Four layers, each of them inherited by everything the process starts and none of them to be undone:
 `no_new_privs`; Landlock (landlock(7)): reads, and writes, named files and folders only (`readable`), no
@@ -39,7 +39,7 @@ _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 1
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _MAKE_CHARACTER_DEVICE, _MAKE_SOCKET, _MAKE_FIFO, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 9, 1 << 10, 1 << 11
 _READING = _READ_FILE | _READ_DIR
-# Not even in its own folder.
+# Rights that a child does not have even in its own folder.
 _NEVER = _EXECUTE | _MAKE_CHARACTER_DEVICE | _MAKE_SOCKET | _MAKE_FIFO | _MAKE_BLOCK_DEVICE | _IOCTL_DEV
 _OF_ONE_FILE = _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP_SINCE, _BIND_AND_CONNECT_TCP = 4, 3
@@ -63,26 +63,28 @@ def landlock_version() -> int | None:
     return version if version > 0 else None
 
 
-def offered(is_confined: bool) -> Isolation:
-    """What children are confined by on this machine; nothing where they are not to be."""
+def isolation(is_confined: bool) -> Isolation:
+    """The layers that confine children on this machine; none if they are not to be confined."""
     if not is_confined:
         return Isolation(landlock=None, system_calls_filtered=False)
     return Isolation(landlock=landlock_version(), system_calls_filtered=_can_filter())
 
 
 def warnings(is_confined: bool) -> tuple[str, ...]:
-    """What children can still do where a layer is missing, in sentences."""
-    layers = offered(is_confined)
-    said = []
+    """Sentences on what children can still do where a layer is missing."""
+    layers = isolation(is_confined)
+    sentences = []
     if layers.landlock is None:
-        said.append("kernel.py ran without Landlock: it could read and write what you can; read it before you trust it")
+        sentences.append(
+            "kernel.py ran without Landlock: it could read and write what you can; read it before you trust it"
+        )
     if not layers.system_calls_filtered:
-        said.append("kernel.py ran without a filter of system calls: it could start processes and open sockets")
-    return tuple(said)
+        sentences.append("kernel.py ran without a filter of system calls: it could start processes and open sockets")
+    return tuple(sentences)
 
 
 def confine(confinement: Confinement) -> None:
-    """Confines this process for good, as far as the kernel can. To be called while it has one thread.
+    """Confines this process for good, as far as the kernel can. Call it while the process has one thread.
 
     Raises OSError where the kernel has a layer and refuses to apply it.
     """
@@ -92,7 +94,7 @@ def confine(confinement: Confinement) -> None:
         resource.setrlimit(what, (limit, limit))
     if sys.platform != "linux":
         return
-    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _require(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     version = landlock_version()
     if version is not None:
         _restrict_files(version, confinement)
@@ -101,7 +103,7 @@ def confine(confinement: Confinement) -> None:
 
 
 def _restrict_files(version: int, confinement: Confinement) -> None:
-    """Reads what `readable` and `confinement` name, writes what `confinement` names; nothing else."""
+    """Allows reading the paths of `readable` and `confinement`, writing those of `confinement`, and nothing else."""
     every = _FILE_RIGHTS[max(since for since in _FILE_RIGHTS if since <= version)]
     attributes = struct.pack(
         "QQQ",
@@ -111,14 +113,14 @@ def _restrict_files(version: int, confinement: Confinement) -> None:
     )
     # An older kernel knows fewer fields.
     size = 24 if version >= _SCOPES_SINCE else 16 if version >= _TCP_SINCE else 8
-    ruleset = _checked(_system_call(_CREATE_RULESET, attributes, size, 0), "landlock_create_ruleset")
+    ruleset = _require(_system_call(_CREATE_RULESET, attributes, size, 0), "landlock_create_ruleset")
     try:
         for path in dict.fromkeys((*readable.installed(), *confinement.readable)):
             _allow(ruleset, path, _READING)
         _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE)
         for path in confinement.writable:
             _allow(ruleset, path, every & ~_NEVER)
-        _checked(_system_call(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+        _require(_system_call(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     finally:
         os.close(ruleset)
 
@@ -127,13 +129,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        # What is not there needs no rule.
+        # A path that is not there needs no rule.
         return
     try:
         if not os.path.isdir(path):
             rights &= _OF_ONE_FILE
         rule = struct.pack("=Qi", rights, descriptor)
-        _checked(_system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
+        _require(_system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
     finally:
         os.close(descriptor)
 
@@ -143,12 +145,12 @@ def _can_filter() -> bool:
 
 
 def _filter_system_calls() -> None:
-    """Every system call is refused but those that `system_calls` names."""
+    """Refuses every system call that `system_calls` does not name."""
     program = system_calls.program(platform.machine(), os.getpid())
     stored = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(stored)), 16)
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    _checked(prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0), "a seccomp filter")
+    _require(prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0), "a seccomp filter")
 
 
 def _system_call(number: int, *arguments: int | bytes) -> int:
@@ -156,7 +158,7 @@ def _system_call(number: int, *arguments: int | bytes) -> int:
     return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *words))
 
 
-def _checked(result: int, what: str) -> int:
+def _require(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"the kernel refused {what}: {os.strerror(number)}")

@@ -1,4 +1,4 @@
-"""One request at a time to the children, in the words of whoever waits for the answer."""
+"""One request at a time to the children, with its progress reported and its failure raised."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from harness.records import Failure, Stage
 from harness.sandbox.child import Children
 from harness.sandbox.jobs import Child, Job
 
-# Hears of a stage, of how it stands, and how many seconds it took.
+# A function of a stage, its state, and the seconds that it took.
 Progress = Callable[[str, str, float], None]
 Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
-    """Requests to `children` whose failures are of `stage`; `progress` hears when each begins and how it ended."""
+    """Requests to `children` whose failures are of `stage`; `progress` is called when each begins and when it ends."""
 
     children: Children
     stage: Stage
@@ -28,17 +28,17 @@ class Dialogue:
         """The answer to one task. Raises RatchetError with the kind and message of its failure."""
         label = label or task
         self.progress(label, "start", 0.0)
-        asked = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)
+        asked_job = self.children.ask(child, label, self.stage, task, arguments, reply_type, limit)
         job: Job | None = None
         reply: Reply | Failure | None = None
         # Another child's job may end first.
-        while job is not asked:
+        while job is not asked_job:
             job, reply = self.children.wait()
             if isinstance(reply, Failure):
                 self.progress(job.label, reply.kind, job.seconds)
                 raise RatchetError(reply.kind, f"{job.label}: {reply.message}{_last_words(reply)}")
         assert isinstance(reply, reply_type)
-        self.progress(label, "done", asked.seconds)
+        self.progress(label, "done", asked_job.seconds)
         return reply
 
 

@@ -1,4 +1,4 @@
-"""Where evidence is taken: versions without importing JAX, and the environment variables that children get."""
+"""The environment of evidence: versions without importing JAX, and the environment variables that children get."""
 
 import importlib.metadata
 import math
@@ -14,9 +14,9 @@ from harness.hardware import Chip
 from harness.records import Environment
 from harness.sandbox import tracing_flags
 
-# What a child gets of the caller's environment: where programs and libraries are, and how dates and
-# letters are written. Nothing else: settings that would change what is traced, compiled or run, and
-# keys, passwords and names that a kernel.py has no business with.
+# The variables that a child gets of the caller's environment: where programs and libraries are, and how dates and
+# letters are written. Nothing else: settings that would change what is traced, compiled or run, and keys, passwords
+# and names that are no business of a kernel.py.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
@@ -49,7 +49,7 @@ def _version(package: str) -> str | None:
 
 
 def _machine() -> str:
-    """Processor model and how many of its cores may be used: stable on one machine, different on another kind."""
+    """Processor model and number of usable cores: stable on one machine, different on another kind."""
     model = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -59,40 +59,45 @@ def _machine() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use: those that it is bound to, and no more than its container is granted."""
+    """The number of cores that this process may use: its affinity, but no more than its container is granted."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    granted = _granted()
+    granted = _cores_of_container()
     return bound if granted is None else max(1, min(bound, math.ceil(granted)))
 
 
 @cache
-def _granted() -> float | None:
+def _cores_of_container() -> float | None:
     return granted_cores(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
 
 
 def granted_cores(memberships: Path, mount: Path) -> float | None:
     """The cores that control groups grant this process, 1.5 for example; None where they set no limit.
 
-    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The least of the group's
-    own limit and of those above it holds: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a container the
-    mount may be the group itself.
+    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The result is the least
+    of the limits of the group and of those above it: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a
+    container the mount may be the group itself.
     """
     try:
         lines = memberships.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    found: list[float] = []
+    grants: list[float] = []
     for _, controllers, group in (line.split(":", 2) for line in lines if line.count(":") >= 2):
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = mount / controllers if controllers else mount
-        own = root / group.lstrip("/")
-        found += [limit for folder in (own, *own.parents) if folder.is_relative_to(root) for limit in _limits(folder)]
-    return min(found, default=None)
+        group_folder = root / group.lstrip("/")
+        grants += [
+            limit
+            for folder in (group_folder, *group_folder.parents)
+            if folder.is_relative_to(root)
+            for limit in _limits(folder)
+        ]
+    return min(grants, default=None)
 
 
 def _limits(group: Path) -> Iterator[float]:
-    """What one group grants, in cores; nothing where it has no limit, or none that can be read."""
+    """The cores that one group grants; nothing where it has no limit, or none that can be read."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
         yield int(quota) / int(period)
@@ -104,7 +109,7 @@ def _limits(group: Path) -> Iterator[float]:
 
 
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
-    """One sentence for each setting of the caller that children do not get although it would change the result."""
+    """One sentence for each setting of the caller that could change the result and that children do not get."""
     return tuple(
         f"{name}={caller[name]} of your environment was not used: every attempt runs with its own"
         for name in sorted(caller)
@@ -136,14 +141,14 @@ def base() -> dict[str, str]:
     }
 
 
-def recorded(given: Mapping[str, str]) -> tuple[str, ...]:
+def recorded(variables: Mapping[str, str]) -> tuple[str, ...]:
     """`NAME=value` of the variables of a child that can matter; paths and names of this machine left out."""
     private = (*_KEPT, "PYTHONPATH")
-    return tuple(f"{name}={value}" for name, value in sorted(given.items()) if name not in private)
+    return tuple(f"{name}={value}" for name, value in sorted(variables.items()) if name not in private)
 
 
 def on_cpu() -> dict[str, str]:
-    """For children that trace, check and simulate: JAX sees the CPU only.
+    """The environment of children that trace, check and simulate: JAX sees the CPU only.
 
     XLA has a thread for each core, and at least two: in TPU interpret mode the callbacks of a kernel wait for another.
     """
@@ -151,12 +156,12 @@ def on_cpu() -> dict[str, str]:
 
 
 def interpreting() -> dict[str, str]:
-    """For the child that runs kernel.py, in whose interpreted programs nearly every fusion ends at a callback."""
+    """The environment of the child that runs kernel.py, in whose programs nearly every fusion ends at a callback."""
     return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
 
 
 def checking(operations: int) -> dict[str, str]:
-    """For a child that runs the CPU reference programs of a kernel with so many operations.
+    """The environment of a child that runs the CPU reference programs of a kernel with so many operations.
 
     They have no callbacks, and XLA has half of the cores: another process works beside it, and threads that wait for a
     part of its work take a tenth to a quarter more time.
@@ -166,12 +171,12 @@ def checking(operations: int) -> dict[str, str]:
 
 
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
-    """For the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
+    """The environment of the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
 
-    Relative, because these flags are split at white space and a path may have some. Only `with_lines` the
-    schedule says which line of kernel.py each operation comes from, which costs the compiler 5 to 20 % and
-    changes nothing else in it (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled: that
-    child only reads programs.
+    The path is relative, because these flags are split at white space and a path may have some. With `with_lines` the
+    schedule names the line of kernel.py behind each operation; that costs the compiler 5 to 20 % and changes nothing
+    else in it (tests/judge/simulate/test_schedules.py). For a GPU nothing is compiled: that child only reads programs.
+
     """
     if chip.platform != "tpu":
         return on_cpu()
@@ -190,13 +195,13 @@ def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
 
 
 def measuring(device: str) -> dict[str, str]:
-    """For the child that times on `cpu`, on `cuda`, or on `tpu`, whose profiles then show the inside of kernels."""
+    """The environment of the child that times on `cpu`, `cuda` or `tpu`, whose profiles show the inside of kernels."""
     if device == "cpu":
         return on_cpu()
     kept = base()
     if device == "cuda":
-        # Which GPU is meant, and where CUDA is installed. Memory is taken as it is needed, not most of it at once.
-        meant = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
-        return {**kept, **meant, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        # The variables select a GPU and CUDA's folder. Memory is taken as it is needed, not most of it at once.
+        of_gpu = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
+        return {**kept, **of_gpu, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     del kept["TPU_SKIP_MDS_QUERY"]
     return {**kept, "LIBTPU_INIT_ARGS": tracing_flags.inside_kernels()}

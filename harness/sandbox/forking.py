@@ -18,7 +18,7 @@ from harness.sandbox import worker
 from harness.sandbox.warm import ForkRequest
 
 _MOST_BYTES = 1 << 16
-# For the kernel to hand an orphan to the process that adopts it.
+# The kernel needs a moment to hand an orphan to the process that adopts it.
 _ADOPTION_SECONDS = 5.0
 _PR_SET_NAME = 15
 _NO_CHILD = b"0"
@@ -36,15 +36,15 @@ def main() -> None:
     # Ctrl-C goes to the whole group: the judging process hears it too, and closes the channel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     judge = os.getppid()
-    given = set(os.environ)
+    before = set(os.environ)
     for name in sys.argv[2:]:
-        # What another JAX does not have, or what is broken, is for the child to say.
+        # An import that fails, with another JAX for instance, fails again in the child, which reports it.
         with suppress(ImportError):
             importlib.import_module(name)
     # JAX sets some variables while it is imported, which its children would set too.
-    added = {name: value for name, value in os.environ.items() if name not in given}
+    added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
-    # What is shared stays shared: no collection writes to it.
+    # Shared memory stays shared: no collection writes to it.
     gc.freeze()
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, _MOST_BYTES, 2)
@@ -60,14 +60,14 @@ def main() -> None:
 
 
 def _is_alone() -> bool:
-    """Whether this process has one thread: of another that holds a lock, a fork would wait for ever."""
+    """True if this process has one thread: a fork would wait forever for a lock that another thread holds."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
 def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
-    """The id of a process that the judging process has adopted, 0 where that did not come about.
+    """The id of a process that the judging process has adopted, 0 where that failed.
 
-    Forked twice: the one between ends at once, and its orphan goes to the nearest process that adopts orphans.
+    It forks twice: the process between ends at once, and its orphan goes to the nearest process that adopts orphans.
     """
     reading, writing = os.pipe()
     between = os.fork()
@@ -86,7 +86,7 @@ def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: i
 def _become(
     request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int, writing: int
 ) -> None:
-    """Makes this process the child that is asked for. Never returns."""
+    """Makes this process the requested child. Never returns."""
     code = 1
     try:
         deadline = time.monotonic() + _ADOPTION_SECONDS
@@ -103,14 +103,14 @@ def _become(
         _set_environment({**added, **request.environment})
         ctypes.CDLL(None).prctl(_PR_SET_NAME, request.name.encode()[:15], 0, 0, 0)
         os.write(writing, str(os.getpid()).encode())
-        # Nothing else of the process that forks: neither its channel nor what others were given.
+        # Close all other descriptors of the process that forks.
         if channel != _CHANNEL:
             os.dup2(channel, _CHANNEL)
         os.set_inheritable(_CHANNEL, False)
         os.closerange(_CHANNEL + 1, os.sysconf("SC_OPEN_MAX"))
         worker.serve(request.module, socket.socket(fileno=_CHANNEL), request.confinement, parent=judge)
         code = 0
-    except BaseException:  # noqa: BLE001  # the end of this process: its output is where it can still be told
+    except BaseException:  # noqa: BLE001  # the end of this process: it can only be printed
         traceback.print_exc()
     finally:
         with suppress(OSError):
@@ -122,11 +122,11 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     for name in set(os.environ) - set(variables):
         del os.environ[name]
     os.environ.update(variables)
-    # What an interpreter would have made of PYTHONPATH.
+    # An interpreter would have made this of PYTHONPATH.
     for path in reversed(variables.get("PYTHONPATH", "").split(os.pathsep)):
         if path and path not in sys.path:
             sys.path.insert(0, path)
-    # Of a fresh interpreter they would be other ones each time.
+    # A fresh interpreter would have other ones each time.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 

@@ -1,4 +1,4 @@
-"""Takes a file out of the reach of the child that wrote it: what is checked later is what was handed over."""
+"""Takes a file out of the reach of the child that wrote it, so that the checked file is the one handed over."""
 
 import os
 import stat
@@ -11,17 +11,17 @@ _LIMIT_BYTES = 1 << 30
 
 
 def take_over(written: Path, kept: Path, stage: Stage) -> Failure | None:
-    """Copies `written`, in a child's folder, to `kept`, where it cannot write; what is wrong with it if it is no file.
+    """Copies `written`, in a child's folder, to `kept`, where it cannot write; returns the failure if it is no file.
 
-    A link would hand over a file of somebody else, a pipe would wait for ever.
+    A link would hand over somebody else's file, a pipe would wait forever.
     """
     try:
         descriptor = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return _forged(stage, f"expected the program in {written.name}, could not open it: {error.strerror}")
     with open(descriptor, "rb") as stream:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LIMIT_BYTES:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LIMIT_BYTES:
             return _forged(stage, f"expected {written.name} to be a file of at most {_LIMIT_BYTES >> 30} GiB")
         kept.write_bytes(stream.read())
     return None

@@ -11,13 +11,13 @@ from typing import Any
 from harness.records import Stage
 from harness.sandbox import processes, strip_paths, warm
 
-# On a busy machine a child has more seconds, but not more than so many times its limit.
+# On a busy machine a child has more seconds, but at most so many times its limit.
 _MOST_WAITING = 8
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
-    """One request to one child, and when it has to be answered."""
+    """One request to one child, and its time limit."""
 
     child: "Child"
     label: str
@@ -47,13 +47,13 @@ class Child:
     ended: bool = False
 
     def last_output(self) -> str:
-        """The end of what it printed, whatever bytes those were."""
+        """The end of its output, whatever bytes it has."""
         return strip_paths.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
 
 
-def is_over(job: Job, elapsed: float, own: Iterable[processes.Process]) -> bool:
-    """Whether a job has had its time. What its processes waited for a core does not count, up to a bound."""
+def is_over(job: Job, elapsed: float, of_child: Iterable[processes.Process]) -> bool:
+    """True if a job has used its time. Waiting of its processes for a core does not count, up to a bound."""
     if elapsed <= job.limit_seconds:
         return False
-    used = elapsed * processes.share_of_cores(own, elapsed)
+    used = elapsed * processes.share_of_cores(of_child, elapsed)
     return used > job.limit_seconds or elapsed > _MOST_WAITING * job.limit_seconds

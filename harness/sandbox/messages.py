@@ -1,4 +1,4 @@
-"""The form of requests to children and of their answers, and how a child reports a failure."""
+"""The form of requests to children and of their answers, and the reporting of failures in a child."""
 
 import traceback
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from harness.records import Failure, Stage
 
 
 class Rejected(Exception):
-    """Inside a child only: the candidate failed. The border to the parent turns it into its `failure`."""
+    """Raised in a child when the candidate failed. The border to the parent turns it into its `failure`."""
 
     def __init__(self, stage: Stage, kind: str, message: str, detail: str = "") -> None:
         super().__init__(message)
         self.failure = Failure(stage=stage, kind=kind, message=message, detail=detail)
 
 
-def described(error: BaseException) -> str:
-    """The type of an exception and its text, even where a type of kernel.py's own has none or raises."""
+def description(error: BaseException) -> str:
+    """The type of an exception and its text, even where a type of kernel.py has none or raises."""
     name = type(error).__name__ or "an exception without a name"
     try:
         text = str(error).strip()
@@ -26,8 +26,8 @@ def described(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def traced(error: BaseException) -> str:
-    """The traceback of an exception, even where a type of kernel.py's own cannot be printed."""
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception, even where a type of kernel.py cannot be printed."""
     try:
         return "".join(traceback.format_exception(error))
     except Exception as another:  # noqa: BLE001  # it asks the candidate's type for its text
@@ -36,7 +36,7 @@ def traced(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One thing to do; `arguments` is the JSON of the task's own request. The answer begins with `nonce`."""
+    """One task; `arguments` is the JSON of the task's own request. The answer begins with `nonce`."""
 
     nonce: str
     task: str
@@ -44,7 +44,7 @@ class Request:
     arguments: msgspec.Raw
 
 
-# The first byte of an answer: what follows is the JSON of the task's own reply, or of a Failure.
+# The first byte of an answer; the JSON of the task's own reply, or of a Failure, follows.
 VALUE = b"="
 FAILURE = b"!"
 

@@ -1,4 +1,4 @@
-"""What /proc says about the processes of children: whose they are, what they hold, which of them got away."""
+"""The processes of children by /proc: the child each belongs to, its memory, and those that got away."""
 
 import contextlib
 import ctypes
@@ -28,13 +28,13 @@ class Process:
 
     @property
     def words(self) -> str:
-        """How a report names it."""
+        """Its name in reports."""
         return f"{self.name or 'a process'} (pid {self.pid})"
 
 
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Within this context no process below this one gets out of sight, by whatever forking: `below` finds it."""
+    """Within this context no process below this one gets out of sight, however it forks: `below` finds it."""
     if sys.platform != "linux":
         yield
         return
@@ -49,7 +49,7 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def below(leaders: Collection[int]) -> tuple[Process, ...]:
-    """Every living process of the children whose session leaders these are, and those that got away; () without /proc.
+    """Every living process of the children with these session leaders, and those that got away; () without /proc.
 
     A process is a leader's by session or by descent. One that left both was adopted by this
     process; its session, which it cannot share with this process, tells it from a command run here.
@@ -67,25 +67,25 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
                 numbers = (int(fields[at]) for at in (1, 3, 17, 21))
                 rows[pid] = (name, *numbers)  # type: ignore[assignment]
     here, own_session = os.getpid(), os.getsid(0)
-    found = []
+    living = []
     for pid, (name, _, session, threads, pages) in rows.items():
         leader = session if session in leaders else _ancestor(pid, leaders, rows)
         if leader is None and (session == own_session or _ancestor(pid, (here,), rows) is None):
             continue
         shown = "".join(sign if sign.isprintable() else "?" for sign in name)
         process = Process(pid=pid, name=shown, leader=leader, threads=threads, resident_bytes=pages * page)
-        found.append(process)
-    return tuple(found)
+        living.append(process)
+    return tuple(living)
 
 
-def share_of_cores(found: Iterable[Process], seconds: float) -> float:
-    """How much of the cores that these could have used for so many seconds they got.
+def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
+    """The share of the cores that these processes got, of what they could have used for so many seconds.
 
-    1 on an idle machine, however many threads they have; 0.1 where ten others want each core. 1 too where the kernel
-    does not say.
+    1 on an idle machine, however many threads they have; 0.1 where ten others want each core; 1 where the kernel does
+    not say.
     """
     ran = waited = 0
-    for process in found:
+    for process in of_child:
         tasks = Path(f"/proc/{process.pid}/task")
         for task in _numbers(tasks):
             with contextlib.suppress(OSError, ValueError):
@@ -112,12 +112,12 @@ def kill(process: Process) -> None:
         os.kill(process.pid, signal.SIGKILL)
 
 
-def _ancestor(pid: int, wanted: Collection[int], rows: dict[int, tuple[str, int, int, int, int]]) -> int | None:
-    """The nearest of `wanted` among the ancestors of `pid`."""
+def _ancestor(pid: int, targets: Collection[int], rows: dict[int, tuple[str, int, int, int, int]]) -> int | None:
+    """The nearest of `targets` among the ancestors of `pid`."""
     seen = set()
     while pid in rows and pid not in seen:
         seen.add(pid)
         pid = rows[pid][1]
-        if pid in wanted:
+        if pid in targets:
             return pid
     return None

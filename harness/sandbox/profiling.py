@@ -11,7 +11,7 @@ from jax.profiler import ProfileData
 from harness.sandbox.profiles import TraceMode
 
 _STEP = "kernel_step_"
-# What stands beside kernels among the events of a GPU's stream.
+# Events beside kernels in a GPU's stream.
 _COPIES = ("Memcpy", "Memset")
 
 
@@ -85,11 +85,11 @@ def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
                 calls += [_span(event) for event in line.events if event.name.startswith(_STEP)]
     seconds, placed = [], 0
     for start, end in sorted(calls):
-        own = [kernel for kernel in kernels if start <= sum(kernel) / 2 <= end]
-        if not own:
+        of_call = [kernel for kernel in kernels if start <= sum(kernel) / 2 <= end]
+        if not of_call:
             return ()
-        placed += len(own)
-        seconds.append((max(last for _, last in own) - min(first for first, _ in own)) * 1e-9)
+        placed += len(of_call)
+        seconds.append((max(last for _, last in of_call) - min(first for first, _ in of_call)) * 1e-9)
     return tuple(seconds) if placed == len(kernels) else ()
 
 

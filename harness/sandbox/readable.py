@@ -1,4 +1,4 @@
-"""The files that an interpreter, its libraries, XLA and libtpu read, one by one: what every confined child may open."""
+"""The files that an interpreter, its libraries, XLA and libtpu read: every confined child may open them."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 import harness
 from harness.sandbox.editable import editable_roots
 
-# Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the other
-# distributions' places of the same things are beside them. What is not there is left out. Nothing here is
-# about people: no /etc/passwd, hosts or hostname, no home folder, no settings of services.
+# Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the places of
+# other distributions are beside them. Missing files are left out. Nothing here is about people: no /etc/passwd, hosts
+# or hostname, no home folder, no settings of services.
 _SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
-# Where Debian's folder of the machine's own libraries is there, that one; what else lies in these is not libraries.
+# Debian's folder of the machine's own libraries is used where it exists; these hold more than libraries.
 _OF_EVERY_MACHINE = ("/lib", "/usr/lib")
 _SETTINGS_OF_LIBRARIES = (
     "/etc/ld.so.cache",
@@ -54,7 +54,7 @@ _OF_ITSELF = ("cmdline", "exe", "limits", "maps", "smaps", "stat", "statm", "sta
 
 
 def installed() -> Iterator[str]:
-    """Shared libraries, this Python, its packages, the harness, and what they ask about the machine and themselves."""
+    """Shared libraries, this Python, its packages, the harness, and files about the machine and the process itself."""
     yield from (*_SHARED_LIBRARIES, *_SETTINGS_OF_LIBRARIES, *_MACHINE)
     for folder in _OF_EVERY_MACHINE:
         narrower = f"{folder}/{platform.machine()}-linux-gnu"
@@ -64,8 +64,8 @@ def installed() -> Iterator[str]:
     for name in _OF_ITSELF:
         yield f"{itself}/{name}"
         yield f"{itself}/task/{os.getpid()}/{name}"
-    own = str(Path(harness.__file__).parent)
-    yield own
+    harness_folder = str(Path(harness.__file__).parent)
+    yield harness_folder
     for path in (*_of_python(), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
         if _is_narrow(path):
             yield path
@@ -84,7 +84,7 @@ def _of_python() -> Iterator[str]:
 
 
 def _is_narrow(path: str) -> bool:
-    """False for what would open more than a folder of libraries: a relative path, or one above the home or the harness.
+    """True unless the path opens more than a folder of libraries: a relative one, or one above the home or the harness.
 
     Such an entry in LD_LIBRARY_PATH or sys.path is a slip of the caller's, and opened all that lies there.
     """

@@ -1,4 +1,4 @@
-"""The border that every reply of a child crosses: what it says is cut, cleaned and bounded before anybody reads it.
+"""The border that every reply of a child crosses: its texts are cut, cleaned and bounded before anybody reads them.
 
 A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an
 escape sequence, a megabyte. Reports, records, pages and other programs read what comes out of here.
@@ -25,13 +25,13 @@ _SENTENCES = {
     "problem_description": 400,
 }
 _SEVERAL_LINES = ("detail",)
-# More sentences than a person reads. Of the others, each is said once for a loop or a line of a kernel.
+# More sentences than a person reads.
 _MOST_SENTENCES = 40
 # Names, numbers, and paths of files (PATH_MAX of linux/limits.h), which are used and not shortened.
 _OTHER_CHARACTERS = 4096
 
 
-def cleaned(reply: Any, folders: tuple[Path, ...]) -> Any:
+def clean(reply: Any, folders: tuple[Path, ...]) -> Any:
     """`reply`, a record of a child's, with every text in it cut and cleaned, sentences relative to `folders`.
 
     Raises ValueError where it holds a number of more than 64 bits.
@@ -54,12 +54,12 @@ def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
         return _text(name, value, folders)
     if isinstance(value, (tuple, list)):
         kept = value[:_MOST_SENTENCES] if name in _SENTENCES else value
-        found = tuple(_value(name, one, folders) for one in kept)
+        items = tuple(_value(name, item, folders) for item in kept)
         if len(kept) < len(value):
-            found = (*found, f"{len(value) - len(kept)} more are left out")
-        return found
+            items = (*items, f"{len(value) - len(kept)} more are left out")
+        return items
     if isinstance(value, dict):
-        return {_text("", key, folders): _value(name, one, folders) for key, one in value.items()}
+        return {_text("", key, folders): _value(name, item, folders) for key, item in value.items()}
     if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
         raise ValueError(f"expected {name} of at most 64 bits, got {value.bit_length()}")
     return _record(value, folders) if dataclasses.is_dataclass(value) else value

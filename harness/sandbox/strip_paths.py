@@ -11,7 +11,7 @@ from harness.records import Failure
 MESSAGE_CHARACTERS = 1000
 # A traceback through JAX into a kernel: two dozen frames of three lines with the exception's own text.
 DETAIL_CHARACTERS, DETAIL_LINES, LINE_CHARACTERS = 6000, 120, 400
-# Of a text that is cut the end is worth more: there the exception and the last output stand.
+# The end of a text that is cut is worth more: it has the exception and the last output.
 _HEAD_SHARE = 0.25
 
 # ECMA-48 control sequences (CSI ... final byte), operating system commands up to BEL or ST, and other escapes.
@@ -21,7 +21,7 @@ _ESCAPES = re.compile(
 # Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and
 # unassigned ones, line and paragraph separators: what steers a terminal or a browser, or shows as something else.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-# Up to the folder that packages, or the standard library, are installed in: what follows says which file of which.
+# A path up to the folder of packages or of the standard library; the rest names the file.
 _LIBRARIES = re.compile(r"(?:/[^\s\"'/]+)+/(?:site|dist)-packages/|(?:/[^\s\"'/]+)+/(?=python3\.\d+/)")
 
 
@@ -74,7 +74,7 @@ def harmless(text: str) -> str:
 
 
 def _cut(text: str, characters: int) -> str:
-    """At most `characters` of `text`: its beginning and its end, and how much is missing between."""
+    """At most `characters` of `text`: its beginning, a mark with the number of missing characters, and its end."""
     if len(text) <= characters:
         return text
     mark = f" [... {len(text) - characters} characters left out ...] "

@@ -1,10 +1,10 @@
 """The system calls that a confined child may make, by name, and the seccomp filter (seccomp(2)) made of them.
 
-What is not named here is refused. The names were found by tracing every kind of child (candidate,
-checker, compiler, simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12,
-and widened by what glibc from 2.28 on calls in their place. No call is here that acts on another
-process, starts one, opens a channel out of the process, changes an attribute of a file (which
-Landlock does not see), or holds memory that the limit on resident memory does not count.
+All other calls are refused. The names were found by tracing every kind of child (candidate, checker, compiler,
+simulator, timer on the CPU) under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, and widened by the calls that glibc
+from 2.28 on makes in their place. No call is here that acts on another process, starts one, opens a channel out of the
+process, changes an attribute of a file (which Landlock does not see), or holds memory that the limit on resident
+memory does not count.
 """
 
 import struct
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 AUDIT_ARCHITECTURES: dict[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # Names and numbers of asm/unistd_64.h (x86-64), of asm-generic/unistd.h (aarch64; "-" where the call does not exist).
-# Each group says why it is needed; those whose arguments are looked at are in `_examined` too.
+# Each group says why it is needed; calls whose arguments are checked are in `_conditions` too.
 ALLOWED: dict[str, str] = {
     # malloc, mmap of libraries and programs that XLA compiles, NUMA placement by OpenBLAS, memory protection keys.
     "memory": """
@@ -72,13 +72,13 @@ ALLOWED: dict[str, str] = {
 }
 
 # clone3 and openat2 hide their flags from a filter, a memfd holds memory that belongs to no process. Libraries do
-# without all three where the kernel does not know them, so it says that it does not.
+# without all three where the kernel does not know them, so the filter answers so.
 _ANSWERED_AS_UNKNOWN = "clone3 435 435  openat2 437 437  memfd_create 319 279"
-# The newest call known here (Linux 6.19, listns). What is newer, and what has the bit of the x32 ABI, is
-# answered as by an older kernel, so that a library of the future finds another way.
+# The newest call known here (Linux 6.19, listns). A newer one, or one with the bit of the x32 ABI, is answered as by an
+# older kernel, so that a library of the future finds another way.
 NEWEST = 470
 
-# linux/sched.h: what pthread_create asks for; CLONE_THREAD must be among it, and nothing else, such as a namespace.
+# linux/sched.h: the flags of pthread_create; CLONE_THREAD must be among them, and nothing else, such as a namespace.
 _CLONE_THREAD = 0x00010000
 _OF_A_THREAD = (
     # VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED, CHILD_SETTID.
@@ -146,8 +146,8 @@ def _read(table: str, machine: str) -> Iterator[tuple[str, int]]:
             yield name, int(both[column])
 
 
-def _examined(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
-    """What has to hold of the arguments of some calls; the kernel takes the low half of these as int."""
+def _conditions(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
+    """Conditions on the arguments of some calls; the kernel takes the low half of these as int."""
     to_itself = (_Condition(offset=_low(0), values=(own_pid,)),)
     return {
         "clone": (
@@ -171,7 +171,7 @@ def _examined(own_pid: int) -> dict[str, tuple[_Condition, ...]]:
 
 def program(machine: str, own_pid: int) -> bytes:
     """The filter for the process `own_pid` on `machine`: struct sock_filter, 8 bytes each."""
-    examined = _examined(own_pid)
+    conditions = _conditions(own_pid)
     # Each test jumps over the answer that follows it, or to it.
     code: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -184,7 +184,7 @@ def program(machine: str, own_pid: int) -> bytes:
     for number in sorted(unknown(machine)):
         code += [(_EQUAL, 0, 1, number), (_ANSWER, 0, 0, _UNKNOWN)]
     for name, number in numbers(machine).items():
-        body = [one for condition in examined.get(name, ()) for one in _test(condition)]
+        body = [instruction for condition in conditions.get(name, ()) for instruction in _test(condition)]
         code += [(_EQUAL, 0, len(body) + 1, number), *body, (_ANSWER, 0, 0, _ALLOW)]
     code.append((_ANSWER, 0, 0, _NOT_PERMITTED))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)

@@ -1,26 +1,26 @@
-"""The flags with which a TPU's profiles show the inside of kernels, as far as the installed libtpu knows them."""
+"""The flags with which a TPU's profiles show the inside of kernels, if the installed libtpu knows them."""
 
 import importlib.util
 import mmap
 from functools import cache
 from pathlib import Path
 
-# libtpu ends the process at a flag that it does not know. 0.0.50.1 knows all three, 0.0.42.1 the last two; where the
-# first is there it does what the second did (documentation of JAX's profiler).
+# libtpu ends the process at a flag that it does not know. 0.0.50.1 knows all three, 0.0.42.1 the last two; the first
+# does what the second did (documentation of JAX's profiler).
 _REGIONS = ("xla_xprof_enable_custom_call_tracing", "xla_enable_custom_call_region_trace")
 _DEBUG_INFO = "xla_xprof_register_llo_debug_info"
 
 
 @cache
 def inside_kernels() -> str:
-    """What LIBTPU_INIT_ARGS has to be; empty where libtpu is missing or knows none of them."""
-    known = _known_to_libtpu((*_REGIONS, _DEBUG_INFO))
-    regions = [name for name in _REGIONS if name in known][:1]
-    return " ".join(f"--{name}=true" for name in (*regions, *(name for name in (_DEBUG_INFO,) if name in known)))
+    """The value of LIBTPU_INIT_ARGS; empty where libtpu is missing or knows none of the flags."""
+    flags = _in_libtpu((*_REGIONS, _DEBUG_INFO))
+    regions = [name for name in _REGIONS if name in flags][:1]
+    return " ".join(f"--{name}=true" for name in (*regions, *(name for name in (_DEBUG_INFO,) if name in flags)))
 
 
-def _known_to_libtpu(names: tuple[str, ...]) -> frozenset[str]:
-    """Those whose names stand in the library: it has no other way to ask than to be ended for a wrong one."""
+def _in_libtpu(names: tuple[str, ...]) -> frozenset[str]:
+    """Those names that stand in the library, which would end the process if it were asked for a wrong one."""
     spec = importlib.util.find_spec("libtpu")
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0]) / "libtpu.so" if folders else None

@@ -22,9 +22,9 @@ import msgspec
 
 import harness
 from harness.sandbox import environment
-from harness.sandbox.confinement import Confinement, offered
+from harness.sandbox.confinement import Confinement, isolation
 
-# What every judgement's processes import.
+# The imports of every judgement's processes.
 PRELOADED = (
     "harness.judge.evaluate.candidate",
     "harness.judge.evaluate.correctness",
@@ -32,26 +32,26 @@ PRELOADED = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.simulation",
     "harness.judge.simulate",
-    # What JAX imports when it first calls an exported program, and when it first lowers an interpreted one.
+    # JAX imports these when it first calls an exported program, and when it first lowers an interpreted one.
     "scipy.linalg.cython_blas",
     "scipy.linalg.cython_lapack",
     "jaxlib.mlir.dialects.mhlo",
     "jax._src.pallas.mosaic.pallas_call_registration",
     "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",
 )
-# Not of a fork: its times would be those of a process that shares its memory with another.
+# Never forked: its times would be those of a process that shares its memory with another.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
 # Variables that nothing has read when a fork begins: libtpu is not loaded, XLA has not started, and the rest is set for
 # each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
-# For importing JAX on a machine that is busy, and for one fork after that.
+# The first is for importing JAX on a busy machine, the second for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
-# A machine on which it fails so often does without.
+# After so many failures this process forks no more.
 _MOST_FAILURES = 2
 
 
 class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fork becomes; with it come the descriptors of its channel and of its output."""
+    """The child that a fork becomes; the descriptors of its channel and of its output come with it."""
 
     name: str
     module: str
@@ -61,7 +61,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forked:
-    """A child of this process that it did not start itself, with what is used of subprocess.Popen."""
+    """A child of this process that it did not start itself, with the part of subprocess.Popen that is used."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -103,39 +103,39 @@ _server: _Server | None = None
 _failures = 0
 
 
-def up() -> None:
+def start() -> None:
     """Starts the process that forks, which imports JAX while the caller does something else."""
     if _is_possible():
         with _lock:
-            _started()
+            _start_server()
 
 
 def fork(
     name: str,
     module: str,
     directory: Path,
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     confinement: Confinement | None,
     channel: int,
     output: int,
 ) -> Forked | None:
-    """A confined child that serves `module` on the descriptor `channel`, or None where it has to be started instead.
+    """A confined child that serves `module` on the descriptor `channel`, or None where it has to be started afresh.
 
-    To be called while this process adopts orphans: the fork is then its own child, which ends with it. A child that
-    is not confined wholly could reach the process that forks, and is never a fork.
+    Call it while this process adopts orphans: the fork is then its own child, which ends with it. A child that is not
+    wholly confined could reach the process that forks, and is never a fork.
     """
     global _failures
     if confinement is None or module in _TIMED or not _is_possible():
         return None
     with _lock:
-        server = _started()
-        if server is None or not _is_like(given, server.environment):
+        server = _start_server()
+        if server is None or not _is_like(variables, server.environment):
             return None
         request = ForkRequest(
             name=name,
             module=module,
             directory=str(directory),
-            environment={**given, "HOME": str(directory), "TMPDIR": str(directory)},
+            environment={**variables, "HOME": str(directory), "TMPDIR": str(directory)},
             confinement=confinement,
         )
         try:
@@ -159,7 +159,7 @@ def close() -> None:
 
 
 def _is_possible() -> bool:
-    layers = offered(is_confined=True)
+    layers = isolation(is_confined=True)
     return (
         sys.platform == "linux"
         and layers.landlock is not None
@@ -168,14 +168,14 @@ def _is_possible() -> bool:
     )
 
 
-def _started() -> _Server | None:
-    """The process that forks, a new one where the harness or the installed packages have changed since it began."""
+def _start_server() -> _Server | None:
+    """The process that forks; a new one if the harness or the installed packages have changed since it began."""
     global _server, _failures
     now = _stamp()
     if _server is not None and (_server.stamp != now or _server.process.poll() is not None):
         _end()
     if _server is None:
-        given = environment.on_cpu()
+        variables = environment.on_cpu()
         # A packet is a request: no lengths, and a part of one cannot be taken for another.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -183,7 +183,7 @@ def _started() -> _Server | None:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "harness.sandbox.forking", str(theirs.fileno()), *PRELOADED],
                 cwd="/",
-                env={**given, "HOME": "/", "TMPDIR": "/"},
+                env={**variables, "HOME": "/", "TMPDIR": "/"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -195,7 +195,7 @@ def _started() -> _Server | None:
             return None
         finally:
             theirs.close()
-        _server = _Server(process, ours, now, given)
+        _server = _Server(process, ours, now, variables)
     return _server
 
 
@@ -210,26 +210,27 @@ def _end() -> None:
     _server = None
 
 
-def _is_like(given: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether the two differ only in what a fork can still be told."""
+def _is_like(wanted: Mapping[str, str], present: Mapping[str, str]) -> bool:
+    """True if the two differ only in variables that a fork can still be given."""
     left, right = (
-        {name: value for name, value in one.items() if not name.startswith(_MAY_DIFFER)} for one in (given, own)
+        {name: value for name, value in variables.items() if not name.startswith(_MAY_DIFFER)}
+        for variables in (wanted, present)
     )
     return left == right
 
 
 def _stamp() -> int:
-    """Another number when a file of the harness, or a version of what is installed, has changed."""
-    found: list[object] = [environment.environment()]
+    """A number that changes when a file of the harness, or a version of an installed package, changes."""
+    states: list[object] = [environment.environment()]
     for path in sorted(Path(harness.__file__).parent.rglob("*.py")):
         with suppress(OSError):
             state = path.stat()
-            found.append((str(path), state.st_mtime_ns, state.st_size))
-    return hash(tuple(map(repr, found)))
+            states.append((str(path), state.st_mtime_ns, state.st_size))
+    return hash(tuple(map(repr, states)))
 
 
 def _after_fork() -> None:
-    """A copy of this process has no part in what it began."""
+    """Keeps a copy of this process from using the process that forks."""
     global _server
     _server = None
 

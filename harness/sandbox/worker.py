@@ -20,13 +20,13 @@ from harness.errors import RatchetError
 from harness.records import Failure, Stage
 from harness.sandbox import strip_paths
 from harness.sandbox.confinement import FILE_BYTES, Confinement, confine
-from harness.sandbox.messages import FAILURE, VALUE, Rejected, Request, described, traced
+from harness.sandbox.messages import FAILURE, VALUE, Rejected, Request, description, traceback_text
 
 HEADER = struct.Struct("!Q")
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.
 _PR_SET_PDEATHSIG = 1
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
-# What Python says of shapes, types and names that do not fit.
+# Python's errors about shapes, types and names that do not fit.
 _PROGRAM_ERRORS = (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
 
 Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def serve(module_name: str, channel: socket.socket, confinement: Confinement | None, parent: int | None = None) -> None:
-    """The same for a process that has begun already, and whose parent has to be `parent` still (None: it is fresh)."""
+    """Serves as `main` in a process that runs already; its parent has to be `parent` still (None: it is fresh)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -51,13 +51,13 @@ def serve(module_name: str, channel: socket.socket, confinement: Confinement | N
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if confinement is not None:
         confine(confinement)
-    # What went wrong while importing is told with the first answer, not lost.
+    # An error of the import is reported with the first answer, not lost.
     tasks: Tasks | BaseException
     try:
         tasks = importlib.import_module(module_name).TASKS
     except ImportError as error:
         tasks = error
-    # What was imported stays, and a program that is traced has few cycles: collections find little.
+    # Imported modules stay, and a traced program has few cycles: collections find little.
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     while (data := receive(channel)) is not None:
@@ -84,7 +84,7 @@ def receive(channel: socket.socket) -> bytes | None:
 
 
 def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
-    """The answer to one request. The one place in the project where any exception at all becomes a value."""
+    """The answer to one request. Nowhere else in the project does any exception at all become a value."""
     try:
         if isinstance(tasks, BaseException):
             raise tasks
@@ -92,21 +92,21 @@ def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
         value = function(msgspec.json.decode(request.arguments, type=request_type))
         return VALUE + msgspec.json.encode(value)
     except Rejected as rejected:
-        return FAILURE + _encoded(rejected.failure)
+        return FAILURE + _encode(rejected.failure)
     except BaseException as error:  # noqa: BLE001  # the child-process border
-        return FAILURE + _encoded(_failure(error, request.stage))
+        return FAILURE + _encode(_failure(error, request.stage))
 
 
-def _encoded(failure: Failure) -> bytes:
-    """Its JSON, of a length and of characters that JSON can hold, whatever text an exception had."""
+def _encode(failure: Failure) -> bytes:
+    """Its JSON, cut in length, of characters that JSON can hold, whatever text the exception had."""
     message, detail = strip_paths.one_line(failure.message), strip_paths.several_lines(failure.detail)
     return msgspec.json.encode(replace(failure, message=message, detail=detail))
 
 
 def _failure(error: BaseException, stage: Stage) -> Failure:
-    """What an exception that nobody expected says about the candidate."""
-    text = described(error)
-    detail = traced(error)
+    """The failure of the candidate that an unexpected exception means."""
+    text = description(error)
+    detail = traceback_text(error)
     kind, message, is_of_program = "crash", text.splitlines()[0], type(error) in _PROGRAM_ERRORS
     # XLA reports memory it cannot have as an error of its own with this word in front.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
@@ -128,6 +128,6 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
 
 if __name__ == "__main__":
     main()
-    # Past interpreter shutdown: libtpu's and kernel.py's exit handlers have no say any more.
+    # Ends before interpreter shutdown, so that exit handlers of libtpu and kernel.py do not run.
     sys.stdout.flush()
     os._exit(0)

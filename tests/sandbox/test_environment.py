@@ -53,5 +53,5 @@ def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
 def test_cores_are_those_it_is_bound_to_and_no_more_than_granted(
     monkeypatch: pytest.MonkeyPatch, granted: float | None, most: int
 ) -> None:
-    monkeypatch.setattr(environment, "_granted", lambda: granted)
+    monkeypatch.setattr(environment, "_cores_of_container", lambda: granted)
     assert environment.cores() == min(len(os.sched_getaffinity(0)), most)

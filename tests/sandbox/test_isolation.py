@@ -154,7 +154,7 @@ def test_other_processes_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_limits_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
-    if not confinement.offered(True).system_calls_filtered:
+    if not confinement.isolation(True).system_calls_filtered:
         pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
     code = "import os, resource\nfound = resource.prlimit({}, resource.RLIMIT_CORE)"
     reply, _ = attack(tmp_path, code.format("os.getppid()"), are_confined=True)
@@ -164,7 +164,7 @@ def test_limits_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
-    if not confinement.offered(True).system_calls_filtered:
+    if not confinement.isolation(True).system_calls_filtered:
         pytest.skip("system calls are filtered on Linux on x86-64 and aarch64")
     with socket.create_server(("127.0.0.1", 0)) as server:
         for attempt in (
@@ -193,7 +193,7 @@ def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
     ],
 )
 def test_modes_owners_and_times_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
-    if not confinement.offered(True).system_calls_filtered:
+    if not confinement.isolation(True).system_calls_filtered:
         pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
     outside = tmp_path / "judge.py"
     outside.write_text("honest = True\n")

@@ -128,7 +128,7 @@ def trace_reply(**claims: Any) -> TraceReply:
 
 def test_claims_are_cut_and_cleaned() -> None:
     reply = trace_reply(kernel_name="\x1b[1mfast\n" * 100, problem_description="\u202e" + "d" * 9999)
-    found = replies.cleaned(reply, ()).claims
+    found = replies.clean(reply, ()).claims
     assert found.kernel_name.startswith("fast fast")
     assert len(found.kernel_name) <= 120
     assert len(found.problem_description) <= 400
@@ -137,18 +137,18 @@ def test_claims_are_cut_and_cleaned() -> None:
 
 def test_honest_replies_pass_unchanged() -> None:
     reply = trace_reply(kernel_name="flash attention, 2 × 128 rows", problem_description="softmax(QKᵀ)V")
-    assert replies.cleaned(reply, (Path("/srv"),)) == reply
+    assert replies.clean(reply, (Path("/srv"),)) == reply
 
 
 def test_numbers_that_no_report_could_print_are_refused() -> None:
     with pytest.raises(ValueError, match="64 bits"):
-        replies.cleaned(trace_reply(flops=10**5000), ())
+        replies.clean(trace_reply(flops=10**5000), ())
 
 
 def test_warnings_are_counted_and_their_paths_shortened() -> None:
     said = tuple(f"/srv/me/kernel.py line {n}" for n in range(1000))
     warned = replace(trace_reply(), warnings=said)
-    found = replies.cleaned(warned, (Path("/srv/me"),)).warnings
+    found = replies.clean(warned, (Path("/srv/me"),)).warnings
     assert found[0] == "kernel.py line 0"
     assert found[-1] == "960 more are left out"
     assert len(found) == 41
@@ -156,7 +156,7 @@ def test_warnings_are_counted_and_their_paths_shortened() -> None:
 
 def test_a_path_without_end_takes_no_time() -> None:
     reply = Failure(stage="static", kind="x", message="/a" * 400000, detail="/b" * 400000)
-    found = replies.cleaned(reply, (Path("/srv"),))
+    found = replies.clean(reply, (Path("/srv"),))
     assert len(found.message) <= strip_paths.MESSAGE_CHARACTERS
     assert len(found.detail) <= strip_paths.DETAIL_CHARACTERS
 

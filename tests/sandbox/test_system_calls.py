@@ -12,7 +12,8 @@ from harness.records import Failure
 from harness.sandbox import confinement, system_calls
 
 filtered = pytest.mark.skipif(
-    not confinement.offered(True).system_calls_filtered, reason="system calls are filtered on x86-64 and aarch64 Linux"
+    not confinement.isolation(True).system_calls_filtered,
+    reason="system calls are filtered on x86-64 and aarch64 Linux",
 )
 CALL = """
 import ctypes, os, signal

@@ -24,7 +24,7 @@ from harness.sandbox import confinement, environment, warm
 from harness.sandbox.child import Children
 from harness.sandbox.messages import Done
 
-_layers = confinement.offered(is_confined=True)
+_layers = confinement.isolation(is_confined=True)
 pytestmark = pytest.mark.skipif(
     _layers.landlock is None or not _layers.system_calls_filtered, reason="without both walls nothing is forked"
 )

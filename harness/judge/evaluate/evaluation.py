@@ -47,7 +47,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     """
     chip, policy, problem, work = request.chip, request.policy, request.problem, request.work
     if policy.is_confined:
-        warm.up()
+        warm.start()
     where = source(chip, request.on)
     if chip.platform == "tpu" and environment().libtpu is None:
         raise RatchetError(
@@ -136,7 +136,7 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 def _is_out_of_reach(policy: Policy) -> bool:
     """Whether no child can write files but those that it is given."""
-    return confinement.offered(policy.is_confined).landlock is not None
+    return confinement.isolation(policy.is_confined).landlock is not None
 
 
 def _keep(plan: Plan, state: State) -> None:

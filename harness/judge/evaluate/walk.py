@@ -161,6 +161,6 @@ def _begun(plan: Plan) -> Evidence:
             *not_looked_into(plan.chip),
         ),
         isolation=replace(
-            confinement.offered(is_confined), variables=environments.recorded(environments.interpreting())
+            confinement.isolation(is_confined), variables=environments.recorded(environments.interpreting())
         ),
     )

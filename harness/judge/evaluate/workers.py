@@ -74,7 +74,7 @@ class Workers:
     def answers(self) -> Iterator[tuple[Stage, StageAnswer]]:
         """Waits for an answer, and yields it and those that are there by then, each with its stage."""
         self._share_cores()
-        for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
+        for job, reply in (self._children.wait(), *self._children.finished_jobs()):
             # Others are of another member of a suite, or were dropped.
             if job in self._jobs:
                 stage, request, rank = self._jobs.pop(job)

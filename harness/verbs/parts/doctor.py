@@ -72,7 +72,7 @@ def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
     progress("devices", "done", 0.0)
     yield from machine_check.devices(kinds, failure, contest.chip if contest else None)
     yield from machine_check.room(folder)
-    yield from machine_check.isolation(confinement.offered(True))
+    yield from machine_check.isolation(confinement.isolation(True))
     yield machine_check.browser()
     yield from machine_check.repository(folder, _LOCK)
     yield from _ledger(contest, why)

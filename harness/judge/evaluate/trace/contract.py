@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from harness.judge.evaluate.trace import imports, packages
 from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
-from harness.sandbox.messages import Rejected, described, traced
+from harness.sandbox.messages import Rejected, description, traceback_text
 
 FILE = "kernel.py"
 # A kernel.py may change it while it runs.
@@ -46,8 +46,8 @@ class CandidateCode:
         places = [f"{file} line {line}" for file, line in frames[own : own + 1]]
         where = ", in ".join(filter(None, (*places, packages.place(*frames[:own]))))
         where += ": " * bool(where)
-        detail = traced(error)
-        message = f"{self._doing} failed: {where}{described(error).splitlines()[0]}"
+        detail = traceback_text(error)
+        message = f"{self._doing} failed: {where}{description(error).splitlines()[0]}"
         raise Rejected(self._stage, self._kind, message, detail) from error
 
 

@@ -1,4 +1,4 @@
-"""How well stated expectations were met: expected and actual gains of the attempts with a number."""
+"""Stated expectations beside their outcome: expected and actual gains of the attempts with a number."""
 
 import statistics
 from collections.abc import Sequence

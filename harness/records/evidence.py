@@ -34,7 +34,7 @@ class Draw:
 
     @property
     def mode_words(self) -> str:
-        """How the check was run, in words."""
+        """The run of the check, in words."""
         return _MODE_WORDS[self.mode]
 
     @property
@@ -87,7 +87,7 @@ class Check:
 
     @property
     def mode_words(self) -> str:
-        """How the check was run, in words."""
+        """The run of the check, in words."""
         return _MODE_WORDS[self.mode]
 
     @property

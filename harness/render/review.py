@@ -12,7 +12,7 @@ _INDENT = " " * 13
 
 
 def audit_text(audit: Audit, width: int, colour: bool) -> str:
-    """What was checked, then every finding with its remedy, then notes."""
+    """The numbers of checked objects, then every finding with its remedy, then notes."""
     return screen(_audited(audit), width, colour=colour)
 
 

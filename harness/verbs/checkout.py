@@ -11,7 +11,7 @@ from harness.shell.verb import Document, Outcome, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneDocument:
-    """What a verb did that moves kernel.py, in sentences."""
+    """The work of a verb that moves kernel.py, in sentences."""
 
     done: tuple[str, ...]
 

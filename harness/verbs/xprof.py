@@ -20,18 +20,18 @@ from harness.workbench.profiles import places, remote
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.places import PROFILE_DATA, RUNS, CaptureFiles
 
-# Names of two words in published workflows, which are as good as ours.
+# Names of two words in published workflows, and the subcommand of each.
 _PUBLISHED = {"memory peak": "memory", "compute breakdown": "breakdown", "comm overlap": "overlap"}
-# Tables, or text that is to stay as it is (a graph, an address), or all of it where a subcommand says how it ended.
+# Tables, or a text to print as it is (a graph, an address), or an Outcome with an exit code.
 Answer: TypeAlias = tuple[Table, ...] | str | Outcome
-# What a subcommand answers, from its options and where its captures lie.
+# A function of a subcommand's options and its captures' files.
 Answering: TypeAlias = Callable[[Namespace, Sequence[CaptureFiles]], Answer]
 Arguments: TypeAlias = Callable[[Parser], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XprofDocument:
-    """The tables that a look into a capture found, or the text that it wrote."""
+    """The tables of an analysis of a capture, or the text that it wrote."""
 
     command: str
     tables: tuple[TableFigures, ...] | None = None
@@ -46,8 +46,8 @@ def _no_arguments(parser: Parser) -> None:
 class Command:
     """One subcommand; `words` follow its name in its example, `arguments` adds its own options to the parser.
 
-    `places` names the captures that it wants. One that stands alone may be left out: it is the newest then.
-    `tool` is its name as a tool where that is not its own, None where it is none: a server, a file.
+    `places` names its captures. One that stands alone may be left out: it is the newest then. `tool` is its name as a
+    tool where that differs from its own, None where it is no tool: a server, a file.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Command:
         return f"ratchet.sh xprof {self.name} {self.words}"
 
     def parser(self) -> Parser:
-        """What it understands."""
+        """The parser of its arguments."""
         parser = Parser(
             prog=f"ratchet.sh xprof {self.name}",
             description=f"{self.sentence[0].upper()}{self.sentence[1:]}.",
@@ -83,18 +83,18 @@ class Command:
         return parser
 
 
-def _captures(found: Sequence[CaptureFiles]) -> Sequence[Capture]:
+def _captures(files: Sequence[CaptureFiles]) -> Sequence[Capture]:
     from harness.workbench.profiles import reading
 
-    return reading.distinguish([reading.read(place.paths) for place in found])
+    return reading.distinguish([reading.read(place.paths) for place in files])
 
 
 def _analysis(function: str, *options: str) -> Answering:
     """An analysis of harness.workbench.profiles, `module:function`, which takes the captures and then these options."""
 
-    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         analyse = pkgutil.resolve_name(f"harness.workbench.profiles.{function}")
-        result: Answer = analyse(*_captures(found), *(getattr(arguments, option) for option in options))
+        result: Answer = analyse(*_captures(files), *(getattr(arguments, option) for option in options))
         return result
 
     return answer
@@ -103,11 +103,11 @@ def _analysis(function: str, *options: str) -> Answering:
 def _tables(name: str, *options: str) -> Answering:
     """Analyses of harness.workbench.profiles, `module:NAME` of one or several, which take these options."""
 
-    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench.profiles.analysis import Analysis, tables
 
         meant = pkgutil.resolve_name(f"harness.workbench.profiles.{name}")
-        (capture,) = _captures(found)
+        (capture,) = _captures(files)
         analyses = (meant,) if isinstance(meant, Analysis) else meant
         return tables(capture, analyses, **{option: getattr(arguments, option) for option in options})
 
@@ -117,11 +117,11 @@ def _tables(name: str, *options: str) -> Answering:
 def _beside_useful(answer: Answering) -> Answering:
     """The same with the option `useful_flops`: those of one run, None where no attempt's contest counts them."""
 
-    def beside(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
-        arguments.useful_flops = _useful_flops(arguments, found[0])
-        return answer(arguments, found)
+    def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
+        arguments.useful_flops = _useful_flops(arguments, files[0])
+        return answer(arguments, files)
 
-    return beside
+    return with_useful_flops
 
 
 def _useful_flops(arguments: Namespace, place: CaptureFiles) -> float | None:
@@ -135,41 +135,41 @@ def _useful_flops(arguments: Namespace, place: CaptureFiles) -> float | None:
         evidence = history.attempt(place_of(folder), place.attempt).evidence
     except RatchetError:
         return None
-    # A capture of a suite is of one of its members, and which one its name alone says.
+    # A capture of a suite is of one of its members, which only its name tells.
     return None if evidence.members else evidence.problem.work.flops
 
 
-def _framework_ops(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _framework_ops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import hotspots
 
-    (capture,) = _captures(found)
+    (capture,) = _captures(files)
     return hotspots.framework_ops(capture, ",".join(arguments.category), arguments.top)
 
 
 def _memory(function: str) -> Answering:
-    """An analysis of memory; of a message or a snapshot that is no capture what that says."""
+    """An analysis of memory; a message or a snapshot that is no capture is shown as it is read."""
     analyse = _analysis(function, "top", "module")
 
-    def answer(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+    def answer(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         from harness.workbench import memory_reports
 
-        path = found[0].paths[0] if found[0].paths else None
-        return (memory_reports.read(path) if isinstance(path, Path) else None) or analyse(arguments, found)
+        path = files[0].paths[0] if files[0].paths else None
+        return (memory_reports.read(path) if isinstance(path, Path) else None) or analyse(arguments, files)
 
     return answer
 
 
-def _overlap(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _overlap(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import communication
 
-    (capture,) = _captures(found)
+    (capture,) = _captures(files)
     return communication.overlap(capture, mesh_sizes(arguments.mesh))
 
 
-def _graph(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _graph(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import graph
 
-    (capture,) = _captures(found)
+    (capture,) = _captures(files)
     around = graph.neighbourhood(capture, arguments.op, arguments.depth, arguments.module)
     return graph.dot(around) if arguments.dot else graph.table(capture, around)
 
@@ -186,13 +186,13 @@ def _sql(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     return asking.ask(capture, arguments.query, arguments.top)
 
 
-def _diagnose(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _diagnose(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import diagnosis
 
     other = arguments.other and places.resolve(
         arguments.other, directory(arguments.directory).resolve(), remote.server()
     )
-    return diagnosis.diagnose(*_captures([*found, other] if other else found))
+    return diagnosis.diagnose(*_captures([*files, other] if other else files))
 
 
 def _list_runs(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
@@ -204,20 +204,20 @@ def _list_runs(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
     return list_runs(places.runs(where), str(where))
 
 
-def _url(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _url(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import links
 
-    (place,) = found
+    (place,) = files
     addresses = links.links(place, arguments.url or remote.server() or remote.LOCAL)
     return addresses if arguments.json else links.plain(addresses)
 
 
-def _export(arguments: Namespace, found: Sequence[CaptureFiles]) -> Answer:
+def _export(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
     from harness.workbench.profiles import exporting, reading
 
-    (place,) = found
-    own = directory(arguments.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
-    return exporting.export(reading.read(place.paths), Path(arguments.output) if arguments.output else own)
+    (place,) = files
+    default = directory(arguments.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
+    return exporting.export(reading.read(place.paths), Path(arguments.output) if arguments.output else default)
 
 
 def _serve(arguments: Namespace, _: Sequence[CaptureFiles]) -> Answer:
@@ -231,7 +231,7 @@ def _add_log_directory(parser: Parser) -> None:
 
 
 def _rows(text: str) -> int | None:
-    """How many rows at most, None for all."""
+    """The largest number of rows, None for all."""
     return at_least(0)(text) or None
 
 
@@ -394,23 +394,23 @@ class Xprof(Verb):
     def calls(self) -> Iterator[Call]:
         for command in COMMANDS:
             if command.tool is not None:
-                own = f"{self.name} {command.name}".replace(" ", "_").replace("-", "_")
-                yield Call(tool=command.tool or own, words=tuple(command.name.split()), parser=command.parser())
+                tool = f"{self.name} {command.name}".replace(" ", "_").replace("-", "_")
+                yield Call(tool=command.tool or tool, words=tuple(command.name.split()), parser=command.parser())
 
     def meant_by(self, words: Sequence[str]) -> str | None:
         name, rest = _named(words)
         return f"./ratchet.sh xprof {shlex.join([*name.split(), *_places(rest)])}" if name in BY_NAME else None
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        given = super().parse(words)
-        if given.subcommand is None:
+        arguments = super().parse(words)
+        if arguments.subcommand is None:
             raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
-        name, rest = _named([given.subcommand, *given.rest])
+        name, rest = _named([arguments.subcommand, *arguments.rest])
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
         parser = BY_NAME[name].parser()
-        parser.set_defaults(directory=given.directory, subcommand=name)
+        parser.set_defaults(directory=arguments.directory, subcommand=name)
         return parser.parse_args(_places(rest))
 
     def usage(self, arguments: Namespace) -> str:
@@ -419,19 +419,19 @@ class Xprof(Verb):
     def run(self, arguments: Namespace) -> Outcome:
         command = BY_NAME[arguments.subcommand]
         folder = directory(arguments.directory).resolve()
-        found = [places.resolve(getattr(arguments, name), folder, remote.server()) for name in command.places]
-        answer = command.answer(arguments, found)
-        asked = f"xprof {command.name}"
+        files = [places.resolve(getattr(arguments, name), folder, remote.server()) for name in command.places]
+        answer = command.answer(arguments, files)
+        words = f"xprof {command.name}"
         if isinstance(answer, Outcome):
             return answer
         if isinstance(answer, str):
-            return Outcome(document=XprofDocument(command=asked, text=answer), text=lambda: answer)
-        document = XprofDocument(command=asked, tables=figures(answer))
+            return Outcome(document=XprofDocument(command=words, text=answer), text=lambda: answer)
+        document = XprofDocument(command=words, tables=figures(answer))
         return Outcome(document=document, text=lambda: tables_text(answer) if answer else "")
 
 
 def _named(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The subcommand that the words begin with, and the rest: its name may have two words, or be a published one."""
+    """The subcommand that the words begin with, and the rest; its name may have two words, or be a published one."""
     longer = " ".join(words[:2])
     if len(words) > 1 and (longer in BY_NAME or longer in _PUBLISHED):
         return _PUBLISHED.get(longer, longer), list(words[2:])
@@ -439,7 +439,7 @@ def _named(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _places(words: Sequence[str]) -> list[str]:
-    """`--run-dir DIR` and `--runs A,B` of published workflows are captures that stand by themselves here.
+    """The words with `--run-dir DIR` and `--runs A,B` of published workflows as captures by themselves.
 
     Both together are runs in DIR. Raises UsageError `usage` where one of them has no value.
     """
@@ -453,7 +453,9 @@ def _places(words: Sequence[str]) -> list[str]:
 
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
-    lines = [f"  {one.name:<{width}}  {one.sentence}\n{'':<{width}}      {one.example}" for one in COMMANDS]
+    lines = [
+        f"  {command.name:<{width}}  {command.sentence}\n{'':<{width}}      {command.example}" for command in COMMANDS
+    ]
     return "\n".join(
         (
             "subcommands:",
@@ -461,7 +463,7 @@ def _overview() -> str:
             "",
             "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
             "an .xplane.pb file, or the number of an attempt; without one it is the newest of the contest.",
-            f"Where {remote.URL_VARIABLE} names an XProf server, what is neither a path nor a number is a run there.",
+            f"Where {remote.URL_VARIABLE} names an XProf server, any other name is a run there.",
             "--json prints JSON, in SI units.",
         )
     )

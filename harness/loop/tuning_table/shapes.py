@@ -154,8 +154,8 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
     constants = {name.upper(): value for name, value in entry.items() if name != "name"}
     for name, value in constants.items():
         if name not in names:
-            known = ", ".join(sorted(known.lower() for known in names))
-            raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
+            allowed = ", ".join(sorted(allowed.lower() for allowed in names))
+            raise UsageError("bad-shapes", f"{where}: expected name, {allowed}; got {name.lower()!r}")
         if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
     name_of_shape = str(entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items()))

@@ -140,7 +140,7 @@ def expectation(text: str | None) -> float | None:
 
 
 def on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
-    """What to do if the judged kernel.py fails and is the champion's."""
+    """Advice if the judged kernel.py fails and is the champion's."""
     if evidence.failure is None:
         return ()
     try:

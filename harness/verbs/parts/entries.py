@@ -19,21 +19,27 @@ from harness.render.traces.lanes import Lane, lanes_of
 
 
 def entry_of(
-    name: str, one: ScaledRow, held: Held, before: Sequence[Entry], files: Path, page_folder: Path, recheck: str = ""
+    name: str,
+    scaled_row: ScaledRow,
+    held: Held,
+    before: Sequence[Entry],
+    files: Path,
+    page_folder: Path,
+    recheck: str = "",
 ) -> Entry:
     """The attempt under the id `name` with its time on a scale; `before` are those that came earlier.
 
     `recheck` are the words of the checks of an unchanged champion that it belongs to. `files` is where timelines lie,
     `page_folder` where links to them begin.
     """
-    row, attempt = one.row, held.attempt
+    row, attempt = scaled_row.row, held.attempt
     kernel = None if held.candidate is None else held.candidate.text.decode("utf-8", "surrogateescape")
     if attempt is None:
         return Entry(
             id=name,
             row=row,
-            then=one.then,
-            why_unknown=one.why_unknown,
+            then=scaled_row.then,
+            why_unknown=scaled_row.why_unknown,
             recheck=recheck,
             kernel=kernel,
             complaint=held.complaint,
@@ -46,8 +52,8 @@ def entry_of(
     return Entry(
         id=name,
         row=row,
-        then=one.then,
-        why_unknown=one.why_unknown,
+        then=scaled_row.then,
+        why_unknown=scaled_row.why_unknown,
         recheck=recheck,
         attempt=attempt,
         report=report,

@@ -81,8 +81,8 @@ def subject(arguments: Namespace, chip_name: str | None) -> Subject:
     if not Path(what).is_dir():
         raise UsageError("usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}")
     if chip_name is None:
-        known = ", ".join(candidate.name for candidate in TPUS)
-        raise UsageError("usage", f"expected --chip, one of {known}: dumps do not say which chip they are for")
+        chips = ", ".join(candidate.name for candidate in TPUS)
+        raise UsageError("usage", f"expected --chip, one of {chips}: dumps do not say which chip they are for")
     dumps = Path(what)
     # A folder called `dumps` says nothing; the one above it does.
     name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")

@@ -29,8 +29,8 @@ def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | 
     numbers = [scaled_row.row.number for scaled_row in scaled.rows]
     if text.isdecimal():
         if int(text) not in numbers:
-            known = f"one of the attempts {min(numbers)} to {max(numbers)}"
-            raise UsageError("unknown-attempt", f"expected --since to name {known}, got {text}")
+            numbers_in_words = f"one of the attempts {min(numbers)} to {max(numbers)}"
+            raise UsageError("unknown-attempt", f"expected --since to name {numbers_in_words}, got {text}")
         return int(text)
     begun = bulk_read.read_all(ledger.place, [scaled_row.then for scaled_row in scaled.rows])
     days = [(held.attempt.started[:10], held.row.number) for held in begun if held.attempt is not None]

@@ -63,13 +63,13 @@ def table(arguments: Namespace) -> Outcome:
 
 
 def _chips(text: str) -> tuple[str, ...]:
-    known = [chip.name for chip in CHIPS if chip.topology is not None]
+    names = [chip.name for chip in CHIPS if chip.topology is not None]
     chips = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in chips:
-        if name not in known:
+        if name not in names:
             raise UsageError(
                 "unknown-chip",
-                f"expected --chip with one or more of {', '.join(known)}, separated by commas; got {name!r}",
+                f"expected --chip with one or more of {', '.join(names)}, separated by commas; got {name!r}",
             )
     return chips
 

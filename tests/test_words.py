@@ -25,15 +25,7 @@ NAMES_NOT_YET = frozenset(
         "harness/dumps",
         "harness/hlo",
         "harness/judge",
-        "harness/ledger",
-        "harness/loop",
         "harness/operators",
-        "harness/prepare",
-        "harness/records",
-        "harness/render",
-        "harness/sandbox",
-        "harness/shell",
-        "harness/verbs",
         "tests",
         "tests/benchmarks",
         "tests/chips",
@@ -55,15 +47,7 @@ DOCSTRINGS_NOT_YET = frozenset(
         "harness",
         "harness/chips",
         "harness/judge",
-        "harness/ledger",
-        "harness/loop",
         "harness/operators",
-        "harness/prepare",
-        "harness/records",
-        "harness/render",
-        "harness/sandbox",
-        "harness/shell",
-        "harness/verbs",
         "tests",
         "tests/benchmarks",
         "tests/chips",
@@ -78,6 +62,18 @@ DOCSTRINGS_NOT_YET = frozenset(
         "tests/support",
     }
 )
+# Fields of records and of documents of --json keep their names, by the file that defines them.
+FIELDS = {
+    "harness/loop/attack.py": {"found"},
+    "harness/loop/tuning_table/row.py": {"tried"},
+    "harness/records/attack.py": {"said", "tried"},
+    "harness/records/revocation.py": {"tried"},
+    "harness/records/search_state.py": {"tried"},
+    "harness/records/validation.py": {"found"},
+    "harness/verbs/parts/diagnose.py": {"tried"},
+    "harness/verbs/revoke.py": {"tried"},
+    "harness/verbs/selftest.py": {"tried"},
+}
 # What lies below is written by whoever writes kernels, or is text of somebody else's.
 _NOT_OURS = ("candidates", "templates", "existing", "fixtures")
 
@@ -126,7 +122,10 @@ def test_rooms_that_are_free_of_it_stay_so(kind: str) -> None:
     look, not_yet = FAULTS[kind]
     faults: dict[str, list[str]] = {}
     for path, tree in _trees().items():
+        fields = FIELDS.get(path.relative_to(ROOT).as_posix(), set())
         for line, text in look(tree):
+            if text in fields:
+                continue
             faults.setdefault(_room(path), []).append(f"{path.relative_to(ROOT)}:{line}: {text}")
     new = [fault for room in faults.keys() - not_yet for fault in faults[room]]
     assert not new, "name the thing, or begin with what is returned:\n" + "\n".join(sorted(new))

@@ -30,27 +30,27 @@ def read_all(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     From the log, else from experiments/ or attempts.jsonl in the working tree or at HEAD. A kernel that is in neither
     log nor branch is rebuilt from its diff, and accepted only if its hash is right.
     """
-    held_by_identity = {identity(held.row): held for held in _logged(place)}
+    held_by_identity = {identity(stored.row): stored for stored in _logged(place)}
     elsewhere = {row.number for row in rows if identity(row) not in held_by_identity}
-    held_by_identity |= {identity(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
+    held_by_identity |= {identity(stored.row): stored for stored in _filed(place, elsewhere)} if elsewhere else {}
     candidates: dict[str, Candidate] = {
-        held.attempt.kernel_sha256: held.candidate
-        for held in held_by_identity.values()
-        if held.attempt is not None and held.candidate is not None
+        stored.attempt.kernel_sha256: stored.candidate
+        for stored in held_by_identity.values()
+        if stored.attempt is not None and stored.candidate is not None
     }
     candidates |= _accepted(place, [row for row in rows if row.kernel_sha256 not in candidates])
     result = []
     for row in rows:
-        held = held_by_identity.get(identity(row))
-        if held is None:
+        stored = held_by_identity.get(identity(row))
+        if stored is None:
             result.append(Held(row=row, attempt=None, candidate=None, complaint="its record is not in this clone"))
             continue
         candidate = candidates.get(row.kernel_sha256)
-        if candidate is None and held.attempt is not None:
-            candidate = _rebuilt(held.attempt, result, candidates)
+        if candidate is None and stored.attempt is not None:
+            candidate = _rebuilt(stored.attempt, result, candidates)
         if candidate is not None:
             candidates[row.kernel_sha256] = candidate
-        result.append(Held(row=row, attempt=held.attempt, candidate=candidate, complaint=held.complaint))
+        result.append(Held(row=row, attempt=stored.attempt, candidate=candidate, complaint=stored.complaint))
     return tuple(result)
 
 
@@ -128,7 +128,7 @@ def _rebuilt(attempt: Attempt, before: Sequence[Held], candidates: dict[str, Can
     old: Candidate | None = Candidate(text=b"")
     if attempt.champion is not None:
         number = attempt.champion.attempt
-        hashes = [held.row.kernel_sha256 for held in before if held.row.number == number]
+        hashes = [stored.row.kernel_sha256 for stored in before if stored.row.number == number]
         old = next((candidates[digest] for digest in hashes if digest in candidates), None)
     if old is None:
         return None

@@ -100,19 +100,19 @@ def _holder_by_files(place: Place, head_blob: str | None, undone: set[int]) -> T
 def _filed(place: Place, undone: set[int]) -> list[Attempt]:
     """The accepted attempts in files at HEAD that still count, the newest first, without those in `undone`."""
     attempts = [attempt_ for attempt_ in _attempts_at_head(place) if attempt_.contest == place.name]
-    taken = {
+    displaced = {
         attempt_.champion.attempt
         for attempt_ in attempts
         if _is_accepted(attempt_, "undo") and attempt_.champion is not None
     }
-    taken |= {
+    displaced |= {
         number for attempt_ in attempts if attempt_.revocation is not None for number in attempt_.revocation.revoked
     }
-    standing_ = (
+    accepted = (
         attempt_ for attempt_ in attempts if attempt_.verdict.outcome == "accept" and attempt_.kind not in TITLE_MOVES
     )
     return sorted(
-        (attempt_ for attempt_ in standing_ if attempt_.number not in undone | taken),
+        (attempt_ for attempt_ in accepted if attempt_.number not in undone | displaced),
         key=lambda attempt_: -attempt_.number,
     )
 

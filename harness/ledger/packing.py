@@ -45,8 +45,8 @@ def pack(place: Place) -> Packing:
     if new or new_notes:
         data = _appended(before, new.values(), new_notes)
         stored = set(_texts_in(packed.read(data, place.packed), []))
-        if lost := new.keys() - stored:
-            raise AssertionError(f"{len(lost)} records would not come back as they are; nothing was written")
+        if changed := new.keys() - stored:
+            raise AssertionError(f"{len(changed)} records would not come back as they are; nothing was written")
         _say_how_to_merge(place)
         files.write_atomically(path, data)
     sources = [place.experiments_directory / name for name, text in texts.items() if text in stored]
@@ -123,7 +123,7 @@ def _appended(before: Packed, documents: Iterable[bytes], notes: Iterable[str]) 
     """The bytes of a file with further attempts and notes; those it has stay as they are."""
     pool = Pool()
     for name, value in before.shared.items():
-        pool.taken.add(name)
+        pool.taken_names.add(name)
         with contextlib.suppress(RecordError):
             budget = Budget(name)
             pool.names[compact(unshared(parsed(value, budget), before.shared, budget))] = name

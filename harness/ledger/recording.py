@@ -172,7 +172,7 @@ def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
     """
     folder = place.kernel_path.parent
     here = Candidate.in_folder(folder).files if place.kernel_path.is_file() else {}
-    lost = []
+    overwritten = []
     for name, data in candidate.files.items():
         present = read_file(folder / name)
         if name == KERNEL_NAME or present in (None, data, here.get(name)):
@@ -180,8 +180,8 @@ def would_lose(place: Place, candidate: Candidate) -> tuple[str, ...]:
         assert present is not None
         head = git.entry_at(place.repository, "HEAD", place.inside(name))
         if head is None or head.blob != git.hash_of(place.repository, present, place.inside(name)):
-            lost.append(name)
-    return tuple(lost)
+            overwritten.append(name)
+    return tuple(overwritten)
 
 
 def _kernel_mode(place: Place) -> str:
@@ -220,11 +220,11 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
             "kernel.py was edited while its earlier state was judged: it stays as it is now, not the champion's; "
             f"attempt {recording.number} holds what was judged"
         ]
-    lost = would_lose(place, champion)
-    if lost:
+    overwritten = would_lose(place, champion)
+    if overwritten:
         return [
-            f"{', '.join(lost)} of the champion would overwrite a file that no attempt and no commit has: kernel.py "
-            f"stays the candidate's; attempt {recording.number} holds what was judged"
+            f"{', '.join(overwritten)} of the champion would overwrite a file that no attempt and no commit has: "
+            f"kernel.py stays the candidate's; attempt {recording.number} holds what was judged"
         ]
     write_files(place, champion)
     _unstage_candidate(place, recording)

@@ -248,7 +248,7 @@ class Pool:
     """
 
     names: dict[str, str] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    taken_names: set[str] = field(default_factory=set)
     seen: Counter[str] = field(default_factory=Counter)
 
     def count(self, short: Any) -> None:
@@ -275,9 +275,9 @@ class Pool:
             return shared
         stored = compact(shared)
         name = name_of(stored.encode())
-        if name in self.taken:
+        if name in self.taken_names:
             return shared
-        self.taken.add(name)
+        self.taken_names.add(name)
         self.names[text], new[name] = name, stored
         return f"${name}"
 

@@ -27,7 +27,7 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     """
     bench = Bench(contest=contest, progress=progress)
     texts = Texts(bench, "ablate")
-    with bench.held("ablate"):
+    with bench.locked("ablate"):
         work = _Work(texts, contest.chip, pieces)
         pieces, reworded = work.skip_rewordings()
         rows = tuple(work.row(piece) for piece in pieces.asked)
@@ -94,8 +94,8 @@ class _Work:
             row = replace(row, failure=why_not(alone))
         if others is None:
             return replace(row, tie=tie, effect="needed" if row.failure else "unknown")
-        taken = (piece, *others)
-        evidence = self._evidence(taken)
+        pieces = (piece, *others)
+        evidence = self._evidence(pieces)
         row = replace(
             row,
             tie=tie,
@@ -103,7 +103,7 @@ class _Work:
             failure=row.failure or why_not(evidence),
             spills=executed_spills(evidence),
             vmem_bytes=_vmem_bytes(evidence, self._chip),
-            scratch=f"profile_data/{self._texts.work(_name(taken), self._candidate(taken))}",
+            scratch=f"profile_data/{self._texts.work(_name(pieces), self._candidate(pieces))}",
         )
         row = with_worth(row, self.champion, evidence)
         return replace(row, own_seconds=self._own_seconds(row, others))
@@ -111,7 +111,7 @@ class _Work:
     def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
         """The changes that have to go with `piece` and `others` for the rest to be right; () if it never is."""
         rest = [other for other in self._pieces.relying(piece) if other not in others]
-        return companions(piece, rest, lambda taken: self._is_right((*taken, *others))) or ()
+        return companions(piece, rest, lambda pieces: self._is_right((*pieces, *others))) or ()
 
     def _own_seconds(self, row: AblatedChange, others: tuple[Piece, ...]) -> float | None:
         if not others or row.without_seconds is None or not self._is_right(others):
@@ -129,18 +129,18 @@ class _Work:
             evidence = self._evidence(self._pieces.asked)
         return None if evidence.failure else roofline.latency_seconds(evidence), why_not(evidence)
 
-    def _is_clean(self, taken: tuple[Piece, ...]) -> bool:
-        return self._pieces.without(taken) is not None
+    def _is_clean(self, pieces: tuple[Piece, ...]) -> bool:
+        return self._pieces.without(pieces) is not None
 
-    def _is_right(self, taken: tuple[Piece, ...]) -> bool:
-        return self._is_clean(taken) and self._evidence(taken).failure is None
+    def _is_right(self, pieces: tuple[Piece, ...]) -> bool:
+        return self._is_clean(pieces) and self._evidence(pieces).failure is None
 
-    def _evidence(self, taken: tuple[Piece, ...]) -> Evidence:
-        return self._texts.evidence(_name(taken), self._candidate(taken), is_slower=self._is_no_faster)
+    def _evidence(self, pieces: tuple[Piece, ...]) -> Evidence:
+        return self._texts.evidence(_name(pieces), self._candidate(pieces), is_slower=self._is_no_faster)
 
-    def _candidate(self, taken: tuple[Piece, ...]) -> Candidate:
-        candidate = self._pieces.without(taken)
-        assert candidate is not None, f"{_name(taken)}: nothing was merged"
+    def _candidate(self, pieces: tuple[Piece, ...]) -> Candidate:
+        candidate = self._pieces.without(pieces)
+        assert candidate is not None, f"{_name(pieces)}: nothing was merged"
         return candidate
 
     def _is_no_faster(self, evidence: Evidence) -> bool:
@@ -189,9 +189,9 @@ def _is_verdict(evidence: Evidence) -> bool:
     return evidence.failure is not None and not evidence.failure.may_pass_next_time
 
 
-def _name(taken: tuple[Piece, ...]) -> str:
-    more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
-    return f"without {taken[0].name}{more}"
+def _name(pieces: tuple[Piece, ...]) -> str:
+    more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
+    return f"without {pieces[0].name}{more}"
 
 
 def _vmem_bytes(evidence: Evidence, chip: Chip) -> int | None:

@@ -46,8 +46,8 @@ def attack(
     folder = contest.directory / "profile_data" / "attack"
     sha256, title = candidate.sha256, member.problem.statement().title
     began = time.monotonic()
-    with Bench(contest=contest).held("attack"):
-        tried, worst = attack_search.search(
+    with Bench(contest=contest).locked("attack"):
+        count, worst = attack_search.search(
             _plan(contest, member, candidate), seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
     path = folder / f"{sha256[:8]}-{seed}.json"
@@ -58,7 +58,7 @@ def attack(
         problem=title,
         kernel_sha256=sha256,
         seed=seed,
-        tried=tried,
+        tried=count,
         seconds=time.monotonic() - began,
         worst=worst,
         file=path.relative_to(contest.directory).as_posix() if worst else "",
@@ -80,7 +80,7 @@ def repeat(contest: Contest, member: Member, candidate: Candidate, path: Path) -
     if kept.problem != title:
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
-    with Bench(contest=contest).held("attack"):
+    with Bench(contest=contest).locked("attack"):
         worst = attack_search.repeat(_plan(contest, member, candidate), kept.found)
     return Attack(
         problem=title,

@@ -147,18 +147,18 @@ def search(plan: Plan, *, seconds: float, seed: int, first: bool, tell: Tell) ->
             f"expected a problem with a space of inputs, got {type(space).__name__}, which has families only",
         )
     began = time.monotonic()
-    tried: list[WorstInput] = []
+    inputs: list[WorstInput] = []
     with _target(plan) as target:
-        for shape, family, drawn in _tries(space, target.shapes, tried, np.random.default_rng(seed)):
+        for shape, family, drawn in _tries(space, target.shapes, inputs, np.random.default_rng(seed)):
             if time.monotonic() - began > seconds:
                 break
             result = target.attack(shape, family, drawn, space.recipe_in_words(family))
-            if all(_badness(result) > _badness(other) for other in tried):
-                tell(len(tried) + 1, result)
-            tried.append(result)
+            if all(_badness(result) > _badness(other) for other in inputs):
+                tell(len(inputs) + 1, result)
+            inputs.append(result)
             if first and result.is_wrong:
                 break
-    return len(tried), max(tried, key=_badness, default=None)
+    return len(inputs), max(inputs, key=_badness, default=None)
 
 
 def repeat(plan: Plan, worst: WorstInput) -> WorstInput:
@@ -192,14 +192,14 @@ class _target:
 
 
 def _tries(
-    space: Space, shapes: tuple[TracedShape, ...], tried: list[WorstInput], random: np.random.Generator
+    space: Space, shapes: tuple[TracedShape, ...], inputs: list[WorstInput], random: np.random.Generator
 ) -> Iterator[tuple[TracedShape, str, int]]:
     """Shape, family and seed of each try; `tried` holds the results so far."""
     turn = 0
     kinds = [family for family in space.families(full=False) if family.startswith(DRAWN)]
     while True:
         turn += 1
-        best = sorted(tried, key=_badness, reverse=True)[:_KEPT]
+        best = sorted(inputs, key=_badness, reverse=True)[:_KEPT]
         drawn = int(random.integers(1 << 31))
         shape: TracedShape = shapes[0] if len(shapes) < 3 or random.random() < 0.7 else "second"
         if turn % _FULL == 0 and shapes[0] != "full":

@@ -95,7 +95,7 @@ class Bench:
             )
 
     @contextmanager
-    def held(self, purpose: str) -> Iterator[None]:
+    def locked(self, purpose: str) -> Iterator[None]:
         """Locks the bench for one command, and protects all files below profile_data from pruning.
 
         Recorded attempts hold the ledger's lock instead, so that a kernel can be inspected while one runs. Raises
@@ -136,7 +136,7 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
     Raises RatchetError `busy` and what `Bench.judge` raises.
     """
     path = _kept_path(bench.contest)
-    with bench.held("judge"):
+    with bench.locked("judge"):
         # First of all: the kept evidence must never outlive the schedules that it speaks of.
         if path.exists():
             files.remove(path)

@@ -163,7 +163,7 @@ def bisect(
             f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})",
         )
     search = _Search(texts, steps, metric, threshold, records)
-    with bench.held("bisect"):
+    with bench.locked("bisect"):
         search.require_worse(0, len(steps) - 1)
         good, bad = search.ends()
         while left := search.undecided(good, bad):
@@ -187,7 +187,7 @@ class _Search:
     ) -> None:
         self._texts, self._steps, self._metric, self._threshold = texts, steps, metric, threshold
         self._records = records
-        self._found: dict[Candidate, JudgedVersion] = {}
+        self._judged: dict[Candidate, JudgedVersion] = {}
         self.judged: list[JudgedVersion] = []
 
     def ends(self) -> tuple[int, int]:
@@ -196,16 +196,16 @@ class _Search:
         A bad text with a good one after it was taken back, so it is not what is bad at the end.
         """
         judged = [
-            (at, self._found[step.candidate].is_bad)
+            (at, self._judged[step.candidate].is_bad)
             for at, step in enumerate(self._steps)
-            if step.candidate in self._found
+            if step.candidate in self._judged
         ]
         good = max(at for at, is_bad in judged if is_bad is False)
         return good, min(at for at, is_bad in judged if is_bad and at > good)
 
     def undecided(self, good: int, bad: int) -> list[int]:
         """The indices between the ends whose text was not judged."""
-        return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self._found]
+        return [at for at in range(good + 1, bad) if self._steps[at].candidate not in self._judged]
 
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
@@ -230,8 +230,8 @@ class _Search:
     def judge(self, at: int) -> JudgedVersion:
         """The step at index `at`, judged now unless the same text already was."""
         step = self._steps[at]
-        if step.candidate in self._found:
-            return self._found[step.candidate]
+        if step.candidate in self._judged:
+            return self._judged[step.candidate]
         # Correctness is checked only if it is the metric.
         evidence = self._evidence(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(evidence), executed_spills(evidence)
@@ -243,7 +243,7 @@ class _Search:
             failure=why_not(evidence, timed=self._metric != "correctness"),
             is_bad=self._is_bad(evidence, latency, spills) if at else False,
         )
-        self._found[step.candidate] = judgment
+        self._judged[step.candidate] = judgment
         self.judged.append(judgment)
         return judgment
 
@@ -261,7 +261,7 @@ class _Search:
             # A kernel that does not compile has no time, which is no slowdown.
             is_verdict = self._metric == "correctness" and not evidence.failure.may_pass_next_time
             return True if is_verdict else None
-        first = self._found[self._steps[0].candidate]
+        first = self._judged[self._steps[0].candidate]
         if self._metric == "correctness":
             return False
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)

@@ -33,7 +33,7 @@ def simulate(
         return ()
     asked = _settings(candidate, edits)
     waiting = list(asked)
-    tried: list[SimulatedEdits] = []
+    simulated: list[SimulatedEdits] = []
 
     def tell(candidate: Candidate, evidence: Evidence) -> None:
         name, old, new = asked[candidate]
@@ -46,7 +46,7 @@ def simulate(
             edit for edit in edits if seconds is None and (edit.size, edit.new) == (int(old), int(new))
         )
         progress(f"{name}={new}", kind or "done", sum(stage.seconds for stage in evidence.stages))
-        tried.append(
+        simulated.append(
             SimulatedEdits(
                 constant=name, old=old, new=new, edits=made, time_ratio=ratio, why=f"{kind}: {message}" if kind else ""
             )
@@ -61,7 +61,7 @@ def simulate(
         places=screening.local(min(len(waiting), screening.cores_to_use()) or 1),
         work="edits",
     )
-    return tuple(sorted(tried, key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words)))
+    return tuple(sorted(simulated, key=lambda edit: (edit.time_ratio is None, edit.time_ratio or 0.0, edit.words)))
 
 
 def _settings(candidate: Candidate, edits: Sequence[Edit]) -> dict[Candidate, tuple[str, str, str]]:

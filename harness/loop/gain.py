@@ -14,7 +14,7 @@ def gain(table: ScaledTable) -> Gain | None:
     if scale is None:
         return None
     on_scale = [row for row in table.rows if table.is_on_scale(row) and row.row.kind not in TITLE_MOVES]
-    tried = [row for row in on_scale if row.row.kind != "rebaseline"]
+    attempts = [row for row in on_scale if row.row.kind != "rebaseline"]
     titles = [row for row in on_scale if row.is_accepted]
     first = next((row for row in titles if row.row.seconds is not None), None)
     if first and champion and _is_same(first.row, champion.row):
@@ -25,9 +25,9 @@ def gain(table: ScaledTable) -> Gain | None:
     return Gain(
         source=scale.source,
         chip=scale.chip,
-        attempts=len(tried),
-        accepted=sum(row.is_accepted for row in tried),
-        revoked=sum(row.row.is_title and not row.is_accepted for row in tried),
+        attempts=len(attempts),
+        accepted=sum(row.is_accepted for row in attempts),
+        revoked=sum(row.row.is_title and not row.is_accepted for row in attempts),
         champion=table.number,
         champion_seconds=seconds,
         first=first.row.number if first else None,

@@ -208,8 +208,8 @@ def _promises_a_win(alternative: Alternative, facing: Opponent | None) -> bool:
         run = facing.evidence.simulation
         theirs = run.mean_seconds if run else None
     else:
-        taken = facing.evidence.latency or facing.attempt.evidence.latency
-        theirs = taken.seconds if taken and taken.source == alternative.source else None
+        latency = facing.evidence.latency or facing.attempt.evidence.latency
+        theirs = latency.seconds if latency and latency.source == alternative.source else None
     return theirs is None or alternative.seconds < theirs
 
 

@@ -23,17 +23,17 @@ def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate)
     advice = with_settings(advice, evidence, candidate)
     traces = [program.trace for _, program in evidence.programs if program.trace]
     packages = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
-    tried = _sweep_words(candidate.files[KERNEL])
-    if not packages or not tried or b"pallas_call" in candidate.text:
+    sweep = _sweep_words(candidate.files[KERNEL])
+    if not packages or not sweep or b"pallas_call" in candidate.text:
         return advice
     hints: list[Hint] = []
     for hint in advice:
         if hint.kind not in _IN_THE_CODE:
             hints.append(hint)
-        elif any(tried in other.suggestion for other in hints):
+        elif any(sweep in other.suggestion for other in hints):
             hints.append(replace(hint, suggestion=f"only in a copy of {packages[0]}: {hint.suggestion}"))
         else:
-            suggestion = f"try the constants of kernel.py, which calls {' and '.join(packages)}: {tried}"
+            suggestion = f"try the constants of kernel.py, which calls {' and '.join(packages)}: {sweep}"
             # The bound was for a change of the code, not of the sizes.
             hints.append(replace(hint, suggestion=suggestion, kind="constants", gain=None, gain_source=""))
     return tuple(hints)

@@ -61,11 +61,11 @@ class Pieces:
         """All changes, oldest first."""
         return (*self.asked, *self.later)
 
-    def without(self, taken: Sequence[Piece]) -> Candidate | None:
+    def without(self, pieces: Sequence[Piece]) -> Candidate | None:
         """The champion's text without these changes, the newest out first; None if others changed the same lines."""
-        if not taken:
+        if not pieces:
             return self.candidate
-        first, *rest = sorted(taken, key=self.every.index)
+        first, *rest = sorted(pieces, key=self.every.index)
         key = (first, *rest)
         if key not in self._texts:
             merged = self.without(rest)

@@ -52,7 +52,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     # Recorded failures first.
     draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
     # The first evaluation's files are read again at the end.
-    with bench.held(f"replay {number}"):
+    with bench.locked(f"replay {number}"):
         evidence = replace(bench, draws=draws).judge(candidate, work)
         opponent = _opponent(ledger, attempt, bench, key) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, bench)

@@ -58,8 +58,8 @@ def resimulated(
     if isinstance(runs, Failure):
         defender.say(f"the pair could not be simulated again: {runs.kind}: {runs.message}")
         return ()
-    taken = time.monotonic() - began
-    defender.say(f"both were simulated again under {quantity(len(runs) - 1, 'change')}, which took {taken:.1f} s")
+    duration = time.monotonic() - began
+    defender.say(f"both were simulated again under {quantity(len(runs) - 1, 'change')}, which took {duration:.1f} s")
     return runs
 
 

@@ -140,14 +140,14 @@ def revoke(
         all_draws = (*draws, *_recorded_failures(ledger, champion, rows))
         recheck = _court(ledger, champion, policy, progress, all_draws, force=force)
         started = _now()
-        tried: list[RejudgedAttempt] = []
-        first = _judged(recheck, champion, candidate, tried)
+        rejudged_attempts: list[RejudgedAttempt] = []
+        first = _judged(recheck, champion, candidate, rejudged_attempts)
         if first.verdict.outcome != "failed":
             return _title_stays(recheck, first)
         say(f"attempt {champion.number}, the champion, fails: {_words(first.failure)}")
-        tried.append(_rejudged(first))
-        holder = _next_holder(recheck, champion, tried, say)
-        attempt = _attempt(recheck, reason, first, holder, tuple(tried), started)
+        rejudged_attempts.append(_rejudged(first))
+        holder = _next_holder(recheck, champion, rejudged_attempts, say)
+        attempt = _attempt(recheck, reason, first, holder, tuple(rejudged_attempts), started)
         messages = record(ledger, attempt, (holder or first).candidate)
         return RevokeResult(
             outcome="revoked" if holder else "no champion",
@@ -182,14 +182,17 @@ def _court(
 
 
 def _judged(
-    recheck: _Recheck, attempt: Attempt, candidate: Candidate, tried: Sequence[RejudgedAttempt]
+    recheck: _Recheck, attempt: Attempt, candidate: Candidate, rejudged_attempts: Sequence[RejudgedAttempt]
 ) -> _RecheckResult:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
     bench = recheck.bench
     watch = guard.begin(recheck.ledger, bench.contest)
     try:
         evidence = bench.judge(
-            candidate, f"revoke/{attempt.number:04d}", f"{attempt.number}", after_trace=_unless_tried(tried)
+            candidate,
+            f"revoke/{attempt.number:04d}",
+            f"{attempt.number}",
+            after_trace=_unless_judged(rejudged_attempts),
         )
     finally:
         name = f"{recheck.number:04d}-revoke"
@@ -207,9 +210,11 @@ def _judged(
     return result
 
 
-def _unless_tried(tried: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
+def _unless_judged(rejudged_attempts: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
     programs = {
-        rejudged.fingerprint: rejudged for rejudged in tried if rejudged.fingerprint and rejudged.same_as is None
+        rejudged.fingerprint: rejudged
+        for rejudged in rejudged_attempts
+        if rejudged.fingerprint and rejudged.same_as is None
     }
 
     def refuse(trace: Trace) -> None:
@@ -219,30 +224,34 @@ def _unless_tried(tried: Sequence[RejudgedAttempt]) -> Callable[[Trace], None]:
     return refuse
 
 
-def _next_holder(recheck: _Recheck, champion: Attempt, tried: list[RejudgedAttempt], say: Say) -> _RecheckResult | None:
+def _next_holder(
+    recheck: _Recheck, champion: Attempt, rejudged_attempts: list[RejudgedAttempt], say: Say
+) -> _RecheckResult | None:
     """The latest accepted attempt before `champion` that passes; it and those that fail are added to `tried`."""
     for before in champions.all_before(recheck.ledger.place, champion.number):
-        same = next((rejudged for rejudged in tried if rejudged.kernel_sha256 == before.kernel_sha256), None)
+        same = next(
+            (rejudged for rejudged in rejudged_attempts if rejudged.kernel_sha256 == before.kernel_sha256), None
+        )
         if same is not None:
-            tried.append(_same(before, same))
+            rejudged_attempts.append(_same(before, same))
             continue
         try:
             candidate = history.candidate(recheck.ledger.place, before.number)
         except RatchetError as error:
             missing = Failure(stage="contract", kind=error.kind, message=str(error))
-            tried.append(
+            rejudged_attempts.append(
                 RejudgedAttempt(
                     attempt=before.number, kernel_sha256=before.kernel_sha256, fingerprint="", failure=missing
                 )
             )
             continue
         try:
-            result = _judged(recheck, before, candidate, tried)
+            result = _judged(recheck, before, candidate, rejudged_attempts)
         except _SameProgramError as found:
-            tried.append(_same(before, found.other))
+            rejudged_attempts.append(_same(before, found.other))
             say(f"attempt {before.number} is the program of attempt {found.other.attempt}")
             continue
-        tried.append(_rejudged(result))
+        rejudged_attempts.append(_rejudged(result))
         if result.failure is None:
             return result
         say(f"attempt {before.number} fails: {_words(result.failure)}")
@@ -293,19 +302,22 @@ def _attempt(
     reason: str,
     first: _RecheckResult,
     holder: _RecheckResult | None,
-    tried: tuple[RejudgedAttempt, ...],
+    rejudged_attempts: tuple[RejudgedAttempt, ...],
     started: str,
 ) -> Attempt:
     """The record: evidence and kernel of the new title holder, or of the failed champion."""
     champion, shown = first.attempt, holder or first
     revocation = Revocation(
-        champion=champion.number, reason=reason, tried=tried, holder=holder.attempt.number if holder else None
+        champion=champion.number,
+        reason=reason,
+        tried=rejudged_attempts,
+        holder=holder.attempt.number if holder else None,
     )
     if holder is None:
         sentence = f"attempt {champion.number} loses its title and no accepted attempt passes: there is no champion"
     else:
         sentence = f"attempt {champion.number} loses its title, attempt {holder.attempt.number} holds it again"
-    failed = tuple(_sentence(rejudged) for rejudged in tried if rejudged.failure is not None)
+    failed = tuple(_sentence(rejudged) for rejudged in rejudged_attempts if rejudged.failure is not None)
     holders_reasons = () if holder is None else holder.verdict.reasons
     return Attempt(
         number=recheck.number,

@@ -145,7 +145,7 @@ class _Queue:
         self._change = threading.Condition()
         self._open: list[Place] = []
         self._begun = 0
-        self._lost: list[Candidate] = []
+        self._returned: list[Candidate] = []
         self._tries: Counter[Candidate] = Counter()
         self._numbers = itertools.count()
         self._under_way = 0
@@ -186,7 +186,7 @@ class _Queue:
         """The next candidate, None at the end; waits for those under way, which may have to be screened again."""
         with self._change:
             while not self._is_over:
-                candidate = self._lost.pop() if self._lost else None if self._is_asked_out else self._ask()
+                candidate = self._returned.pop() if self._returned else None if self._is_asked_out else self._ask()
                 if candidate is not None:
                     self._under_way += 1
                     return candidate
@@ -210,7 +210,7 @@ class _Queue:
                 return True
             self._tries[candidate] += answer is None
             if self._tries[candidate] < _MOST_TRIES:
-                self._lost.append(candidate)
+                self._returned.append(candidate)
             else:
                 self._tell(candidate, self._without_answer())
             return answer is None

@@ -131,7 +131,7 @@ class Study:
         self._path = path
         with _words_of_journal(path):
             self._study = _study(method, seed, path, name)
-            self._known = {
+            self._seconds_of = {
                 self._settings(trial.params): _seconds(trial.value)
                 for trial in self._study.get_trials(deepcopy=False)
                 if trial.value is not None
@@ -139,16 +139,16 @@ class Study:
         self._distributions = {name: _distribution(values) for name, values in grid}
         self._asked: dict[Settings, optuna.Trial] = {}
         self._forgotten: set[Settings] = set()
-        self._left = max(0, trials - len(self._known)) if in_all else trials
+        self._left = max(0, trials - len(self._seconds_of)) if in_all else trials
         self.earlier: Mapping[Settings, float] = {
-            settings: seconds for settings, seconds in self._known.items() if seconds < inf
+            settings: seconds for settings, seconds in self._seconds_of.items() if seconds < inf
         }
         fit = [settings for settings in self.earlier if self._is_allowed(settings)]
         self._first = sorted(fit, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
         # In a search counted as a whole, settings that are asked for again are not counted twice.
         again = len(self._first) if in_all else 0
         self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
-        if first is not None and first not in self._known and self._is_allowed(first):
+        if first is not None and first not in self._seconds_of and self._is_allowed(first):
             self._first.append(first)
 
     def ask(self) -> Settings | None:
@@ -163,7 +163,7 @@ class Study:
             if self._is_new(settings):
                 return self._begun(settings, trial)
             # Optuna is told the known result once more; for settings under way there is none.
-            self._end(trial, self._known.get(settings))
+            self._end(trial, self._seconds_of.get(settings))
         left = self._not_tried()
         return None if left is None else self._drawn(left)
 
@@ -180,8 +180,8 @@ class Study:
         return settings in self._asked
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
-        self._known[settings] = inf if seconds is None else seconds
-        self._end(self._asked.pop(settings), self._known[settings])
+        self._seconds_of[settings] = inf if seconds is None else seconds
+        self._end(self._asked.pop(settings), self._seconds_of[settings])
 
     def forget(self, settings: Settings) -> None:
         self._forgotten.add(settings)
@@ -191,7 +191,7 @@ class Study:
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
         self._asked[settings] = trial
         # Known settings are asked for again without being counted: they may have been counted before.
-        self._left -= not (self._in_all and settings in self._known)
+        self._left -= not (self._in_all and settings in self._seconds_of)
         return settings
 
     def _end(self, trial: "optuna.Trial", value: float | None) -> None:
@@ -207,7 +207,7 @@ class Study:
         return tuple((name, values[places[name]]) for name, values in self._grid)
 
     def _is_new(self, settings: Settings) -> bool:
-        is_taken = settings in self._known or settings in self._asked or settings in self._forgotten
+        is_taken = settings in self._seconds_of or settings in self._asked or settings in self._forgotten
         return not is_taken and self._is_allowed(settings)
 
     def _is_allowed(self, settings: Settings) -> bool:

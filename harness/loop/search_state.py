@@ -49,8 +49,8 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
     # A CPU's time says nothing about the distance to the chip's floor.
     on_chip = champion_now.seconds if champion_now and champion_now.source != "measured cpu" else None
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
-    every = _tried(seen)
-    tried = every[-(limit or len(every)) :]
+    every = _past_attempts(seen)
+    past = every[-(limit or len(every)) :]
     since = since_win(seen.rows)
     champion = seen.candidates.get(seen.champion.number, seen.candidate) if seen.champion else seen.candidate
     hints, left_out = untried(seen.advice, champion, seen.candidates, seen.screened)
@@ -61,11 +61,11 @@ def search_state(seen: SearchInputs, *, plateau: int = PLATEAU_ATTEMPTS, limit: 
         floor=floor,
         attempts=len(every),
         attempts_since_win=len(since),
-        advice=_advice(champion_now, floor, since, tried, plateau),
+        advice=_advice(champion_now, floor, since, past, plateau),
         hints=hints,
-        kinds=_by_kind(tried),
-        constants=_constants(seen.candidate, tried),
-        tried=tried,
+        kinds=_by_kind(past),
+        constants=_constants(seen.candidate, past),
+        tried=past,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
     )
 
@@ -140,7 +140,7 @@ def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
     words = {"undone": "accepted and undone later", "revoked": "accepted, and revoked later because it fails"}
     sentences = []
     for how, fate in words.items():
-        numbers = [str(row.number) for row, taken in zip(rows, taken_back(rows), strict=True) if taken == how]
+        numbers = [str(row.number) for row, loss in zip(rows, taken_back(rows), strict=True) if loss == how]
         if numbers:
             sentences.append(f"{fate}: attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}")
     return tuple(sentences)
@@ -164,7 +164,7 @@ def _standing(seen: SearchInputs) -> SearchChampion | None:
     )
 
 
-def _tried(seen: SearchInputs) -> tuple[PastAttempt, ...]:
+def _past_attempts(seen: SearchInputs) -> tuple[PastAttempt, ...]:
     past = []
     champion: int | None = None
     for row, how in zip(seen.rows, taken_back(seen.rows), strict=True):
@@ -202,10 +202,10 @@ def _tried(seen: SearchInputs) -> tuple[PastAttempt, ...]:
     return tuple(past)
 
 
-def _by_kind(tried: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
+def _by_kind(past: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
     """The attempts grouped by kind, in order of first use; an attempt of two kinds is in both."""
     groups: dict[str, list[PastAttempt]] = {}
-    for attempt in tried:
+    for attempt in past:
         for kind in attempt.kinds or ():
             groups.setdefault(kind, []).append(attempt)
     return tuple(
@@ -221,16 +221,16 @@ def _by_kind(tried: Sequence[PastAttempt]) -> tuple[KindTried, ...]:
     )
 
 
-def _constants(candidate: Candidate, tried: Sequence[PastAttempt]) -> tuple[Constant, ...]:
+def _constants(candidate: Candidate, past: Sequence[PastAttempt]) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
-    for attempt in tried:
+    for attempt in past:
         for name, value in attempt.constants or ():
             had.setdefault(name, {})[value] = None
     return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in candidate.tunable)
 
 
 def _advice(
-    champion: SearchChampion | None, floor: Floor, since: Sequence[Row], tried: Sequence[PastAttempt], plateau: int
+    champion: SearchChampion | None, floor: Floor, since: Sequence[Row], past: Sequence[PastAttempt], plateau: int
 ) -> Advice:
     if champion is None:
         sentence = "no champion yet: the first attempt that passes becomes it"
@@ -254,7 +254,7 @@ def _advice(
         return Advice(do="stop", why="plateau", sentence=sentence)
     if len(since) >= SAME_IDEA_ATTEMPTS:
         numbers = {row.number for row in since}
-        kinds = sorted({kind for attempt in tried if attempt.attempt in numbers for kind in attempt.kinds or ()})
+        kinds = sorted({kind for attempt in past if attempt.attempt in numbers for kind in attempt.kinds or ()})
         spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
         sentence = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
         return Advice(do="change the kind of idea", why="same kinds", sentence=sentence)

@@ -238,9 +238,9 @@ def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) ->
         )
         for member, program in evidence.named_members
     )
-    lost = members.losing(evidence.problem, pairs)
-    named = (f"{times.name} {'unknown' if times.time_ratio is None else change(times.time_ratio)}" for times in lost)
-    return f"loses too much at {', '.join(named)}" if lost else ""
+    losers = members.losing(evidence.problem, pairs)
+    named = (f"{times.name} {'unknown' if times.time_ratio is None else change(times.time_ratio)}" for times in losers)
+    return f"loses too much at {', '.join(named)}" if losers else ""
 
 
 def _is_judged(row: Row, fingerprint: str, schedule: str, key: Key) -> bool:

@@ -31,12 +31,12 @@ def checkout(ledger: Ledger, number: int, *, force: bool) -> tuple[str, ...]:
                 f"{ledger.place.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
                 "Try it as an experiment first, commit it, or say --force",
             )
-        lost = () if force else recording.would_lose(ledger.place, candidate)
-        if lost:
+        overwritten = () if force else recording.would_lose(ledger.place, candidate)
+        if overwritten:
             raise RatchetError(
                 "unsaved-kernel",
-                f"{', '.join(lost)} beside kernel.py would be overwritten, and no attempt and no commit has what it "
-                "holds. Commit it, or say --force",
+                f"{', '.join(overwritten)} beside kernel.py would be overwritten, and no attempt and no "
+                "commit has its text. Commit it, or say --force",
             )
         ledger.restore(candidate)
         left_out = _left_out(ledger, number)

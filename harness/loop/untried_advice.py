@@ -21,7 +21,7 @@ def untried(
     `others` are the attempts' candidates. `screened` are the settings that sweeps tried, each with the attempt of its
     sweep.
     """
-    who_tried = _known(candidate, others, screened)
+    who_tried = _who_tried(candidate, others, screened)
     left, left_out = [], []
     for hint in hints:
         by = {edit: _by(edit, candidate, who_tried) for edit in hint.edits}
@@ -42,7 +42,9 @@ def _by(edit: Edit, candidate: Candidate, who_tried: Known) -> str:
     return ", ".join(dict.fromkeys(who)) if all(who) else ""
 
 
-def _known(candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]) -> Known:
+def _who_tried(
+    candidate: Candidate, others: Mapping[int, Candidate], screened: Sequence[tuple[int, Settings]]
+) -> Known:
     """The attempt or sweep that tried each set of constants in a kernel that is otherwise the same."""
     alike = {number: dict(other.tunable) for number, other in others.items() if _is_alike(candidate, other)}
     who_tried: Known = {}

@@ -33,8 +33,8 @@ def _comparison(comparison: Comparison, *, full: bool) -> Iterator[Block]:
 def time_words(program: ProgramPair) -> str:
     """`1.042 ms -> 0.812 ms, -22.1% [simulated v5e]`, with words for unknown times."""
     times = [
-        f"fails ({clean(failure.partition(':')[0])})" if failure else "unknown" if taken is None else seconds(taken)
-        for taken, failure in (
+        f"fails ({clean(failure.partition(':')[0])})" if failure else "unknown" if latency is None else seconds(latency)
+        for latency, failure in (
             (program.before_seconds, program.before_failure),
             (program.after_seconds, program.after_failure),
         )

@@ -95,7 +95,7 @@ def _shape(entry: Entry) -> tuple[str, str, bool]:
 
 
 def _timed(group: Group) -> list[Entry]:
-    return [entry for entry in group.told if entry.has_time]
+    return [entry for entry in group.shown if entry.has_time]
 
 
 def _placed(group: Group) -> list[tuple[Entry, float, float]]:
@@ -198,7 +198,7 @@ def _progress(group: Group, palette: Palette) -> Figure:
             below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette.floor)
     low, high = above.get_ylim()
     _ticks(above.yaxis, low, high, unit="s")
-    without = [entry for entry in group.told if not entry.has_time]
+    without = [entry for entry in group.shown if not entry.has_time]
     for entry in without:
         shape, _, _ = _SHAPES[entry.row.outcome]
         above.plot(

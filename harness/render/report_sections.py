@@ -220,8 +220,8 @@ def vmem(report: Report, calls: Sequence[PallasCall], *, full: bool) -> Iterator
             fetches = "by hand" if window.fetches is None else window.fetches
             moved = "unknown" if window.hbm_bytes is None else window.hbm_bytes
             block = f"{window.array.dtype}[{_shape(window.block_shape)}]"
-            held = f"{max(1, window.buffers)} x"
-            rows.append((window.name, window.role, block, held, window.vmem_bytes, fetches, moved))
+            buffers = f"{max(1, window.buffers)} x"
+            rows.append((window.name, window.role, block, buffers, window.vmem_bytes, fetches, moved))
         for number, scratch in enumerate(call.scratch):
             block = f"{scratch.dtype}[{_shape(scratch.shape)}]"
             rows.append((f"scratch {number}", "scratch", block, "1 x", scratch.vmem_bytes, None, None))
@@ -332,10 +332,10 @@ def _percent(fraction: float | None) -> str:
 def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
     """The reason for checks left out: it is slower, or a member of the suite loses more than it may."""
     most = 1 + (evidence.problem.may_lose or 0.0)
-    lost = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
-    if not lost or (verdict.time_ratio or 0.0) > 1:
+    losers = [member.name for member in verdict.members if member.time_ratio is not None and member.time_ratio > most]
+    if not losers or (verdict.time_ratio or 0.0) > 1:
         return "it is slower"
-    return f"{' and '.join(map(clean, lost))} {'loses' if len(lost) == 1 else 'lose'} more than a member may"
+    return f"{' and '.join(map(clean, losers))} {'loses' if len(losers) == 1 else 'lose'} more than a member may"
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -86,7 +86,7 @@ def _grid(shown: TableView, lines: Sequence[ScaledRow | Words | Line]) -> Grid:
 def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], Cell], bool]]:
     """Every column, its value in a row, and whether it is one of `has_all`."""
     every = [scaled_row.row for scaled_row in shown.rows]
-    lost = {row.number: _lost(every, place) for place, row in enumerate(every)}
+    losses = {row.number: _members_lost(every, place) for place, row in enumerate(every)}
     members = dict.fromkeys(name for row in every for name, _ in row.members)
     yield Column("#", side="r"), lambda row: _number(row.row, shown.champion), False
     yield Column("commit", rank=4), lambda row: row.row.commit[:7] or None, True
@@ -97,7 +97,7 @@ def _columns(shown: TableView) -> Iterator[tuple[Column, Callable[[ScaledRow], C
     yield Column("score", "score", rank=8), lambda row: row.row.score, False
     yield Column("time ms", "ms"), lambda row: row.row.seconds, False
     for name in members:
-        yield Column(f"{name}\nms", side="r", rank=9, note=_LOST), partial(_of_member, name, lost), False
+        yield Column(f"{name}\nms", side="r", rank=9, note=_LOST), partial(_of_member, name, losses), False
     # Without a time on the scale, the change is the recorded one, unless that has a column of its own.
     yield (
         Column("change", "change"),
@@ -124,7 +124,7 @@ def _then(scaled_row: ScaledRow) -> str | None:
     return None if row.seconds is None else f"{cell(row.seconds, 'ms')} {cell(row.time_ratio, 'change'):>6}"
 
 
-def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
+def _members_lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     """The members at which a rejected suite takes more time than the champion of its time, though less in the mean."""
     row = rows[place]
     if not row.members or row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
@@ -135,10 +135,10 @@ def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     return tuple(name for name, now, then in times if now is not None and then is not None and now > then)
 
 
-def _of_member(name: str, lost: Mapping[int, Sequence[str]], scaled_row: ScaledRow) -> str | None:
+def _of_member(name: str, losses: Mapping[int, Sequence[str]], scaled_row: ScaledRow) -> str | None:
     """The time at one member of a suite; `lost` names those that an attempt lost."""
     seconds = dict(scaled_row.row.members).get(name)
-    mark = "!" if name in lost[scaled_row.row.number] else ""
+    mark = "!" if name in losses[scaled_row.row.number] else ""
     return None if seconds is None else f"{cell(seconds, 'ms')}{mark}"
 
 
@@ -246,18 +246,18 @@ def _listed(parts: Sequence[object]) -> str:
 
 def gain_words(gain: Gain) -> str:
     """The gain in one sentence: times and their source, the number of attempts, the share of the peak."""
-    tried = f"{quantity(gain.attempts, 'attempt')}, {gain.accepted} accepted"
+    counts = f"{quantity(gain.attempts, 'attempt')}, {gain.accepted} accepted"
     label = f"[{source_label(gain.source, gain.chip)}]"
     if gain.champion is None:
-        return f"no champion here; {tried}"
+        return f"no champion here; {counts}"
     if gain.champion_seconds is None:
-        return f"the champion, attempt {gain.champion}, has no time on this scale; {tried}"
+        return f"the champion, attempt {gain.champion}, has no time on this scale; {counts}"
     last = cell(gain.champion_seconds, "ms")
     peak = f"; {peak_words(gain)}" if gain.peak_share is not None else ""
     if gain.factor is None or gain.first_seconds is None:
         alone = "" if gain.is_whole else "; the first is not timed"
-        return f"{last} ms {label}, {tried}{peak}{alone}"
-    way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times, in {tried}{peak}"
+        return f"{last} ms {label}, {counts}{peak}{alone}"
+    way = f"{cell(gain.first_seconds, 'ms')} -> {last} ms {label}, {gain.factor:.2f} times, in {counts}{peak}"
     if gain.is_whole:
         return way
     return f"{way}; from attempt {gain.first}, the oldest accepted one with a time on this scale"

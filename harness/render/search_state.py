@@ -21,12 +21,12 @@ def search_state_text(state: SearchState, width: int, checks: Sequence[Recheck] 
 
 def _blocks(state: SearchState, checks: Sequence[Recheck]) -> Iterator[Block]:
     yield from (Words(state.advice.sentence, rest="  "), GAP)
-    tried = f"{quantity(state.attempts, 'attempt')}, {state.attempts_since_win} since the last win"
+    counts = f"{quantity(state.attempts, 'attempt')}, {state.attempts_since_win} since the last win"
     for name, text in (
         ("Contest", f"{state.contest}, {state.problem}"),
         ("Champion", _champion(state)),
         ("Floor", _floor(state)),
-        ("Tried", tried),
+        ("Tried", counts),
     ):
         yield named(name, text, SHORT_FIELD)
     yield from (Words(_kind(kind), lead="  ", rest="    ") for kind in state.kinds)

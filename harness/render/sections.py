@@ -142,7 +142,7 @@ class Grid:
     title_room: int = 2
     is_ruled: bool = True
     is_cut: bool = True
-    lost: "Callable[[Sequence[int]], Iterable[Block]]" = lambda _: ()
+    of_lost_columns: "Callable[[Sequence[int]], Iterable[Block]]" = lambda _: ()
 
 
 Block: TypeAlias = Words | Items | Line | Diff | Drawing | Grid
@@ -281,7 +281,7 @@ def _laid_out(grid: Grid, width: int, colour: bool) -> list[str]:
         out += wrap(f"hidden columns: {names}; they do not fit in {width} columns (--json has them)", width)
     out += [line for note in _notes(columns, body) for line in wrap(note, width)]
     gone = [number - len(head) for number, line in enumerate(whole) if line != lines[number] and number >= len(head)]
-    return out + [line for block in grid.lost(gone) for line in lines_of(block, width, colour)]
+    return out + [line for block in grid.of_lost_columns(gone) for line in lines_of(block, width, colour)]
 
 
 def _row(entry: Sequence[Cell] | Row) -> Row:

@@ -17,22 +17,22 @@ _COLUMNS = (
 )
 
 
-def selftest_text(tried: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
+def selftest_text(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str] = ()) -> str:
     """One line for each, then the wrong verdicts with the expected ones, then the rates.
 
     `seconds` is the wall clock of all together; `classes` are named if one of each was tried.
     """
-    return screen(_blocks(tried, seconds, classes), terminal_width())
+    return screen(_blocks(results, seconds, classes), terminal_width())
 
 
-def _blocks(tried: Sequence[PlantedResult], seconds: float, classes: Sequence[str]) -> Iterator[Block]:
-    yield Grid(_COLUMNS, list(map(_cells, tried)), is_cut=False)
-    for result in tried:
+def _blocks(results: Sequence[PlantedResult], seconds: float, classes: Sequence[str]) -> Iterator[Block]:
+    yield Grid(_COLUMNS, list(map(_cells, results)), is_cut=False)
+    for result in results:
         if not result.is_right:
             yield from (GAP, Words(_wrong(result), lead="! ", rest="    "))
     if classes:
         yield from (GAP, Words(f"one of each of {len(classes)} classes: {', '.join(classes)}"))
-    yield from (GAP, Line(f"{len(tried)} judged in {seconds:.0f} s"), Line(_rates(tried)))
+    yield from (GAP, Line(f"{len(results)} judged in {seconds:.0f} s"), Line(_rates(results)))
 
 
 def _cells(result: PlantedResult) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _wrong(result: PlantedResult) -> str:
     return clean(f"{planted.name}: {planted.what} Expected {expected}, got {got}: {result.judgement.message}")
 
 
-def _rates(tried: Sequence[PlantedResult]) -> str:
-    bad = [result.is_right for result in tried if not result.planted.is_good]
-    good = [result.is_right for result in tried if result.planted.is_good]
+def _rates(results: Sequence[PlantedResult]) -> str:
+    bad = [result.is_right for result in results if not result.planted.is_good]
+    good = [result.is_right for result in results if result.planted.is_good]
     return f"kill rate {sum(bad)} of {len(bad)}, passes {sum(good)} of {len(good)}"

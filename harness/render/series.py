@@ -156,10 +156,10 @@ class Group:
     @property
     def timed(self) -> int:
         """The number of its attempts with a time, without checks of an unchanged champion."""
-        return sum(entry.has_time for entry in self.told)
+        return sum(entry.has_time for entry in self.shown)
 
     @property
-    def told(self) -> tuple[Entry, ...]:
+    def shown(self) -> tuple[Entry, ...]:
         """The attempts that charts show: all but checks of an unchanged champion, unless there are no others."""
         return tuple(entry for entry in self.entries if not entry.recheck) or self.entries
 

@@ -81,7 +81,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
     rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
     names = [name for name, _ in sweep.parameters]
 
-    def lost(numbers: Sequence[int]) -> Iterator[Block]:
+    def note_loss(numbers: Sequence[int]) -> Iterator[Block]:
         reasons: dict[str, list[str]] = {}
         for _, values, reason in (rows[number] for number in numbers):
             reasons.setdefault(reason, []).append(_settings(list(zip(names, values, strict=True))))
@@ -92,8 +92,10 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None) -> Grid:
             yield from (GAP, Line(f"{len(reasons) - _MOST_REASONS} more reasons: --json"))
 
     columns = [*(Column(name, side="r") for name in names), Column("time", "times"), Column(title, "change")]
-    cells = [(*values, taken, taken / base if taken and base else None, reason) for taken, values, reason in rows]
-    return Grid([*columns, Column("remark")], cells, lost=lost)
+    cells = [
+        (*values, latency, latency / base if latency and base else None, reason) for latency, values, reason in rows
+    ]
+    return Grid([*columns, Column("remark")], cells, of_lost_columns=note_loss)
 
 
 def _map(sweep: Sweep) -> Drawing:

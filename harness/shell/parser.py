@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
 
     def needless_quiet(self) -> None:
         """Adds `--quiet` where there is no progress: a script need not know which verbs have any."""
-        if "--quiet" not in self.known():
+        if "--quiet" not in self.option_names():
             self.flag("--quiet", argparse.SUPPRESS)
 
     def error(self, message: str) -> NoReturn:
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
                 words = action.help % {"default": action.default}
                 message = f"expected {lacking[1]} {action.metavar or 'VALUE'}, got nothing after it: {words}"
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        meant = did_you_mean(unknown[1], self.known(), "") if unknown else ""
+        meant = did_you_mean(unknown[1], self.option_names(), "") if unknown else ""
         raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
 
     def parse_known_args(  # type: ignore[override]
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(renamed(message or ""), file)
 
-    def known(self) -> list[str]:
+    def option_names(self) -> list[str]:
         """The names of all its options."""
         return [name for action in self._actions for name in action.option_strings]
 

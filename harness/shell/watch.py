@@ -113,11 +113,11 @@ def _excess(child: int, size: int, times: int, spent: float) -> str:
     """The limit that the child is past, as a sentence; empty if none."""
     most_bytes, most_seconds = reading_limits.memory_bytes(size), reading_limits.seconds(size) * times
     what = f"what was read ({size:,} bytes)"
-    if (taken := _resident_bytes(child)) > most_bytes:
+    if (resident := _resident_bytes(child)) > most_bytes:
         return (
-            f"{what} takes {taken:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the limit, "
-            f"and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it higher if "
-            "you trust it"
+            f"{what} takes {resident:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the "
+            f"limit, and no less than {reading_limits.MEMORY.variable} ({reading_limits.MEMORY.value:,}): set it "
+            "higher if you trust it"
         )
     if spent > most_seconds:
         return (

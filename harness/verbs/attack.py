@@ -41,9 +41,9 @@ class Attack(Verb):
         number = arguments.number
         candidate = contest.candidate() if number is None else history.candidate(place_of(contest.directory), number)
 
-        def tell(tried: int, worst: WorstInput) -> None:
+        def tell(inputs: int, worst: WorstInput) -> None:
             if not (arguments.quiet or arguments.json):
-                print(f"  input {tried}: {_ratio(worst)} ({worst.words})", file=sys.stderr)
+                print(f"  input {inputs}: {_ratio(worst)} ({worst.words})", file=sys.stderr)
 
         if arguments.repeat is not None:
             attack = attacking.repeat(contest, member, candidate, arguments.repeat)
@@ -67,12 +67,12 @@ class Attack(Verb):
 def _text(attack: Record, directory: Path | None, member: str) -> str:
     from harness.loop import draw_text
 
-    tried = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
+    amount = f"{attack.tried} input{'s' * (attack.tried != 1)} in {attack.seconds:.0f} s, seed {attack.seed}"
     if attack.worst is None:
-        return f"{tried}: none was checked in time"
+        return f"{amount}: none was checked in time"
     worst, member_option = attack.worst, f" --member {member}" if member else ""
     lines = [
-        f"{attack.problem}: {tried}",
+        f"{attack.problem}: {amount}",
         f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
         + "; no input above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",

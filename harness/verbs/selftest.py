@@ -50,14 +50,14 @@ class Selftest(Verb):
         began = time.monotonic()
         with progress_of(arguments) as progress:
 
-            def tell(tried: PlantedResult) -> None:
-                progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
+            def tell(result: PlantedResult) -> None:
+                progress(result.planted.name, "done" if result.is_right else "WRONG", result.seconds)
 
-            tried = tuple(runner.sweep(wanted, tell))
+            results = tuple(runner.sweep(wanted, tell))
         seconds = time.monotonic() - began
-        classes = tuple(dict.fromkeys(result.planted.kind for result in tried))
+        classes = tuple(dict.fromkeys(result.planted.kind for result in results))
         return Outcome(
-            document=SelftestDocument(tried=tried, classes=classes),
-            text=lambda: selftest_text(tried, seconds, classes if arguments.quick else ()),
-            exit_code=0 if all(result.is_right for result in tried) else 1,
+            document=SelftestDocument(tried=results, classes=classes),
+            text=lambda: selftest_text(results, seconds, classes if arguments.quick else ()),
+            exit_code=0 if all(result.is_right for result in results) else 1,
         )

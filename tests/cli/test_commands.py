@@ -125,7 +125,7 @@ def test_the_script_says_how_it_was_called() -> None:
 
 
 def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
-    assert {name for name, parser in PARSERS.items() if "--quiet" not in parser.known()} == {"test"}
+    assert {name for name, parser in PARSERS.items() if "--quiet" not in parser.option_names()} == {"test"}
 
 
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:

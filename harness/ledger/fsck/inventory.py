@@ -90,8 +90,8 @@ def _packed(place: Place, findings: list[Finding]) -> dict[str, HeldAttempt]:
             findings.append(_unreadable(error, record.where, remedy))
             continue
         path = f"{place.experiments}/{experiments.file_name(row.number, row.hypothesis)}"
-        held = HeldAttempt(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
-        by_text.setdefault(value_text(data), held)
+        stored = HeldAttempt(where=record.where, data=data, row=row, attempt=attempt, is_packed=True, path=path)
+        by_text.setdefault(value_text(data), stored)
     return by_text
 
 

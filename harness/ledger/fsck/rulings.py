@@ -138,11 +138,13 @@ def _times(evidence: Evidence, key: Key) -> Iterator[str]:
         whole = evidence.problem.mean(times) if len(times) == len(evidence.problem.members or ()) else None
         yield from _differing(_seconds(evidence), whole, "latency")
     for _, program in evidence.programs:
-        run, taken = program.simulation, program.latency
-        if taken is not None and taken.source == "simulated":
-            yield from _differing(taken.seconds, run.mean_seconds if run else None, "latency")
-        elif taken is not None and taken.source != "simulated" and program.samples is not None:
-            yield from _differing(taken.seconds, latency.measured(program.samples, taken.source).seconds, "latency")
+        run, measured = program.simulation, program.latency
+        if measured is not None and measured.source == "simulated":
+            yield from _differing(measured.seconds, run.mean_seconds if run else None, "latency")
+        elif measured is not None and measured.source != "simulated" and program.samples is not None:
+            yield from _differing(
+                measured.seconds, latency.measured(program.samples, measured.source).seconds, "latency"
+            )
         if run is not None:
             yield from _cycles(run)
 

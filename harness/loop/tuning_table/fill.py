@@ -348,18 +348,18 @@ def _screened(
     return {settings: evidence_of[settings] for settings in asked.values() if settings in evidence_of}, study.earlier
 
 
-def _is_of_all(tried: Collection[Evidence]) -> bool:
+def _is_of_all(evidences: Collection[Evidence]) -> bool:
     """True if the reason why no setting has a latency so far holds for every other setting as well."""
-    if any(_latency(evidence) is not None for evidence in tried):
+    if any(_latency(evidence) is not None for evidence in evidences):
         return False
-    failures = [evidence.failure for evidence in tried]
+    failures = [evidence.failure for evidence in evidences]
     if any(failure is not None and failure.kind in _OF_ALL_SETTINGS for failure in failures):
         return True
     # One setting may be too large for the compiler while another is not.
     if any(failure is not None and failure.stage == "compile" for failure in failures):
         return False
-    reasons = {_NUMBER.sub("#", _why(evidence)) for evidence in tried}
-    return len(tried) >= _ALIKE and len(reasons) == 1
+    reasons = {_NUMBER.sub("#", _why(evidence)) for evidence in evidences}
+    return len(evidences) >= _ALIKE and len(reasons) == 1
 
 
 def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) -> bool:

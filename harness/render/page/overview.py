@@ -181,8 +181,8 @@ def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
         for word in (*VERDICTS.values(), *_MOVED)
         if (number := counted[word])
     ]
-    tried = len(group.entries) - sum(counted[word] for word in ("rebaseline", *TITLE_MOVES))
-    attempts = ("attempts", count(tried), ", ".join(counts))
+    number_of_attempts = len(group.entries) - sum(counted[word] for word in ("rebaseline", *TITLE_MOVES))
+    attempts = ("attempts", count(number_of_attempts), ", ".join(counts))
     if last is None:
         return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)
     report = last.report

@@ -67,7 +67,7 @@ def search_plain(search: Searched) -> Plain:
 
 def _looked_at(sweep: Sweep) -> tuple[str, str]:
     """The number of programs that the best was chosen from, and a remark."""
-    timed = _own(sweep)
+    timed = _programs(sweep)
     if sweep.looked_at < timed:
         return "unknown", "the record is older than their count"
     before = ", with those of the search that this one went on with" if sweep.looked_at > max(1, timed) else ""
@@ -76,7 +76,7 @@ def _looked_at(sweep: Sweep) -> tuple[str, str]:
 
 def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
     """A sentence on why the number of programs matters."""
-    if sweep.looked_at < _own(sweep):
+    if sweep.looked_at < _programs(sweep):
         return []
     if deviations is None:
         return ["Screened times only choose: the best is timed afresh when it is judged (docs/DECIDING.md)."]
@@ -86,7 +86,7 @@ def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
     ]
 
 
-def _own(sweep: Sweep) -> int:
+def _programs(sweep: Sweep) -> int:
     """The number of programs with a latency among the trials; older records without a count say 1."""
     return len({trial.fingerprint or trial.settings for trial in sweep.screened if trial.seconds is not None})
 

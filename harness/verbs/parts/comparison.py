@@ -48,7 +48,7 @@ def _side(arguments: Namespace, what: str | None, place: int) -> tuple[ComparedS
     candidate = Candidate.of_file(path)
     with progress_of(arguments) as progress:
         bench = Bench(contest=contest, progress=progress)
-        with bench.held("diff"):
+        with bench.locked("diff"):
             evidence = bench.judge(candidate, f"diff-{place}")
     side = ComparedSide(name=str(path), candidate=candidate, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)

@@ -54,7 +54,7 @@ def contests(
     page_folder: Path,
     peer_of: dict[str, Peer],
     keep: Callable[[Story, str], None] = lambda story, name: None,
-    taken: str = "",
+    reserved: str = "",
 ) -> ContestList:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
@@ -75,7 +75,7 @@ def contests(
             notes.append(f"{place or '.'} is left out: {error}")
             continue
         # No contest's name ends so.
-        name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != taken else f"{ledger.place.name}+.html"
+        name = f"{ledger.place.name}.html" if f"{ledger.place.name}.html" != reserved else f"{ledger.place.name}+.html"
         keep(shown, name)
         peer = peer_of.get(place or ".")
         rows.append(contest_row(ledger.place.name, place, quote(name), shown.entries, shown.champion, peer))

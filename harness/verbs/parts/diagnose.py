@@ -119,13 +119,13 @@ def _diagnosis(arguments: Namespace) -> Diagnosis:
     ceilings, note = _ceilings(folder, evidence, target)
     rows = _earlier(folder, number)
     asked = diagnosing.edits(evidence, report, rows, ceilings)
-    tried, why = _tried(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
-    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, tried), evidence, candidate)
-    notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(tried, why))
-    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=tried)
+    simulated, why = _simulate_edits(arguments, folder, number, evidence, candidate, asked) if asked else ((), "")
+    advice = for_kernel(diagnosing.hints(evidence, report, rows, ceilings, simulated), evidence, candidate)
+    notes = ("`at most` is a bound, not a promise: measure", note, *_order(advice), *_of_edits(simulated, why))
+    return Diagnosis(name=name, report=report, advice=advice, notes=notes, tried=simulated)
 
 
-def _tried(
+def _simulate_edits(
     arguments: Namespace,
     folder: Path,
     number: int | None,
@@ -151,18 +151,18 @@ def _tried(
         return (), f"{without}attempt {number} was judged under another key"
     if arguments.only_reads:
         return (), f"{without}this only reads"
-    with Bench(contest=contest).held("diagnose"), progress_of(arguments) as progress:
-        tried = edits.simulate(contest, candidate, evidence, asked, Policy(), progress)
-    return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
+    with Bench(contest=contest).locked("diagnose"), progress_of(arguments) as progress:
+        simulated = edits.simulate(contest, candidate, evidence, asked, Policy(), progress)
+    return simulated, "" if simulated else f"{without}no constant of kernel.py has the size of an advised block"
 
 
-def _of_edits(tried: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
+def _of_edits(simulated: Sequence[SimulatedEdits], why: str) -> tuple[str, ...]:
     """The simulated edits with their times, in a sentence; else the reason why there is none."""
-    if not tried:
+    if not simulated:
         return (why,) if why else ()
     times = [
         f"{edit.words}: {edit.why.partition(':')[0] if edit.time_ratio is None else change(edit.time_ratio)}"
-        for edit in tried
+        for edit in simulated
     ]
     return (f"simulated edits, not checked for being right: {', '.join(times)}",)
 

@@ -21,7 +21,7 @@ from harness.render.traces.lanes import Lane, lanes_of
 def entry_of(
     name: str,
     scaled_row: ScaledRow,
-    held: Held,
+    stored: Held,
     before: Sequence[Entry],
     files: Path,
     page_folder: Path,
@@ -32,8 +32,8 @@ def entry_of(
     `recheck` are the words of the checks of an unchanged champion that it belongs to. `files` is where timelines lie,
     `page_folder` where links to them begin.
     """
-    row, attempt = scaled_row.row, held.attempt
-    kernel = None if held.candidate is None else held.candidate.text.decode("utf-8", "surrogateescape")
+    row, attempt = scaled_row.row, stored.attempt
+    kernel = None if stored.candidate is None else stored.candidate.text.decode("utf-8", "surrogateescape")
     if attempt is None:
         return Entry(
             id=name,
@@ -42,7 +42,7 @@ def entry_of(
             why_unknown=scaled_row.why_unknown,
             recheck=recheck,
             kernel=kernel,
-            complaint=held.complaint,
+            complaint=stored.complaint,
         )
     evidence = attempt.evidence
     report = reporting.report(evidence, chip(evidence.chip))
@@ -58,7 +58,7 @@ def entry_of(
         attempt=attempt,
         report=report,
         advice=reporting.advise(evidence, report),
-        against=_against(held, before),
+        against=_against(stored, before),
         # A CPU's time must not be shown next to the floor of a TPU.
         bound=None if attempt.key.source == "measured cpu" else _bound(report, attempt.evidence.problem.work),
         score_range=_score_range(report) if row.score is not None and row.seconds == report.seconds else None,
@@ -85,16 +85,16 @@ def _deviations(sweep: Sweep | None) -> float | None:
     return compare_simulated.deviations(max(1, sweep.looked_at))
 
 
-def _against(held: Held, before: Sequence[Entry]) -> Against | None:
+def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
     """The champion that the attempt was judged against, under the attempt's own key where it is known."""
-    attempt = held.attempt
+    attempt = stored.attempt
     # A revoke compares nothing: the loser failed, and the new holder was compared with nobody.
     if attempt is None or attempt.champion is None or attempt.kind == "revoke":
         return None
     number, again = attempt.champion.attempt, attempt.champion_evidence
     if again is not None:
         return Against(number=number, report=reporting.report(again, chip(again.chip)), simulation=again.simulation)
-    comparable = [entry for entry in before if (entry.then or entry.row).key_digest == held.row.key_digest]
+    comparable = [entry for entry in before if (entry.then or entry.row).key_digest == stored.row.key_digest]
     for entry in reversed(comparable):
         if entry.row.number == number and entry.attempt is not None:
             return Against(number=number, report=entry.report, simulation=entry.attempt.evidence.simulation)

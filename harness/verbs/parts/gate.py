@@ -81,9 +81,9 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
     results: list[GatedContest] = []
     with TemporaryDirectory(prefix="ratchet-ci-") as scratch, progress_of(arguments) as progress:
 
-        def told(stage: str, state: str, taken: float) -> None:
+        def tell(stage: str, state: str, seconds: float) -> None:
             # A runner reads what is printed there too.
-            progress(rendering.unobeyed(stage) if arguments.annotations else stage, state, taken)
+            progress(rendering.unobeyed(stage) if arguments.annotations else stage, state, seconds)
 
         touched = dict(gating.touched_contests(change, "" if below == "." else below))
         origins = gating.origins_of_moved(change, tuple(touched), Path(scratch) / "moved")
@@ -94,7 +94,7 @@ def _judged(arguments: Namespace, fails: frozenset[str]) -> Outcome:
             name = Path(contest).name if contest.isprintable() else ""
             into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(
-                change, contest, changed, into, arguments.threshold / 100, told, origin=origins.get(contest)
+                change, contest, changed, into, arguments.threshold / 100, tell, origin=origins.get(contest)
             )
             results.append(judged.gated)
             if arguments.out is not None:
@@ -249,8 +249,8 @@ def _page(contest: Contest, gated: GatedContest, sides: list[ComparedSide], into
     base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
     for place, side in enumerate(sides, 1):
-        held = _held(contest, gated, place, side, base)
-        entry = entry_of(str(place), ScaledRow(row=held.row, then=held.row), held, entries, into, into)
+        stored = _stored_attempt(contest, gated, place, side, base)
+        entry = entry_of(str(place), ScaledRow(row=stored.row, then=stored.row), stored, entries, into, into)
         trace = f"{'before' if side is base else 'after'}.trace.json.gz"
         entries.append(
             replace(entry, timeline=trace if (into / trace).is_file() else "", lanes=kept_lanes(into / trace))
@@ -265,7 +265,9 @@ def _page(contest: Contest, gated: GatedContest, sides: list[ComparedSide], into
     return page(story)
 
 
-def _held(contest: Contest, gated: GatedContest, number: int, side: ComparedSide, base: ComparedSide | None) -> Held:
+def _stored_attempt(
+    contest: Contest, gated: GatedContest, number: int, side: ComparedSide, base: ComparedSide | None
+) -> Held:
     is_base = side is base
     champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")

@@ -106,7 +106,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: CapturedKernel, 
 
 def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     label = session_label(kernel.candidate, rows, "snapshot")
-    taken: list[tuple[int, str]] = []
+    snapshots: list[tuple[int, str]] = []
     say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (
         progress_of(arguments) as progress,
@@ -116,10 +116,10 @@ def _snapshots(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ..
         for files in profile_server.snapshots(
             served, arguments.snapshots, arguments.every, lambda _: f"{label}-{secrets.token_hex(4)}"
         ):
-            taken += [(len(taken), str(file)) for file in files]
+            snapshots += [(len(snapshots), str(file)) for file in files]
     title = f"snapshots of the running kernel on {served.reply.device_kind}"
     note = f"Look at the newest: {command('xprof overview', arguments.directory)}"
-    return (table("snapshots", title, _origin(kernel), "snapshot:count;profile=capture", taken, (note,)),)
+    return (table("snapshots", title, _origin(kernel), "snapshot:count;profile=capture", snapshots, (note,)),)
 
 
 def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:

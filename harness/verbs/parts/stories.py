@@ -63,8 +63,8 @@ def entries_of(
         raise RatchetError("no-attempts", 'no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
     words = _rechecks(scaled)
     entries: list[Entry] = []
-    for place, (name, held) in enumerate(zip(_ids(rows), read_all(ledger.place, rows), strict=True)):
-        entries.append(entry_of(name, drawn[place], held, entries, files, page_folder, words[place]))
+    for place, (name, stored) in enumerate(zip(_ids(rows), read_all(ledger.place, rows), strict=True)):
+        entries.append(entry_of(name, drawn[place], stored, entries, files, page_folder, words[place]))
     for move in title_moves(rows):
         for took in move.took:
             entries[took] = replace(entries[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")

@@ -33,7 +33,7 @@ def since(text: str | None, ledger: Ledger, scaled: table.ScaledTable) -> int | 
             raise UsageError("unknown-attempt", f"expected --since to name {numbers_in_words}, got {text}")
         return int(text)
     begun = bulk_read.read_all(ledger.place, [scaled_row.then for scaled_row in scaled.rows])
-    days = [(held.attempt.started[:10], held.row.number) for held in begun if held.attempt is not None]
+    days = [(stored.attempt.started[:10], stored.row.number) for stored in begun if stored.attempt is not None]
     # After the last attempt: none matches.
     return next((number for day, number in days if day >= text), max(numbers) + 1)
 

@@ -108,5 +108,5 @@ def test_a_file_of_another_problem_is_refused(
 ) -> None:
     (tmp_path / "odd.json").write_text("{}")
     assert main(["-C", str(contest), "attack", "--repeat", str(tmp_path / "odd.json")]) == 2
-    assert "expected a file that an attack has written" in capsys.readouterr().err
+    assert "expected a file written by `attack`" in capsys.readouterr().err
     assert main(["-C", str(contest), "attack", "--minutes", "0"]) == 2

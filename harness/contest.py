@@ -18,7 +18,7 @@ from harness import files
 from harness.candidate import Candidate, constants
 from harness.dumps.timing_tables import Assumption
 from harness.errors import RatchetError, UsageError
-from harness.hardware import Chip, chip
+from harness.hardware import Chip, chip, with_mesh
 from harness.judge import key as keys
 from harness.operators import Member, Problem, Suite, controls, prepare_module, timing_inputs
 from harness.prepare import confined, data
@@ -150,7 +150,8 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     """The contest in `directory`, for its own chip or for the one called `chip_name`.
 
     Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
-    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`.
+    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`, or
+    `unknown-slice` if chips of this kind are not simulated together.
     """
     directory = require(directory)
     files.refuse_links(directory)
@@ -160,7 +161,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     return Contest(
         directory=directory,
         problem=problem,
-        chip=chip(chip_name or own_chip),
+        chip=with_mesh(chip(chip_name or own_chip), problem.statement().mesh),
         stubs=_stubs(path, stated.get(STUBS, "()")),
         assumption=_assumption(path, stated.get(_ASSUME)),
     )

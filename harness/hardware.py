@@ -1,5 +1,6 @@
 """The chips by name and by what a device calls itself, and slices of them; their facts stand in harness/chips."""
 
+from dataclasses import replace
 from math import prod
 
 from harness import chips
@@ -47,6 +48,13 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
     if prod(shape) != count or (count > 1 and 1 in shape) or count & count - 1:
         raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
     return tuple(shape)
+
+
+def with_mesh(chip: Chip, mesh: tuple[tuple[str, int], ...]) -> Chip:
+    """The same chip as one of a slice with these axes. Raises UsageError `unknown-slice`."""
+    if not mesh:
+        return chip
+    return replace(chip, mesh=mesh, topology=slice_topology(chip, prod(size for _, size in mesh)))
 
 
 def slice_topology(chip: Chip, count: int) -> str:

@@ -1,6 +1,7 @@
 """The facts of one chip: a row of the table that harness/chips is, one file a chip."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Chip(Figures):
     float32 and round once; `divides_by_exact_reciprocal` where float32 is divided by multiplying with `vrcp.f32`, so
     that an approximate reciprocal is the exact one's instruction, others refine it by a Newton step (`vmul`, `vsub`,
     `vmul`, `vadd`); `has_narrow_products` where the matrix unit multiplies operands of 8 bits and less.
+
+    `mesh` has the axes, with their sizes, of the slice of such chips that one program runs on; () for one chip.
     """
 
     topology: str | None
@@ -100,6 +103,12 @@ class Chip(Figures):
     has_narrow_products: bool
     platform: Literal["tpu", "cuda"] = "tpu"
     cache_bytes: int = 0
+    mesh: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """Number of chips that one program runs on."""
+        return prod(size for _, size in self.mesh)
 
     @property
     def kind(self) -> Literal["TPU", "GPU"]:

@@ -26,6 +26,7 @@ Schema history
     lines with sums in bfloat16 (`narrow_sums`) and with transposes outside of kernels (`transposes`).
 16  A trace names lines that round the maximum of a row to bfloat16 (`narrow_maxima`).
 17  A simulation may be of several `chips`, with the traffic of their `links`.
+18  A problem may be one of several chips: a statement has their `mesh`, an array how it is `split`, work `link_bytes`.
 """
 
 import dataclasses

@@ -17,6 +17,7 @@ class Array:
     """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output.
 
     `low` and `high` are the least and the largest value that a table (see `is_table`) may hold; None for all else.
+    `split` names for each dimension the axis of the mesh that it is split over; () for one chip.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Array:
     dtype: str
     low: int | None = None
     high: int | None = None
+    split: tuple[str | None, ...] = ()
 
     @property
     def is_table(self) -> bool:
@@ -33,10 +35,11 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Useful work of one call, as the judge counts it: a causal kernel is credited with unmasked pairs only.
+    """Useful work of one call on one chip, as the judge counts it: a causal kernel gets credit for unmasked pairs only.
 
     `exponentials` are those that the outputs cannot be computed without. `matmul_dtype` is what the matmuls' operands
-    are (numpy/ml_dtypes name): utilisation and roofline are against the chip's peak for it.
+    are (numpy/ml_dtypes name): utilisation and roofline are against the chip's peak for it. `link_bytes` have to come
+    to each chip from others.
     """
 
     matmul_flops: int
@@ -44,6 +47,7 @@ class Work:
     minimum_hbm_bytes: int
     exponentials: int = 0
     matmul_dtype: str = "bfloat16"
+    link_bytes: int = 0
 
     @property
     def flops(self) -> int:
@@ -73,6 +77,7 @@ class Statement:
     inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, after the outputs.
     For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
     suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.
+    `mesh` has the axes, with their sizes, of the chips that one call runs on: arrays are whole, `work` is that of a chip.
     """
 
     operation: str
@@ -85,6 +90,13 @@ class Statement:
     members: "tuple[SuiteMember, ...] | None" = None
     may_lose: float | None = None
     updates: tuple[str, ...] = ()
+    mesh: tuple[tuple[str, int], ...] = ()
+
+    def shard(self, array: Array) -> tuple[int, ...]:
+        """The shape of the part of one of the arrays that lies on each chip."""
+        sizes = dict(self.mesh)
+        split = array.split or (None,) * len(array.shape)
+        return tuple(length // sizes.get(axis or "", 1) for length, axis in zip(array.shape, split, strict=True))
 
     @property
     def results(self) -> tuple[Array, ...]:

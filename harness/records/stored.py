@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 17
+SCHEMA = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

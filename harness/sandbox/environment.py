@@ -20,6 +20,9 @@ from harness.sandbox import tracing_flags
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
+# What the simulator reads; of several chips also where their flags lie.
+_PASSES = "final_(bundles|hlo-static-per-bundle)"
+_PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
 # XLA spends most of compiling a large CPU program on its fusions, about the same time on each. With several outputs
 # there are fewer of them, and compiling takes half the time. Results may differ in the last place, as they do from one
 # version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
@@ -160,12 +163,21 @@ def interpreting() -> dict[str, str]:
     return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
 
 
-def checking(operations: int) -> dict[str, str]:
+# Interpreted chips wait for each other in threads that XLA counts as busy.
+_THREADS_OF_A_DEVICE = 8
+
+
+def checking(operations: int, devices: int = 1) -> dict[str, str]:
     """The environment of a child that runs the CPU reference programs of a kernel with so many operations.
 
-    They have no callbacks, and XLA has half of the cores: another process works beside it, and threads that wait for a
+    With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
+
+    Reference programs have no callbacks, and XLA has half of the cores: another process works beside it, and threads that wait for a
     part of its work take a tenth to a quarter more time.
     """
+    if devices > 1:
+        several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS}"
+        return {**on_cpu(), "XLA_FLAGS": several, "PJRT_NPROC": str(_THREADS_OF_A_DEVICE * devices)}
     flags = {"XLA_FLAGS": _FEWER_FUSIONS} if operations >= _MANY_OPERATIONS else {}
     return {**on_cpu(), **flags, "PJRT_NPROC": str(max(1, cores() // 2))}
 
@@ -183,7 +195,7 @@ def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:
     flags = (
         "--xla_jf_dump_to=../../dumps",
         "--xla_jf_dump_llo_text=true",
-        "--xla_jf_dump_llo_pass_label_regex=^final_(bundles|hlo-static-per-bundle)",
+        f"--xla_jf_dump_llo_pass_label_regex=^{_PASSES_OF_SEVERAL if chip.mesh else _PASSES}",
         *(["--xla_mosaic_enable_llo_source_annotations=true"] if with_lines else []),
     )
     return {

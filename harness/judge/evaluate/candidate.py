@@ -1,7 +1,5 @@
 """The only process that runs kernel.py: checks its contract, traces it once, and makes all else from that trace."""
 
-import contextlib
-import io
 import pickle
 import time
 from collections.abc import Callable
@@ -14,9 +12,7 @@ from jax._src import source_info_util
 
 import harness
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
-from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
-from harness.judge.evaluate.interpret.grid_order import orders_from
-from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
+from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.messages import (
     ExportRequest,
     InterpretRequest,
@@ -303,7 +299,7 @@ def _traced(shape: TracedShape) -> TracedKernel:
 def export_cpu(request: ExportRequest) -> Done:
     """Writes the CPU reference program of the program traced for that shape."""
     traced = _traced(request.shape)
-    program = interpretation.reference_program(traced.closed, traced.shapes, traced.chip, request.fill)
+    program = interpretation.checked_program(traced.closed, traced.shapes, traced.chip, request.fill)
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
     Path(request.artifact).write_bytes(program)
     return Done(path=request.artifact)
@@ -362,77 +358,16 @@ def _interpreted_once(request: InterpretRequest, order: transfers.Order, most_un
         run = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
         _runs[request.shape, most_under_way] = run
     inputs = traced.problem.make_inputs(request.family, request.seed)
-    assert _full is not None
     # Backwards once at each shape, and at the full shape there is one run. The same draw always has the same order.
     is_backwards = request.shape == "full" or request.family == traced.problem.families(full=False)[0]
-    order_seed = None if is_backwards else request.seed
-    failure: BaseException | None = None
-    outputs: list[Any] = []
-    printed = io.StringIO()
-    try:
-        with (
-            contextlib.redirect_stdout(printed),
-            interpretation.memory_filled_with(request.fill),
-            orders_from(order_seed),
-            quick_interpreter(),
-            deadlocks_found(),
-            reshaped.reshaped_references() if reshaped.lines(traced.closed.jaxpr) else contextlib.nullcontext(),
-            transfers.transfers_end(order) as ended,
-        ):
-            outputs = [np.asarray(out) for out in jax.block_until_ready(run(*inputs))]
-    # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
-    except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
-        failure = error
-    race = interpretation.race_of(failure, printed.getvalue())
-    interpretation.reset()
-    if race is not None:
-        raise Rejected("correctness", "race", f"{where}data race: {_short(race)}", race)
-    if isinstance(failure, NotImplementedError):
-        raise interpretation.not_interpretable(failure)
-    if failure is not None:
-        if reshaped.NO_BLOCK in str(failure):
-            line = next(iter(reshaped.lines(traced.closed.jaxpr)), "")
-            raise interpretation.not_interpretable(
-                f"{line}a copy or write of a part of a reshaped reference that is no block of the reference itself; "
-                "index it before it is reshaped"
-            )
-        raise _rejection(failure, where)
-    if ended.unfinished:
-        raise Rejected(
-            "correctness",
-            "unfinished-transfer",
-            f"{where}expected every transfer to be waited for, got {ended.unfinished:,} under way at the kernel's end",
-        )
-    return outputs, ended.had_choice
-
-
-# What the interpreter says of a kernel that is wrong, and the kind of failure that it is.
-_SAID = {
-    DEADLOCK: "deadlock",
-    transfers.OVERLAP: "overlapping-copy",
-    "Revisited block": "revisited-block",
-    "ut-of-bounds": "out-of-bounds",
-}
-
-
-def _rejection(failure: BaseException, where: str) -> BaseException:
-    """The failure as what is wrong with the kernel; `failure` itself where nobody knows."""
-    text = str(failure)
-    if transfers.TOO_MANY in text:
-        return transfers.TooManyTransfersError(text)
-    for words, kind in _SAID.items():
-        line = next((line for line in text.splitlines() if words in line), None)
-        if line is not None:
-            said = f"{line[line.index(words) :].strip()} (bytes for a copy)" if words == DEADLOCK else line.strip()
-            return Rejected("correctness", kind, f"{where}{said}", text[-8000:])
-    if "IndexError" in text or isinstance(failure, IndexError):
-        return Rejected("correctness", "out-of-bounds", f"{where}{text.splitlines()[0].strip()}", text[-8000:])
-    return failure
-
-
-def _short(race: str) -> str:
-    lines = [line.strip() for line in race.splitlines()[:4]]
-    return " ".join(line for line in lines if line and not line.startswith("clock"))[:400]
+    watched = WatchedRun(
+        fill=request.fill,
+        order=order,
+        order_seed=None if is_backwards else request.seed,
+        reshapes=tuple(reshaped.lines(traced.closed.jaxpr)),
+        where=where,
+    )
+    return watched.outputs(lambda: run(*inputs))
 
 
 TASKS = {

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judge.evaluate.draws import mode_of
+from harness.judge.evaluate.interpret import over_mesh
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.evaluate.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest
+from harness.judge.evaluate.trace import meshes
 from harness.operators import Problem, probes, tolerance
 from harness.operators.outputs import as_read
 from harness.operators.state import check_state
@@ -34,7 +36,7 @@ def check(request: CheckRequest) -> CheckReply:
         raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
     mode: Mode = "interpret"
     if request.artifact:
-        outputs, mode = _run_once(request.artifact, inputs), mode_of(request.reduced)
+        outputs, mode = _run_once(request, inputs), mode_of(request.reduced)
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().results)
     found, failure = tolerance.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
@@ -57,9 +59,9 @@ def probe(request: ProbeRequest) -> ProbeReply:
         if family != one.family:
             family = one.family
             inputs = _inputs(request.problem, request.reduced, False, family, request.seed)
-        before, _ = _split(problem, inputs, _run_once(request.artifact, inputs))
+        before, _ = _split(problem, inputs, _run_once(request, inputs))
         changed = probes.changed(one, inputs)
-        after, state = _split(problem, changed, _run_untouched(request.artifact, changed))
+        after, state = _split(problem, changed, _run_untouched(request, changed))
         found, failure = probes.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
         if failure is None:
             named = f"{one.name} changed"
@@ -75,7 +77,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
             break
     if failure is None and not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
-        again, _ = _split(problem, inputs, _run_untouched(request.artifact, inputs))
+        again, _ = _split(problem, inputs, _run_untouched(request, inputs))
         found, failure = probes.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=_with_shape(failure, problem, request))
@@ -127,20 +129,27 @@ class _ReferenceRun:
 _last = _ReferenceRun()
 
 
-def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """`_run_untouched`, or what it gave the last time it was called from here for the same program and inputs."""
     global _last
-    if _last.artifact != artifact or _last.inputs is not inputs:
+    if _last.artifact != request.artifact or _last.inputs is not inputs:
         # Arrays of the last one make room for those of this one.
         _last = _ReferenceRun()
-        _last = _ReferenceRun(artifact, inputs, _run_untouched(artifact, inputs))
+        _last = _ReferenceRun(request.artifact, inputs, _run_untouched(request, inputs))
     return _last.outputs
 
 
-def _run_untouched(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """The outputs of `run`. Raises Rejected `inputs-changed` where the program wrote to its inputs."""
+def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """The outputs of the program, over a mesh those of `over_mesh.run`.
+
+    Raises Rejected `inputs-changed` where the program wrote to its inputs.
+    """
     before = [array.copy() for array in inputs]
-    outputs = run(artifact, inputs)
+    if request.over is None:
+        outputs = run(request.artifact, inputs)
+    else:
+        splits = meshes.splits(_problem(request.problem, request.reduced).statement().inputs)
+        outputs = over_mesh.run(request.artifact, inputs, request.over, splits)
     if not all(np.array_equal(_bits(kept), _bits(array)) for kept, array in zip(before, inputs, strict=True)):
         raise Rejected("correctness", "inputs-changed", "the kernel wrote to its inputs; use an output or scratch")
     return outputs

@@ -98,7 +98,7 @@ class CheckRequest:
     """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
 
     `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
-    `is_second` asks for the second shape near that one.
+    `is_second` asks for the second shape near that one. `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -108,6 +108,7 @@ class CheckRequest:
     artifact: str = ""
     outputs: str = ""
     is_second: bool = False
+    over: Chip | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,8 @@ class CheckReply:
 class ProbeRequest:
     """Probe what the outputs of `artifact`, a CPU reference program, depend on; `seed` draws the inputs and the probes.
 
-    `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape.
+    `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape. `over` is the chip
+    of a program over a mesh.
     """
 
     problem: str
@@ -130,6 +132,7 @@ class ProbeRequest:
     seed: int
     artifact: str
     full: bool
+    over: Chip | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,8 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    There, memory that nothing wrote holds `fill`. `trace` is what was reported of the two.
+    There, memory that nothing wrote holds `fill`. `trace` is what was reported of the two; `splits` say over which axes
+    of the chip's mesh the dimensions of each input are split.
     """
 
     program: str
@@ -153,6 +157,7 @@ class CertifyRequest:
     trace: Trace
     artifact: str
     fill: Fill
+    splits: tuple[tuple[str | None, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.candidate import Candidate
 from harness.dumps.timing_tables import Assumption
-from harness.hardware import Chip
+from harness.hardware import Chip, with_mesh
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.operators import Member, Problem, Suite
 from harness.records import Draw, Evidence, Policy, Simulation, Source, Trace
@@ -106,8 +106,8 @@ class Plan:
 
     @property
     def chip(self) -> Chip:
-        """The chip that the candidate is judged for."""
-        return self.request.chip
+        """The chip that the candidate is judged for, as one of the problem's mesh."""
+        return with_mesh(self.request.chip, self.problem.statement().mesh)
 
     @property
     def policy(self) -> Policy:

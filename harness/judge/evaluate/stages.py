@@ -276,6 +276,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         trace=_trace_of(state).trace,
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full"),
+        splits=tuple(array.split for array in plan.problem.statement().inputs),
     )
 
 
@@ -291,17 +292,18 @@ def _certified(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     yield from _repeated(plan, state, program, None)
+    over = _mesh_of(plan)
     for family in _families_at_full(plan, state):
         drawn = seed()
-        yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)
+        yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact, over=over)
     # With the seed of the last check, whose outputs are at hand to compare with.
-    yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True)
+    yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True, over=over)
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
     """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
     families = plan.problem.families(full=True)
-    return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
+    return families[1:] if _shapes_of(state).interpret_full and not plan.chip.mesh and len(families) > 1 else families
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
@@ -315,9 +317,20 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
         # kind of table only, and at the second shape a kernel may take another path than at the full one.
         families = tuple(filter(_is_drawn, families)) or families
     yield from _repeated(plan, state, program, shapes.reduced)
+    asked: dict[str, Any] = {
+        "problem": pickled,
+        "reduced": shapes.reduced,
+        "artifact": artifact,
+        "over": _mesh_of(plan),
+    }
     for family in families:
-        yield CheckRequest(problem=pickled, reduced=shapes.reduced, family=family, seed=seed(), artifact=artifact)
-    yield ProbeRequest(problem=pickled, reduced=shapes.reduced, seed=seed(), artifact=artifact, full=False)
+        yield CheckRequest(family=family, seed=seed(), **asked)
+    yield ProbeRequest(seed=seed(), full=False, **asked)
+
+
+def _mesh_of(plan: Plan) -> Chip | None:
+    """The chip of a program over a mesh, which is interpreted where it is checked; None on one chip."""
+    return plan.chip if plan.chip.mesh else None
 
 
 def _is_drawn(family: str) -> bool:
@@ -337,15 +350,17 @@ def _repeated(
     if shapes.reduced is not None and (program.shape == "full" or shapes.has_second):
         draws += repeatable(plan.request.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
+        asked: dict[str, Any] = {"problem": pickled, "reduced": reduced, "artifact": artifact, "over": _mesh_of(plan)}
         if draw.is_probe:
-            yield ProbeRequest(
-                problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=program.shape == "full"
-            )
+            yield ProbeRequest(seed=draw.seed, full=program.shape == "full", **asked)
         else:
-            yield CheckRequest(problem=pickled, reduced=reduced, family=draw.family, seed=draw.seed, artifact=artifact)
+            yield CheckRequest(family=draw.family, seed=draw.seed, **asked)
 
 
 def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
+    """None over a mesh: there every check interprets the program, on as many devices."""
+    if plan.chip.mesh:
+        return
     shape: TracedShape = "second" if reply.has_second else "reduced"
     # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
@@ -370,7 +385,7 @@ def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[In
     One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
     reference program of this shape has NaN there.
     """
-    if reply.interpret_full:
+    if reply.interpret_full and not plan.chip.mesh:
         family = plan.problem.families(full=True)[0]
         outputs = str(plan.outputs_of(f"{family}-full"))
         yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())

@@ -144,5 +144,5 @@ class Workers:
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
         if name == "checker":
-            return environments.checking(self.operations)
+            return environments.checking(self.operations, plan.chip.devices)
         return environments.interpreting() if name == "candidate" else environments.on_cpu()

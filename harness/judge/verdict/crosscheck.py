@@ -8,7 +8,7 @@ import math
 import re
 
 from harness.judge.verdict.roofline import finished_run
-from harness.records import Array, Evidence, Failure
+from harness.records import Evidence, Failure
 
 # The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
 # FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
@@ -50,7 +50,8 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     run = finished_run(evidence)
     if run is None:
         return []
-    outputs = sum(map(_bytes, evidence.problem.outputs))
+    problem = evidence.problem
+    outputs = sum(_bytes(problem.shard(output), output.dtype) for output in problem.outputs)
     inputs = evidence.problem.work.minimum_hbm_bytes - outputs
     if evidence.problem.updates:
         # How much of the minimum is written, of the state too, is not stated.
@@ -64,10 +65,10 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
     return found
 
 
-def _bytes(array: Array) -> int:
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
     # `bfloat16`, `float8_e4m3fn`: the first number is the bits. A dtype without one counts for nothing.
-    bits = re.search(r"\d+", array.dtype)
-    return math.prod(array.shape) * int(bits[0]) // 8 if bits else 0
+    bits = re.search(r"\d+", dtype)
+    return math.prod(shape) * int(bits[0]) // 8 if bits else 0
 
 
 def _lacking_products(evidence: Evidence) -> list[str]:

@@ -3,11 +3,12 @@
 import math
 from typing import Literal
 
-from harness.hardware import Chip
+from harness import chips
+from harness.hardware import Chip, slice_shape
 from harness.records import Evidence, Simulation, Work
 from harness.units import decimal, percent, seconds
 
-Regime = Literal["compute-bound", "memory-bound", "latency-bound"]
+Regime = Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"]
 GapSize = Literal["small", "moderate", "large"]
 TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 
@@ -69,6 +70,26 @@ def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
 def least_memory_seconds(work: Work, chip: Chip) -> float:
     """The time of the minimum traffic at full HBM bandwidth, of which a cache may hold as much as it holds."""
     return memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
+
+
+def link_only_seconds(work: Work, chip: Chip) -> float | None:
+    """The time in which the bytes from others come to a chip with the fewest links; None for a program on one chip.
+
+    At the published rate of all its links at once.
+    """
+    if not chip.mesh:
+        return None
+    links = chips.row(chip.name).links
+    assert links is not None, "a slice has links"
+    return work.link_bytes / (incoming_links(chip) * links.one_way_bytes_per_second)
+
+
+def incoming_links(chip: Chip) -> int:
+    """The number of links that come to a chip with the fewest: one along an axis of the slice, two along a ring."""
+    links = chips.row(chip.name).links
+    assert links is not None, "a slice has links"
+    sizes = (size for size in slice_shape(chip.devices, links) if size > 1)
+    return sum(2 if links.closes(size) and size > 2 else 1 for size in sizes)
 
 
 def gap_size(gap_fraction: float) -> GapSize:
@@ -145,5 +166,11 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
             f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}{cached}, which takes a "
             f"{chip.name} {seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "
             f"{seconds(latency_seconds)}"
+        )
+    links = link_only_seconds(work, chip)
+    if links is not None and latency_seconds < links:
+        found.append(
+            f"{decimal(work.link_bytes, 'B')} have to come to each chip, which takes the links of a {chip.name} "
+            f"{seconds(links)}; the latency is {seconds(latency_seconds)}"
         )
     return tuple(found)

@@ -8,10 +8,15 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.judge.evaluate import correctness
+from harness.judge.evaluate.messages import CheckRequest
 from harness.sandbox.messages import Rejected
 
 # With a NaN, with no elements, without an axis.
 INPUTS = (np.array([np.nan, 1], np.float32), np.zeros((0, 2)), np.array(3.0))
+
+
+def asked(artifact: str) -> CheckRequest:
+    return CheckRequest(problem="", reduced=None, family="normal", seed=1, artifact=artifact)
 
 
 def test_a_program_that_writes_to_its_inputs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +26,7 @@ def test_a_program_that_writes_to_its_inputs_is_refused(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(correctness, "run", writes)
     with pytest.raises(Rejected, match="wrote to its inputs"):
-        correctness._run_untouched("program", [array.copy() for array in INPUTS])
+        correctness._run_untouched(asked("program"), [array.copy() for array in INPUTS])
 
 
 def test_a_run_is_kept_for_the_same_inputs_of_the_same_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,5 +39,5 @@ def test_a_run_is_kept_for_the_same_inputs_of_the_same_program(monkeypatch: pyte
     monkeypatch.setattr(correctness, "run", counted)
     monkeypatch.setattr(correctness, "_last", correctness._ReferenceRun())
     for artifact, inputs in (("one", INPUTS), ("one", INPUTS), ("other", INPUTS), ("other", (*INPUTS[:2], np.ones(1)))):
-        correctness._run_once(artifact, inputs)
+        correctness._run_once(asked(artifact), inputs)
     assert runs == ["one", "other", "other"]

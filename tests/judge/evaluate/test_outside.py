@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 from jax.extend import core
 
+from harness.hardware import chip
 from harness.judge.evaluate.interpret import outside
 from harness.judge.evaluate.trace import integrity, semantics
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
@@ -27,7 +28,7 @@ def marked(function: Callable[..., Any], *inputs: Any) -> list[Any]:
 
 def refused(function: Callable[..., Any], *inputs: Any) -> str:
     with pytest.raises(Rejected) as caught:
-        semantics.refuse_unclassified(jax.make_jaxpr(function)(*inputs).jaxpr)
+        semantics.refuse_unclassified(jax.make_jaxpr(function)(*inputs).jaxpr, chip("v5e"))
     return caught.value.failure.kind
 
 

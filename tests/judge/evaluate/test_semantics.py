@@ -30,7 +30,7 @@ X = jax.ShapeDtypeStruct((16, 128), F32)
 def looked_up(function: Callable[..., Any], *shapes: Any) -> None:
     with interpretation.aiming_at(chip("v5e")):
         closed = jax.make_jaxpr(function)(*shapes)
-    semantics.refuse_unclassified(closed.jaxpr)
+    semantics.refuse_unclassified(closed.jaxpr, chip("v5e"))
 
 
 def shape(*sizes: int, dtype: Any = BF16) -> jax.ShapeDtypeStruct:

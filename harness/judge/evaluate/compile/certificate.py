@@ -19,7 +19,7 @@ from jax.extend import core
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.messages import CertifyRequest
-from harness.judge.evaluate.trace import jaxprs, kernels, normal_form, program_codec, traced
+from harness.judge.evaluate.trace import jaxprs, kernels, meshes, normal_form, program_codec, traced
 from harness.judge.evaluate.trace.packages import digested
 from harness.records import Certificate
 from harness.sandbox.messages import Rejected
@@ -58,13 +58,16 @@ def certify(request: CertifyRequest) -> Certificate:
     _require_steps(kernels.of_program(for_chip.mlir_module()), {call.steps for call in request.trace.pallas_calls})
     with interpretation.aiming_at(chip):
         closed = program_codec.decode(Path(request.program).read_bytes())
-        _require_sound(closed)
+        _require_sound(closed, chip)
         traced.refuse_unfit(closed, chip)
-        shapes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals)
+        shapes = meshes.placed(closed.in_avals, request.splits, chip)
         compiled = interpretation.export(closed, shapes, chip.platform, chip)
+        if chip.mesh:
+            # How arrays are split is noted in other words in one that was written and read.
+            compiled = jax.export.deserialize(bytearray(compiled.serialize()))
         _require_same(for_chip, form, compiled, chip)
         _require_same_around(closed, shapes, chip)
-    Path(request.artifact).write_bytes(interpretation.reference_program(closed, shapes, chip, request.fill))
+    Path(request.artifact).write_bytes(interpretation.checked_program(closed, shapes, chip, request.fill))
     return Certificate(
         sha256=normal_form.digest((*normal_form.of_traced(closed), form.digest)),
         platform=chip.platform,
@@ -72,7 +75,7 @@ def certify(request: CertifyRequest) -> Certificate:
     )
 
 
-def _require_sound(closed: Any) -> None:
+def _require_sound(closed: Any, chip: Chip) -> None:
     """Raises Rejected `foreign-primitive`, or `forged-result` where the types in a program are not those of its values.
 
     No trace makes such a program; a compiler that believes one type and an interpreter that believes another would make
@@ -83,7 +86,9 @@ def _require_sound(closed: Any) -> None:
         raise Rejected("static", "foreign-primitive", f"expected primitives of JAX, got one of another's: {unknown}")
     for program in jaxprs.every_program(closed.jaxpr):
         try:
-            jax_core.check_jaxpr(program)
+            # What is within a shard_map is looked at by itself.
+            with jax_core.extend_axis_env_nd(chip.mesh):
+                jax_core.check_jaxpr(program)
         except Exception as error:
             said = f"expected a program with the types of its values: {type(error).__name__}: {error}"
             raise Rejected("static", "forged-result", said.splitlines()[0]) from error

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import SingleDeviceSharding
 
 from harness.dumps import hlo, mosaic
+from harness.dumps.executable import SUFFIX
 from harness.errors import RatchetError
-from harness.judge.evaluate.compile.topology import described_device
+from harness.judge.evaluate.compile.topology import described_shapes
 from harness.judge.evaluate.messages import CompileReply, CompileRequest
-from harness.sandbox import arrays
 from harness.sandbox.messages import Rejected
 
 if TYPE_CHECKING:
@@ -29,10 +28,7 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     `no-kernel`, `no-schedule`, or what the counters do not understand; RatchetError `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
-    sharding = SingleDeviceSharding(described_device(request.chip))
-    shapes = [
-        jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in problem.statement().inputs
-    ]
+    shapes = described_shapes(problem.statement().inputs, request.chip)
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
         # State is changed in place where its memory is handed over; else a copy of it would be timed.
@@ -45,6 +41,9 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
             raise
         raise _compile_failure(str(cause)) from error
     text = compiled.as_text()
+    if request.chip.mesh:
+        # XLA's tables of neighbours are in it alone.
+        Path(f"../../dumps/program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")
     try:

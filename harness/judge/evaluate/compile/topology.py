@@ -1,10 +1,17 @@
 """The device that programs are compiled for, as libtpu describes it where there is none."""
 
+from collections.abc import Sequence
+
 import jax
+import numpy as np
 from jax.experimental import topologies
+from jax.sharding import Mesh, SingleDeviceSharding
 
 from harness.errors import RatchetError
 from harness.hardware import Chip
+from harness.judge.evaluate.trace import meshes
+from harness.records import Array
+from harness.sandbox import arrays
 from harness.units import quantity
 
 # On chips of two cores a device is one core unless both are asked for as one.
@@ -13,13 +20,32 @@ _BOTH_CORES = {"chip_config_name": "megacore"}
 
 def described_device(chip: Chip) -> jax.Device:
     """A device of `chip` with all its cores; raises RatchetError `wrong-topology` if libtpu gives it other ones."""
+    return _described_devices(chip)[0]
+
+
+def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The shapes of these inputs on the device of `chip`, or split over its mesh; raises RatchetError likewise.
+
+    A mesh has the chips of its slice in the order of their numbers.
+    """
+    devices = _described_devices(chip)
+    sizes, names = meshes.axes(chip)
+    if names:
+        return meshes.shapes(inputs, Mesh(np.array(devices).reshape(sizes), names))
+    sharding = SingleDeviceSharding(devices[0])
+    return tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in inputs)
+
+
+def _described_devices(chip: Chip) -> list[jax.Device]:
+    """All devices of the chip's topology, in the order of their numbers."""
     assert chip.topology is not None
     options = _BOTH_CORES if chip.cores > 1 else {}
-    device = topologies.get_topology_desc(topology_name=chip.topology, platform="tpu", **options).devices[0]
+    devices = topologies.get_topology_desc(topology_name=chip.topology, platform="tpu", **options).devices
+    device = devices[0]
     if device.num_cores != chip.cores:
         raise RatchetError(
             "wrong-topology",
             f"expected a device of {quantity(chip.cores, 'core')} from the topology {chip.topology} of {chip.name}, "
             f"got {device.num_cores}: what is compiled for it would not be what {chip.name} runs",
         )
-    return device
+    return sorted(devices, key=lambda one: one.id) if chip.mesh else devices

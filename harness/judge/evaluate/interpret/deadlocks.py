@@ -3,20 +3,24 @@
 import contextlib
 import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from jax._src.pallas.mosaic.interpret import shared_memory
 
 DEADLOCK = "DEADLOCK"
+# How often a core that waits looks whether the others have ended.
+_LOOK_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def deadlocks_found() -> Iterator[None]:
-    """Within this context a wait on one core raises RuntimeError where what it waits for can never come.
+    """Within this context a wait raises RuntimeError where what it waits for can never come.
 
     On one core nothing but copies that are under way can signal while it waits, and those are done here, so that the
-    interpreter finds its count complete or this raises. What several cores wait for the others may still give: their
-    waits end with the time of the check. A JAX whose semaphores are other ones is left as it is.
+    interpreter finds its count complete or this raises. On several it raises when every core waits like this, or has
+    ended. A core that waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the
+    check. A JAX whose semaphores are other ones is left as it is.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -33,6 +37,8 @@ def deadlocks_found() -> Iterator[None]:
                 raise RuntimeError(
                     f"{DEADLOCK}: a wait for {int(value):,} on a semaphore that has {count:,}, with no copy under way"
                 )
+        else:
+            _wait_with_others(self, int(value), int(global_core_id))
         wait(self, value, global_core_id, **options)
 
     semaphore.wait = finite_wait
@@ -40,3 +46,67 @@ def deadlocks_found() -> Iterator[None]:
         yield
     finally:
         semaphore.wait = wait
+
+
+def _wait_with_others(semaphore: Any, value: int, core: int) -> None:
+    """Returns when the semaphore holds `value` on this core, and does the copies that raise it until then.
+
+    Raises RuntimeError if no core can go on.
+    """
+    waits = semaphore.shared_memory.__dict__.setdefault("_waits_of_cores", _Waits())
+    while True:
+        semaphore.shared_memory.check_failed()
+        with semaphore.cv:
+            if semaphore.count_by_core[core] >= value:
+                return
+            copy = semaphore.tasks[core].pop() if semaphore.tasks[core] else None
+            if copy is None:
+                waits.begin(core, semaphore, value)
+                try:
+                    # Another core may come to its end meanwhile, of which nobody tells this one.
+                    semaphore.cv.wait(_LOOK_SECONDS)
+                    stuck = waits.stuck(semaphore.shared_memory)
+                finally:
+                    waits.end(core)
+        if copy is not None:
+            copy()
+        elif stuck:
+            # A core that has failed waits for the end of the others, too.
+            semaphore.shared_memory.check_failed()
+            raise RuntimeError(f"{DEADLOCK}: {stuck}")
+
+
+@dataclass(slots=True)
+class _Waits:
+    """The cores that wait now, each with its semaphore and the count that it needs, and how many waits have ended."""
+
+    of_cores: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    ended: int = 0
+
+    def begin(self, core: int, semaphore: Any, value: int) -> None:
+        self.of_cores[core] = semaphore, value
+
+    def end(self, core: int) -> None:
+        self.ended += 1
+        del self.of_cores[core]
+
+    def stuck(self, memory: Any) -> str:
+        """What each core waits for, if none can go on; "" if one can, or if that is not known.
+
+        A core that goes on ends its wait first: where none has ended in between, all of them waited all the time.
+        """
+        ended, waiting = self.ended, list(self.of_cores.items())
+        cores: dict[str, list[int]] = {}
+        for core, (semaphore, value) in sorted(waiting, key=lambda one: one[0]):
+            count = int(semaphore.count_by_core[core])
+            if count < value and not semaphore.tasks[core]:
+                said = f"a wait for {value:,} on a semaphore that has {count:,}"
+                cores.setdefault(said, []).append(core)
+        at_barriers = memory.barrier.n_waiting + memory.clean_up_barrier.n_waiting
+        if sum(map(len, cores.values())) + at_barriers < memory.num_devices or ended != self.ended:
+            return ""
+        return "; ".join(f"{said}, on {_chips(each)}" for said, each in cores.items())
+
+
+def _chips(numbers: list[int]) -> str:
+    return f"chip{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

@@ -22,7 +22,7 @@ from harness.judge.evaluate.interpret.grid_loop import quick_grid_loop
 from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
-from harness.judge.evaluate.trace import jaxprs, kernels, packages
+from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
@@ -52,11 +52,8 @@ def get_ready_for(chip: Chip) -> None:
 
 
 def aiming_at(chip: Chip) -> AbstractContextManager[Any]:
-    """Within this context JAX traces and lowers for that chip: what it does for some operations depends on it."""
-    cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
-    device = jax.sharding.AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
-    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
-    return jax.sharding.use_abstract_mesh(mesh)  # type: ignore[no-any-return]
+    """Within this context JAX traces and lowers for that chip and its mesh: some operations depend on both."""
+    return jax.sharding.use_abstract_mesh(meshes.abstract_mesh(chip))  # type: ignore[no-any-return]
 
 
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
@@ -72,7 +69,7 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
         uninitialized_memory="nan",
         out_of_bounds_reads="raise",
         num_cores_or_threads=cores,
-        vector_clock_size=cores + most_under_way,
+        vector_clock_size=cores * chip.devices + most_under_way,
     )
 
 
@@ -154,9 +151,19 @@ def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str,
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
+    if chip.mesh:
+        raise ValueError("expected a program of one chip: over a mesh one is interpreted and not exported")
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
         return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)
+
+
+def checked_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
+    """The program that outputs are computed with: the CPU reference program, over a mesh the traced program itself.
+
+    Raises Rejected `not-interpretable`.
+    """
+    return program_codec.encode(closed) if chip.mesh else reference_program(closed, shapes, chip, fill)
 
 
 def reference_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:

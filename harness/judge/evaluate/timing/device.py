@@ -29,6 +29,14 @@ def source(chip: Chip, on: str | None) -> Source:
     known = ("cpu", called, "simulated")
     if on is not None and on not in known:
         raise UsageError("unknown-device", f"expected --on {', '.join(known)} for a {chip.name}, got {on!r}")
+    if chip.mesh:
+        if on not in (None, "simulated"):
+            raise UsageError(
+                "unknown-device",
+                f"expected --on simulated for a problem on {chip.devices} chips, got {on!r}: times of "
+                "several chips are simulated",
+            )
+        return "simulated"
     if on == "cpu":
         return "measured cpu"
     if on == "simulated" and chip.platform == "tpu":

@@ -78,19 +78,42 @@ _NO_SPARSECORE = (
 )
 
 
-def refuse_sharded(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here."""
+# Moves data between the chips of a mesh and computes nothing: XLA's own programs for it are simulated.
+_ALLOWED_ON_A_MESH = frozenset(
+    ("all_gather", "all_gather_invariant", "all_to_all", "axis_index", "ppermute", "shard_map")
+)
+
+
+def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
+    """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here.
+
+    On a chip of a mesh it is refused for collectives that compute.
+    """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
         # Refused as such later; what names an axis there means the cores of one chip.
         return
     for equation in every:
         name = equation.primitive.name
+        if chip.mesh:
+            _refuse_on_a_mesh(equation, chip)
+            continue
         if name in _SHARDED:
             raise _sharded(name, line_of(equation))
         placed = next(filter(_is_over_a_mesh, _placements(equation)), None)
         if placed is not None:
             raise _sharded(f"{name} with {type(placed).__name__}", line_of(equation))
+
+
+def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
+    name = equation.primitive.name
+    if name in _SHARDED - _ALLOWED_ON_A_MESH:
+        said = f"{line_of(equation)}expected collectives that move data ({', '.join(sorted(_ALLOWED_ON_A_MESH))}), got "
+        raise Rejected("static", "sharded", f"{said}{name}: in which order XLA computes there is not modelled")
+    mesh = equation.params.get("mesh") if name == "shard_map" else None
+    if mesh is not None and tuple(mesh.shape.items()) != chip.mesh:
+        sizes = ", ".join(f"{axis}={size}" for axis, size in chip.mesh)
+        raise Rejected("static", "sharded", f"{line_of(equation)}expected shard_map over the mesh {sizes}, got {mesh}")
 
 
 def refuse_sparsecore(jaxpr: Jaxpr) -> None:

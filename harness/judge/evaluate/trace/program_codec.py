@@ -129,7 +129,7 @@ class _Encoder(pickle.Pickler):
             # Mosaic compiles the names of scopes too, as marks for profiles.
             return ("source", obj.name_stack)
         if isinstance(obj, jax_core.JaxprEqnContext):
-            return ("context",)
+            return ("context", obj.cur_abstract_mesh)
         if _is_mark(obj) and (where := place(obj)) is not None:
             return ("mark", where)
         return None
@@ -188,8 +188,11 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
                 raise pickle.UnpicklingError(f"neither a primitive nor a mark of JAX: {words[0]!r:.100}")
             return found
         if kind == "context":
-            # What an operation may stand within is refused (semantics), but for the chip that is aimed at.
-            return jax_core.JaxprEqnContext()
+            # What else an operation may stand within is refused (semantics).
+            if not isinstance(words[0], jax.sharding.AbstractMesh):
+                raise pickle.UnpicklingError("no mesh")
+            with jax.sharding.use_abstract_mesh(words[0]):
+                return jax_core.JaxprEqnContext()
         if kind == "source":
             if not isinstance(words[0], source_info_util.NameStack):
                 raise pickle.UnpicklingError("no names of scopes")

@@ -10,6 +10,7 @@ from jax import tree_util
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
+from harness.hardware import Chip
 from harness.judge.evaluate.trace.jaxprs import (
     Equation,
     Jaxpr,
@@ -21,7 +22,7 @@ from harness.judge.evaluate.trace.jaxprs import (
 )
 from harness.judge.evaluate.trace.packages import place_of
 from harness.judge.evaluate.trace.semantics_outside import OUTSIDE
-from harness.judge.evaluate.trace.semantics_table import CHECKS, FLAGS, OPTIONS, SECTIONS, SemanticsEntry
+from harness.judge.evaluate.trace.semantics_table import CHECKS, FLAGS, OF_A_BARRIER, OPTIONS, SECTIONS, SemanticsEntry
 from harness.sandbox.messages import Rejected
 
 PAGE = "docs/SEMANTICS.md"
@@ -30,11 +31,12 @@ ENTRIES: dict[str, SemanticsEntry] = {
 }
 # Of operations outside kernels.
 OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
+_ONE_DEVICE = "to another device: one is judged, as prepare.py states no MESH"
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 
 
-def refuse_unclassified(jaxpr: Jaxpr) -> None:
+def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
     """Raises Rejected where a program uses an operation that nothing checks, outside its kernels or in one for a TPU.
 
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
@@ -57,11 +59,11 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
     for call in pallas_calls(jaxpr):
         if is_triton(call):
             continue
-        _refuse_options(call)
+        _refuse_options(call, chip)
         maps = (mapping.index_map_jaxpr.jaxpr for mapping in call.params["grid_mapping"].block_mappings)
         for body in (call.params["jaxpr"], *maps):
             for equation in equations(body):
-                _refuse(equation)
+                _refuse(equation, chip)
 
 
 def _refuse_context(equation: Equation) -> None:
@@ -105,12 +107,12 @@ def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> Se
     return entry
 
 
-def _refuse(equation: Equation) -> None:
+def _refuse(equation: Equation, chip: Chip) -> None:
     entry, name = _refuse_listed(equation, ENTRIES), equation.primitive.name
     if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):
         raise _refused(equation, f"{name} of a float narrower than float32: {entry.guard}")
     if entry.option_is_refused:
-        reason = _OPTIONS[name](equation)
+        reason = _OPTIONS[name](equation, chip)
         if reason:
             raise _refused(equation, f"{name} {reason}")
 
@@ -132,7 +134,7 @@ def _is_narrow(var: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
 
 
-def _of_dot(equation: Equation) -> str:
+def _of_dot(equation: Equation, _: Chip) -> str:
     """Products of a float with integers that bfloat16 cannot hold."""
     dtypes = [var.aval.dtype for var in equation.invars]
     wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
@@ -141,7 +143,7 @@ def _of_dot(equation: Equation) -> str:
     return ""
 
 
-def _of_pow(equation: Equation) -> str:
+def _of_pow(equation: Equation, _: Chip) -> str:
     base, exponent = equation.invars
     if not any(map(_is_narrow, (base, exponent))):
         return ""
@@ -149,25 +151,31 @@ def _of_pow(equation: Equation) -> str:
     return "" if is_two and _is_narrow(exponent) else "of a narrow float: convert to float32 before, or use 2^x"
 
 
-def _of_copy(equation: Equation) -> str:
+def _of_copy(equation: Equation, chip: Chip) -> str:
     if equation.params.get("add"):
         return "that adds to its destination: not modelled"
     *_, device = tree_util.tree_unflatten(_tree(equation), equation.invars)
-    return "" if device is None else "to another device: one device is judged"
+    return "" if device is None or chip.mesh else _ONE_DEVICE
 
 
-def _of_signal(equation: Equation) -> str:
+def _of_signal(equation: Equation, chip: Chip) -> str:
     if equation.primitive.name == "semaphore_wait":
         return ""
     *_, device, core_index = tree_util.tree_unflatten(_tree(equation), equation.invars)
-    return "" if device is None and core_index is None else "to another device or core: one is judged"
+    if core_index is not None:
+        return "to another core: one is judged"
+    return "" if device is None or chip.mesh else _ONE_DEVICE
+
+
+def _of_device(_: Equation, chip: Chip) -> str:
+    return "" if chip.mesh else _ONE_DEVICE
 
 
 def _tree(equation: Equation) -> Any:
     return equation.params.get("tree", equation.params.get("args_tree"))
 
 
-def _of_sum(equation: Equation) -> str:
+def _of_sum(equation: Equation, _: Chip) -> str:
     (operand,) = equation.invars
     if not _is_narrow(operand) or operand.aval.dtype == jnp.bfloat16:
         return ""
@@ -182,6 +190,8 @@ _OPTIONS = {
     "dma_wait": _of_copy,
     "semaphore_signal": _of_signal,
     "semaphore_wait": _of_signal,
+    "get_barrier_semaphore": _of_device,
+    "axis_index": _of_device,
 }
 
 
@@ -191,7 +201,7 @@ def checks_left_out(call: Equation) -> tuple[str, ...]:
     return tuple(name for name in CHECKS if isinstance(given, pltpu.CompilerParams) and getattr(given, name))
 
 
-def _refuse_options(call: Equation) -> None:
+def _refuse_options(call: Equation, chip: Chip) -> None:
     """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
     given, usual = call.params["compiler_params"], pltpu.CompilerParams()
     if call.params.get("mesh") is not None:
@@ -201,8 +211,9 @@ def _refuse_options(call: Equation) -> None:
     if not isinstance(given, pltpu.CompilerParams):
         found = [type(given).__name__]
     else:
+        allowed = {*OPTIONS, "collective_id"} - OF_A_BARRIER if chip.mesh else OPTIONS
         flags = {name: value for name, value in (given.flags or {}).items() if name not in FLAGS}
-        values = {name: getattr(given, name) for name in vars(usual) if name not in OPTIONS} | {"flags": flags or None}
+        values = {name: getattr(given, name) for name in vars(usual) if name not in allowed} | {"flags": flags or None}
         found = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
     if found:
         raise Rejected(

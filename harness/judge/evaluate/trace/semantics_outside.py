@@ -90,6 +90,13 @@ OUTSIDE = (
         "values whose keys are equal, and which differ, are a mark unless the sort is stable",
     ),
     entry("pallas_call", "guarded", "interpreted", "compiled", "all other sections of this page"),
+    entry(
+        "all_gather all_gather_invariant all_to_all axis_index ppermute shard_map",
+        "guarded",
+        "moved between devices",
+        "moved between chips",
+        "in a contest over a mesh only",
+    ),
     entry("call_hi_primitive", "guarded", "calls", "calls", "only of JAX's own classes (jnp.searchsorted in jax 0.12)"),
     entry("cond while scan", "same", "the same", "the same", _BODY),
     entry(

@@ -264,8 +264,8 @@ MEMORY = (
         "guarded",
         "copies at once",
         "`dma`: some time later",
-        "the TPU interpreter finds races, the simulator bounds and transfers never waited for. Copies to another "
-        "device and copies that add are refused",
+        "the TPU interpreter finds races, the simulator bounds and transfers never waited for. Copies that add are "
+        "refused, and copies to another device but for contests over a mesh",
         option_is_refused=True,
     ),
     entry("dma_wait", "guarded", "nothing", "waits for a copy", "as dma_start", option_is_refused=True),
@@ -274,7 +274,8 @@ MEMORY = (
         "guarded",
         "counts",
         "counts",
-        "the TPU interpreter waits as the chip does; signals to another core or device are refused",
+        "the TPU interpreter waits as the chip does; signals to another core are refused, and to another device but "
+        "for contests over a mesh",
         option_is_refused=True,
     ),
     entry(
@@ -285,7 +286,14 @@ MEMORY = (
         "it depends on time: a copy that the CPU has made is still under way on the chip",
     ),
     entry("delay", "refused", _REFUSED, "waits", "what is right only after a delay depends on time"),
-    entry("get_barrier_semaphore axis_index", "refused", _REFUSED, "another device", "one device is judged"),
+    entry(
+        "get_barrier_semaphore axis_index",
+        "guarded",
+        "a device of its own for each chip",
+        "another chip",
+        "in a contest over a mesh only: all chips run side by side, and races between them are looked for",
+        option_is_refused=True,
+    ),
 )
 
 CONTROL = (
@@ -363,5 +371,7 @@ OPTIONS = {
     **CHECKS,
     "allow_collective_id_without_custom_barrier": "for several devices; one is judged",
 }
+# Options without which several chips begin a kernel together: on a mesh they are refused.
+OF_A_BARRIER = frozenset(("skip_device_barrier", "allow_collective_id_without_custom_barrier"))
 # Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave them alone, too.
 FLAGS = {"XLA_TPU_FORCE_LP_LLO_SCHEDULER": "in which order instructions are issued"}

@@ -8,10 +8,9 @@ import jax
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace import constants, jaxprs, known_tables, one_core, semantics, traffic
+from harness.judge.evaluate.trace import constants, jaxprs, known_tables, meshes, one_core, semantics, traffic
 from harness.operators import Problem, timing_inputs
 from harness.records import PallasCall, Statement
-from harness.sandbox import arrays
 from harness.sandbox.messages import Rejected
 
 
@@ -30,8 +29,7 @@ class TracedKernel:
 def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
     """The program that the function is for the problem's inputs. Raises Rejected where no chip may be given it."""
     statement = problem.statement()
-    shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
-    closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.taken_over(closed)
     _refuse_outputs(out, statement)
     refuse_unfit(closed, chip)
@@ -41,17 +39,18 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     calls = tuple(
         traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
     )
+    shapes = meshes.placed(closed.in_avals, meshes.splits(statement.inputs), chip)
     steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
     return TracedKernel(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
 
 
 def refuse_unfit(closed: Any, chip: Chip) -> None:
     """Raises Rejected where the program does what no kernel may do on that chip."""
-    one_core.refuse_sharded(closed.jaxpr)
+    one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)
     jaxprs.refuse_foreign_work(closed.jaxpr)
-    semantics.refuse_unclassified(closed.jaxpr)
+    semantics.refuse_unclassified(closed.jaxpr, chip)
     jaxprs.refuse_changed_tables(closed.jaxpr)
     jaxprs.refuse_written_inputs(closed.jaxpr)
     equations = jaxprs.pallas_calls(closed.jaxpr)

@@ -1,0 +1,71 @@
+"""A traced program over a mesh, run on as many CPU devices in TPU interpret mode: its chips side by side.
+
+Each check and probe runs the program itself. Transfers end in the order in which they were started, the other way
+round, or in a drawn one; the same inputs run again end them in another order.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
+
+from harness.hardware import Chip
+from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret.watched_run import WatchedRun
+from harness.judge.evaluate.trace import meshes, program_codec
+
+# Numbers in memory that nothing wrote, one of them for each inputs; None is NaN.
+_FILLS = (None, 1.5e9, -2.75e9)
+# How often each program has run on the same inputs.
+_runs: Counter[tuple[str, int]] = Counter()
+
+
+@cache
+def _program(artifact: str, chip: Chip, most_under_way: int) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """The program of that file as a function that interprets it, and its lines with references that are reshaped.
+
+    Raises Rejected `forged-result`.
+    """
+    interpretation.get_ready_for(chip)
+    with interpretation.aiming_at(chip):
+        closed = program_codec.decode(Path(artifact).read_bytes())
+    parameters = interpretation.checking_parameters(chip, 1, most_under_way)
+    return jax.jit(interpretation.runnable(closed, parameters, chip)), tuple(reshaped.lines(closed.jaxpr))
+
+
+def run(artifact: str, inputs: Sequence[NDArray[Any]], chip: Chip, splits: meshes.Splits) -> tuple[NDArray[Any], ...]:
+    """The outputs of the traced program in that file, of whole inputs. Raises Rejected as `WatchedRun.outputs` does."""
+    digest = 0
+    for array in inputs:
+        digest = zlib.crc32(array.tobytes(), digest)
+    number = _runs[artifact, digest]
+    _runs[artifact, digest] += 1
+    orders: tuple[transfers.Order, ...] = ("last", "first", digest)
+    sizes, names = meshes.axes(chip)
+    mesh = jax.make_mesh(sizes, names, devices=jax.devices(), axis_types=(AxisType.Auto,) * len(names))
+    placements = [NamedSharding(mesh, PartitionSpec(*split)) for split in splits]
+    for most_under_way in transfers.MOST_UNDER_WAY:
+        program, lines = _program(artifact, chip, most_under_way)
+        watched = WatchedRun(
+            fill=_FILLS[digest % len(_FILLS)],
+            order=orders[(digest + number) % len(orders)],
+            order_seed=None if number else digest,
+            reshapes=lines,
+            where="in TPU interpret mode: ",
+        )
+        call = partial(program, *(jax.device_put(*each) for each in zip(inputs, placements, strict=True)))
+        try:
+            with jax.set_mesh(mesh):
+                outputs, _ = watched.outputs(call)
+        except transfers.TooManyTransfersError:
+            continue
+        return tuple(outputs)
+    raise interpretation.not_interpretable(
+        f"more than {transfers.MOST_UNDER_WAY[-1]:,} transfers are under way at a time"
+    )

@@ -1,0 +1,108 @@
+"""One run in TPU interpret mode with all that it finds: races, waits for ever, accesses out of bounds."""
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
+from harness.judge.evaluate.interpret.grid_order import orders_from
+from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
+from harness.judge.evaluate.messages import Fill
+from harness.sandbox.messages import Rejected
+
+# Words of the interpreter about a kernel that is wrong, and the kind of failure that it is.
+_KINDS = {
+    DEADLOCK: "deadlock",
+    transfers.OVERLAP: "overlapping-copy",
+    "Revisited block": "revisited-block",
+    "ut-of-bounds": "out-of-bounds",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """How one run is done: what memory that nothing wrote holds, and in which order transfers end and steps are walked.
+
+    `reshapes` are the lines with references that are reshaped, `where` the words before each message.
+    """
+
+    fill: Fill
+    order: transfers.Order
+    order_seed: int | None
+    reshapes: Sequence[str]
+    where: str
+
+    def outputs(self, run: Callable[[], Any]) -> tuple[list[NDArray[Any]], bool]:
+        """The outputs of `run`, and whether transfers could have ended in another order.
+
+        Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`,
+        `unfinished-transfer` or `not-interpretable`.
+        """
+        failure: BaseException | None = None
+        results: list[NDArray[Any]] = []
+        printed = io.StringIO()
+        try:
+            with (
+                contextlib.redirect_stdout(printed),
+                interpretation.memory_filled_with(self.fill),
+                orders_from(self.order_seed),
+                quick_interpreter(),
+                deadlocks_found(),
+                reshaped.reshaped_references() if self.reshapes else contextlib.nullcontext(),
+                transfers.transfers_end(self.order) as waits,
+            ):
+                results = [np.asarray(out) for out in jax.block_until_ready(run())]
+        # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
+        except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
+            failure = error
+        race = interpretation.race_of(failure, printed.getvalue())
+        interpretation.reset()
+        if race is not None:
+            raise Rejected("correctness", "race", f"{self.where}data race: {_short(race)}", race)
+        if failure is not None:
+            raise self._rejection(failure)
+        if waits.unfinished:
+            raise Rejected(
+                "correctness",
+                "unfinished-transfer",
+                f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} under way at the "
+                "kernel's end",
+            )
+        return results, waits.had_choice
+
+    def _rejection(self, failure: BaseException) -> BaseException:
+        """The failure as what is wrong with the kernel; `failure` itself where nobody knows."""
+        if isinstance(failure, NotImplementedError):
+            return interpretation.not_interpretable(failure)
+        text = str(failure)
+        if reshaped.NO_BLOCK in text:
+            return interpretation.not_interpretable(
+                f"{next(iter(self.reshapes), '')}a copy or write of a part of a reshaped reference that is no block of "
+                "the reference itself; index it before it is reshaped"
+            )
+        if transfers.TOO_MANY in text:
+            return transfers.TooManyTransfersError(text)
+        for words, kind in _KINDS.items():
+            # Last, behind the lines of code of a traceback.
+            line = next((line for line in reversed(text.splitlines()) if words in line), None)
+            if line is not None:
+                said = f"{line[line.index(words) :].strip()} (bytes for a copy)" if words == DEADLOCK else line.strip()
+                return Rejected("correctness", kind, f"{self.where}{said}", text[-8000:])
+        if "IndexError" in text or isinstance(failure, IndexError):
+            lines = text.splitlines()
+            line = next((line for line in reversed(lines) if "IndexError" in line), lines[0])
+            message = f"{self.where}{line.strip()}"
+            return Rejected("correctness", "out-of-bounds", message, text[-8000:])
+        return failure
+
+
+def _short(race: str) -> str:
+    lines = [line.strip() for line in race.splitlines()[:4]]
+    return " ".join(line for line in lines if line and not line.startswith("clock"))[:400]

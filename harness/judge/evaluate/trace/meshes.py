@@ -1,0 +1,54 @@
+"""The mesh of chips that one program runs on, as JAX traces and lowers for it where there are no such chips."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from harness.hardware import Chip
+from harness.records import Array
+from harness.sandbox import arrays
+
+# For each array the axis of the mesh that each of its dimensions is split over.
+Splits = tuple[tuple[str | None, ...], ...]
+
+
+def abstract_mesh(chip: Chip) -> AbstractMesh:
+    """The mesh of a chip's program, without axes for a single chip."""
+    cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
+    device = AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
+    return AbstractMesh(*axes(chip), axis_types=(AxisType.Auto,) * len(chip.mesh), abstract_device=device)
+
+
+def axes(chip: Chip) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The sizes and the names of the axes of a chip's mesh."""
+    return tuple(size for _, size in chip.mesh), tuple(name for name, _ in chip.mesh)
+
+
+def splits(inputs: Sequence[Array]) -> Splits:
+    """How each of these arrays is split."""
+    return tuple(array.split for array in inputs)
+
+
+def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The shapes of these arrays, split over the axes of `mesh`; without a mesh (None) nothing is said of that."""
+    return tuple(
+        jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=_sharding(array.split, mesh))
+        for array in inputs
+    )
+
+
+def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The shapes of these values, split so over the mesh of the chip's program; one chip splits nothing."""
+    if not chip.mesh:
+        return tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+    mesh = abstract_mesh(chip)
+    return tuple(
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=_sharding(split, mesh))
+        for aval, split in zip(avals, splits, strict=True)
+    )
+
+
+def _sharding(split: tuple[str | None, ...], mesh: Any) -> NamedSharding | None:
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec(*split))

@@ -1,0 +1,119 @@
+"""Programs over a mesh as checks run them: right outputs in any order of transfers, and each mistake by its name."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from harness.errors import UsageError
+from harness.hardware import Chip, chip, with_mesh
+from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.trace import meshes
+from harness.judge.evaluate.trace.one_core import refuse_sharded
+from harness.judge.verdict import roofline
+from harness.operators import AllGatherMatmul, MatmulReduceScatter
+from harness.records import Array
+from harness.sandbox import environment
+from harness.sandbox.messages import Rejected
+
+MESH = (("x", 4),)
+V5E = with_mesh(chip("v5e"), MESH)
+PROJECT = Path(__file__).parents[3]
+RUNS = PROJECT / "tests" / "support" / "mesh_runs.py"
+OUTCOMES = {
+    "permuted": "the rows come from chips 3 0 1 2",
+    "pairs": "the rows come from chips 1 0 3 2",
+    "gathered": "the rows come from chips 0 1 2 3",
+    "stuck": "deadlock: in TPU interpret mode: DEADLOCK: a wait for 3 on a semaphore that has 2, on chips 0, 1, 2, 3",
+    "beyond": "out-of-bounds: in TPU interpret mode: IndexError",
+    # Each direction has one semaphore for all steps, so that a neighbour that is ahead counts for the step before.
+    "gathered_by_jax": "race: in TPU interpret mode: data race: RACE DETECTED write of",
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str]:
+    """What came of each program, in a process with as many devices as a check has."""
+    done = subprocess.run(
+        [sys.executable, str(RUNS), *OUTCOMES],
+        env={**environment.checking(1, 4), "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name: words for name, _, words in (line.partition(" ") for line in done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_program_over_a_mesh_is_run_as_its_chips_would(outcomes: dict[str, str], name: str) -> None:
+    assert outcomes[name].startswith(OUTCOMES[name])
+
+
+def traced(function: Any, on: Chip = V5E) -> jax.extend.core.ClosedJaxpr:
+    with interpretation.aiming_at(on):
+        return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((32, 128), jnp.float32))
+
+
+def over_mesh(body: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    split = jax.sharding.PartitionSpec("x")
+    return lambda x: jax.shard_map(body, in_specs=split, out_specs=split, check_vma=False)(x)
+
+
+def test_collectives_that_compute_are_refused_by_name() -> None:
+    summed = traced(over_mesh(lambda part: jax.lax.psum(part, "x")))
+    with pytest.raises(Rejected, match=r"expected collectives that move data .*, got psum"):
+        refuse_sharded(summed.jaxpr, V5E)
+    moved = traced(over_mesh(lambda part: jax.lax.ppermute(part, "x", [(0, 1), (1, 0)])))
+    refuse_sharded(moved.jaxpr, V5E)
+
+
+def test_a_program_of_one_chip_talks_to_no_other() -> None:
+    moved = traced(over_mesh(lambda part: jax.lax.ppermute(part, "x", [(0, 1), (1, 0)])))
+    with pytest.raises(Rejected, match="expected a function of one device, got shard_map"):
+        refuse_sharded(moved.jaxpr, chip("v5e"))
+
+
+def test_another_mesh_than_the_problem_s_is_refused() -> None:
+    other = with_mesh(chip("v5e"), (("x", 16),))
+    with pytest.raises(Rejected, match="expected shard_map over the mesh x=4, got"):
+        refuse_sharded(traced(over_mesh(lambda part: part), other).jaxpr, V5E)
+
+
+def test_chips_whose_links_are_not_simulated_have_no_mesh() -> None:
+    with pytest.raises(UsageError, match="programs on several chips are not simulated for v5p"):
+        with_mesh(chip("v5p"), MESH)
+
+
+def test_inputs_are_split_as_the_problem_states() -> None:
+    inputs = (Array(name="a", shape=(8, 128), dtype="float32", split=("x", None)),)
+    (shape,) = meshes.placed([np.zeros((8, 128), np.float32)], meshes.splits(inputs), V5E)
+    assert shape.sharding.spec == jax.sharding.PartitionSpec("x", None)
+    (alone,) = meshes.placed([np.zeros((8, 128), np.float32)], ((),), chip("v5e"))
+    assert alone.sharding is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "elements"), [(AllGatherMatmul, 2048 * 4096 * 3 // 4), (MatmulReduceScatter, 2048 * 1024 * 3 // 4)]
+)
+def test_the_bound_of_the_links_is_the_bytes_that_come_over_both(operator: type, elements: int) -> None:
+    problem = operator(m=2048, n=1024, k=4096)
+    work = problem.statement().work
+    assert work.link_bytes == 2 * elements
+    assert work.matmul_flops == 2 * 2048 * 1024 * 4096 // 4
+    # On a slice of 2x2 each chip has two neighbours, at 50 GB/s each way.
+    assert roofline.link_only_seconds(work, V5E) == pytest.approx(2 * elements / 100e9)
+    assert roofline.link_only_seconds(work, chip("v5e")) is None
+    (said,) = roofline.impossibilities(work, 0.99 * 2 * elements / 100e9, V5E)
+    assert "have to come to each chip" in said
+
+
+@pytest.mark.parametrize(("m", "n"), [(510, 512), (512, 510)])
+def test_lengths_that_the_chips_do_not_divide_are_no_problem(m: int, n: int) -> None:
+    with pytest.raises(UsageError, match="expected 2 chips or more, which divide"):
+        AllGatherMatmul(m=m, n=n, k=512)

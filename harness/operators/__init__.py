@@ -21,6 +21,7 @@ from harness.operators.tolerance import check
 if TYPE_CHECKING:
     from harness.operators.attention.backward import AttentionBackward
     from harness.operators.attention.forward import Attention
+    from harness.operators.collectives.sharded_matmul import AllGatherMatmul, MatmulReduceScatter
     from harness.operators.norm.rmsnorm import RMSNorm
     from harness.operators.paged.attention import PagedAttention
     from harness.operators.products.grouped_matmul import GroupedMatmul

@@ -25,6 +25,8 @@ _SETTINGS = {
     # A product of float32: precision of its passes shows.
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
+    # Four chips, each with 128 rows of A and 256 columns of B.
+    "gathered": (("M", "512"), ("N", "1024"), ("K", "512")),
     "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "grouped_many": (("M", "1024"), ("GROUPS", "8"), ("K", "512"), ("N", "512")),
     "transposed": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
@@ -64,6 +66,7 @@ _TEMPLATES = {
     "packed_many": "attention-packed",
     "float32": "matmul",
     "matmul": "matmul",
+    "gathered": "all-gather-matmul",
     "quantized": "quantized-matmul",
     "int8": "quantized-matmul-int8",
     "grouped": "grouped-matmul",

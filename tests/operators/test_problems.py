@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.operators import (
+    AllGatherMatmul,
     Attention,
     AttentionBackward,
     GroupedMatmul,
     GroupedMatmulTransposed,
     Matmul,
+    MatmulReduceScatter,
     PagedAttention,
     Problem,
     QuantizedMatmul,
@@ -44,6 +46,8 @@ PROBLEMS: dict[str, Problem] = {
     "attention backward, float32": AttentionBackward(sequence=130, head_dim=64, dtype="float32"),
     "matmul": Matmul(m=512, n=384, k=512),
     "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
+    "all-gather matmul": AllGatherMatmul(m=512, n=512, k=384),
+    "matmul reduce-scatter": MatmulReduceScatter(m=512, n=384, k=512),
     "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
     "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
     "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),

@@ -1,0 +1,3 @@
+"""Operators over a mesh: their arrays are split over several chips, which talk to each other within the kernel."""
+
+OPERATORS = {"AllGatherMatmul": "sharded_matmul", "MatmulReduceScatter": "sharded_matmul"}

@@ -8,9 +8,9 @@ from harness.advice import diagnose
 from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
 from harness.advice.source_names import name_lines
-from harness.hardware import Chip
+from harness.hardware import Chip, with_mesh
 from harness.judge.verdict import roofline
-from harness.records import Attempt, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
+from harness.records import Attempt, Communication, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
 
 
 def report(evidence: Evidence, chip: Chip) -> Report:
@@ -28,6 +28,7 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     peak = roofline.peak(work, chip)
     compute_only = roofline.compute_only_seconds(work, chip)
     memory_only = None if hbm_bytes is None else roofline.memory_only_seconds(hbm_bytes, chip)
+    links = roofline.link_only_seconds(work, with_mesh(chip, evidence.problem.mesh))
     ridge = chip.ridge(work.matmul_dtype)
     intensity = work.flops / hbm_bytes if hbm_bytes else None
     util = mxu_util = rate = bandwidth_util = regime = gap = None
@@ -37,9 +38,11 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     if latency is not None and hbm_bytes is not None and memory_only is not None:
         rate = hbm_bytes / latency
         bandwidth_util = memory_only / latency
-        gap = latency - max(compute_only, memory_only)
+        gap = latency - max(compute_only, memory_only, links or 0.0)
     if util is not None and bandwidth_util is not None and intensity is not None:
         regime = roofline.regime(util, bandwidth_util, intensity, ridge)
+        if links is not None and latency is not None and _links_bind(links, latency, compute_only, memory_only):
+            regime = "link-bound"
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
     samples = evidence.samples
@@ -72,8 +75,11 @@ def report(evidence: Evidence, chip: Chip) -> Report:
         vmem_limit_bytes=_vmem_limit(tightest, chip),
         counters=counter_lines(evidence),
         hints=(),
-        impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
+        impossible=roofline.impossibilities(work, latency, with_mesh(chip, evidence.problem.mesh))
+        if latency is not None
+        else (),
         units=unit_uses(evidence),
+        communication=_communication(evidence, with_mesh(chip, evidence.problem.mesh)),
         cycle_shares=cycle_shares(name_lines(evidence, roofline.finished_run(evidence))),
     )
     if not evidence.members:
@@ -84,6 +90,29 @@ def report(evidence: Evidence, chip: Chip) -> Report:
     )
     return replace(
         result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members
+    )
+
+
+def _links_bind(links: float, latency: float, compute_only: float, memory_only: float | None) -> bool:
+    floors = (compute_only, memory_only or 0.0)
+    return links > max(floors) and links >= roofline.LOW_UTILISATION * latency
+
+
+def _communication(evidence: Evidence, chip: Chip) -> Communication | None:
+    """The waits for other chips and the traffic of their links; None for one chip, or without a latency."""
+    run = roofline.finished_run(evidence)
+    floor_seconds = roofline.link_only_seconds(evidence.problem.work, chip)
+    if run is None or run.seconds is None or floor_seconds is None or not run.links:
+        return None
+    busiest = max(run.links, key=lambda link: link.bytes)
+    return Communication(
+        chips=run.chips,
+        floor_seconds=floor_seconds,
+        needed_bytes=evidence.problem.work.link_bytes // roofline.incoming_links(chip),
+        exposed_seconds=run.link_wait_cycles / run.clock_hz,
+        busiest=busiest,
+        busy_fraction=busiest.busy_seconds / run.seconds,
+        links=run.links,
     )
 
 

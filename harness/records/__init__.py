@@ -60,6 +60,7 @@ from harness.records.problem import (
 )
 from harness.records.report import (
     Ceiling,
+    Communication,
     CounterLine,
     CycleShares,
     Edit,

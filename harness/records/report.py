@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records.evidence import Source
+from harness.records.evidence import LinkTraffic, Source
 from harness.records.verdict import TITLE_MOVES, Key, Kind, Outcome
 
 LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
@@ -111,6 +111,23 @@ class CycleShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """The time that several chips spend on each other, simulated but for `floor_seconds`, the least that links allow.
+
+    `exposed_seconds` is how long the chip that ends last waits for others. `busiest` is the direction of a link that
+    carries most; `needed_bytes` are what it had to carry if all links of a chip shared what comes to it.
+    """
+
+    chips: int
+    floor_seconds: float
+    needed_bytes: int
+    exposed_seconds: float
+    busiest: LinkTraffic
+    busy_fraction: float
+    links: tuple[LinkTraffic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReport:
     """The report on one member of a suite; `weight` is its share of the score."""
 
@@ -137,7 +154,7 @@ class Report:
     util: float | None
     mxu_util: float | None
     score: float | None
-    regime: Literal["compute-bound", "memory-bound", "latency-bound"] | None
+    regime: Literal["compute-bound", "memory-bound", "link-bound", "latency-bound"] | None
     hbm_bytes: int | None
     minimum_hbm_bytes: int
     traffic_source: Literal["block index maps", "simulated DMA", "unknown"]
@@ -161,6 +178,7 @@ class Report:
     host_median_seconds: float | None = None
     cycle_shares: CycleShares | None = None
     members: tuple[MemberReport, ...] = ()
+    communication: Communication | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

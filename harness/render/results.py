@@ -19,7 +19,7 @@ _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 20, 60
 _LOST = "! more time at this member than the champion of then, though less in the mean"
 _VERDICT_WORDS = {"reject": "rejected"}
 _FAILURE_WORDS = {"timeout": "timed out"}
-_REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
+_REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,12 @@ def roofline(evidence: Evidence, report: Report) -> Iterator[Block]:
     yield named("Time decomposition", f"[{label(report)}]")
     yield _part("Compute-only ", f"{_ms(report.compute_only_seconds)} (if 100% MXU)")
     yield _part("Memory-only  ", f"{_ms(report.memory_only_seconds)} (if 100% BW)")
+    if report.communication:
+        yield _part("Link-only    ", f"{_ms(report.communication.floor_seconds)} (if the links alone bind)")
     yield _part("Actual       ", _actual(report))
     yield _part("Gap          ", _gap(report))
     yield named("Bandwidth", _bandwidth(report))
+    yield from communication(report)
     yield named("Utilisation", _utilisation(report))
     yield from _hlo_stats(evidence)
 
@@ -38,11 +41,30 @@ def glance(report: Report) -> Iterator[Block]:
     times = (
         f"Compute-only {_ms(report.compute_only_seconds)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
+        *([f"Link-only {_ms(report.communication.floor_seconds)}"] if report.communication else []),
         f"Actual {_actual(report)}",
         f"Gap {_gap(report)}",
     )
     yield named_items("Time decomposition", times, "   ")
     yield named("Memory traffic", f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}")
+    yield from communication(report)
+
+
+def communication(report: Report) -> Iterator[Block]:
+    """The exposed communication of several chips and the direction of a link that carries most."""
+    known = report.communication
+    if known is None or not report.seconds:
+        return
+    link = f"{known.busiest.source} to {known.busiest.destination}"
+    yield named_items(
+        "Links",
+        (
+            f"exposed {_ms(known.exposed_seconds)} ({percent(known.exposed_seconds / report.seconds)} of actual)",
+            f"busiest {link}: {decimal(known.busiest.bytes, 'B')}, {percent(known.busy_fraction)} of the time",
+            f"{known.chips} chips [{label(report)}]",
+        ),
+        "   ",
+    )
 
 
 def _part(name: str, text: str) -> Words:

@@ -10,6 +10,7 @@ from harness.advice.rules.blocks import (
     walked_input,
 )
 from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, RuleCase, rule
+from harness.judge.simulate.several_chips import OTHER_CHIP
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import Edit
 from harness.units import count, percent, seconds
@@ -112,8 +113,10 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     """The core waits for transfers that arithmetic could hide."""
     if seen.run is None or seen.call is None:
         return None
-    waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
-    share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles)
+    # Waits for other chips have rules of their own.
+    waits = {name: share for name, share in seen.parts("operand wait").items() if OTHER_CHIP not in name}
+    waits = {seen.operand(name): share for name, share in waits.items()}
+    share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles - seen.run.link_wait_cycles)
     is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds
     if share < _NOTABLE_SHARE or not is_compute_heavy:
         return None

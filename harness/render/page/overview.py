@@ -18,7 +18,7 @@ VERDICTS: dict[Outcome, str] = {
 _MOVED = ("undone", "revoked", "not on this branch", "rebaseline", "undo", "revoke")
 _MANY = {"rebaseline": "rebaselines", "undo": "undos", "revoke": "revokes"}
 _MANY_TIMES = 11
-_BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
+_BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "link-bound": "links", "latency-bound": "latency"}
 
 
 def group_plain(group: Group) -> Plain:

@@ -1,0 +1,50 @@
+"""Rules on several chips: waits for each other that arithmetic could hide, and links that carry more than they must."""
+
+from harness.advice.observed import Observed
+from harness.advice.rules.rule import PIPELINING, SCALING_BOOK, SCHEDULE, RuleCase, rule
+from harness.units import decimal, percent, seconds
+
+_NOTABLE_SHARE = 0.10
+# Of the bytes that the busiest link has to carry.
+_UNEVEN = 1.3
+
+
+@rule("exposed communication", "body", PIPELINING, "a product that begins before all shards are there hides their way")
+def exposed_communication(seen: Observed) -> RuleCase | None:
+    """A chip waits for others while it has arithmetic left that does not depend on all of them."""
+    known = seen.report.communication
+    if known is None or known.exposed_seconds < _NOTABLE_SHARE * seen.seconds:
+        return None
+    rest, busy = seen.seconds - known.exposed_seconds, known.busiest.busy_seconds
+    return RuleCase(
+        observation=f"the chip that ends last waits {seconds(known.exposed_seconds)} for others, "
+        f"{percent(known.exposed_seconds / seen.seconds)} of the time; everything else takes {seconds(rest)}, and the "
+        f"busiest link {seconds(busy)} {seen.label}",
+        suggestion="start the next transfer, compute with what is there, and wait only then: in one kernel, part "
+        "of a shard at a time",
+        gain=1 - max(rest, busy) / seen.seconds,
+        gain_source=SCHEDULE,
+        knob="overlap",
+    )
+
+
+@rule(
+    "uneven links", "body", SCALING_BOOK, "a gather that uses all links of a chip takes the time of its bytes over all"
+)
+def uneven_links(seen: Observed) -> RuleCase | None:
+    """One direction of a link carries more than its share of the bytes that have to come to a chip."""
+    known = seen.report.communication
+    if known is None or not known.needed_bytes or known.busiest.bytes < _UNEVEN * known.needed_bytes:
+        return None
+    needed = known.needed_bytes / known.busiest.bytes
+    gain = min(known.exposed_seconds, known.busiest.busy_seconds * (1 - needed)) / seen.seconds
+    return RuleCase(
+        observation=f"the link from chip {known.busiest.source} to {known.busiest.destination} carries "
+        f"{decimal(known.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
+        f"to it {seen.label}",
+        suggestion="send one half of each shard each way round a ring whose neighbours stand side by side: on a slice "
+        "of 2x2 that is 0, 1, 3, 2",
+        gain=gain,
+        gain_source=SCHEDULE,
+        knob="route",
+    )

@@ -1,4 +1,4 @@
-"""What-if: the same schedule on a machine with one resource scale_machine, to see which one counts."""
+"""What-if: the same schedule on a machine with one resource scaled, to see which one counts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +20,8 @@ SWEEP = (
     Factors(transfer_cost=0.0),
     Factors(clock=2.0),
 )
+# Behind these, for several chips.
+_LINKS = Factors(link_bandwidth=2.0)
 
 
 def scale_machine(machine: Machine, scale: Factors) -> Machine:
@@ -29,8 +31,13 @@ def scale_machine(machine: Machine, scale: Factors) -> Machine:
     def in_cycles(cycles: float, factor: float) -> int:
         return round(cycles * factor * clock)
 
+    links = machine.links
+    if links is not None:
+        faster = links.one_way_bytes_per_second * scale.link_bandwidth
+        links = replace(links, one_way_bytes_per_second=faster)
     return replace(
         machine,
+        links=links,
         clock_hz=machine.clock_hz * clock,
         hbm_bytes_per_cycle=machine.hbm_bytes_per_cycle * scale.bandwidth / clock,
         dma_latency_cycles=in_cycles(machine.dma_latency_cycles, scale.dma_latency),
@@ -55,11 +62,15 @@ def answers(
 ) -> tuple[Simulation, tuple[Answer, ...]]:
     """The run on the real machine, and one answer for each scale, in their order; none if it has no latency.
 
+    SWEEP scales the links, too, if the program runs on several chips.
+
     The schedule stays the one compiled for the real chip: a time without a resource's cost is the least to which an
     edit that spares this resource can bring it, so such an edit gains at most what is shown here. `operands` are
     contents of arguments by their names.
     """
     real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
+    if scales == SWEEP and real.chips > 1:
+        scales = (*SWEEP, _LINKS)
     scaled_answers = []
     for scale in scales:
         machine = scale_machine(machine_of(chip), scale)

@@ -19,6 +19,7 @@ class Factors:
     - transfer_cost: for how long each transfer occupies the way to HBM, beyond the time of its bytes.
     - mxu: speed of the matrix units, both intake per cycle and latency of a result (one without the other helps little:
       the schedule waits for whichever is left).
+    - link_bandwidth: bytes per second of each link between chips.
     """
 
     clock: float = 1.0
@@ -26,6 +27,7 @@ class Factors:
     dma_latency: float = 1.0
     transfer_cost: float = 1.0
     mxu: float = 1.0
+    link_bandwidth: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises UsageError `bad-factor`: latencies and costs may be 0, everything else is positive and finite."""

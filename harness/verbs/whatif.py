@@ -25,7 +25,7 @@ class WhatifDocument:
 
 
 # The resources of records.whatif.Factors.
-RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
+RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu", "link-bandwidth")
 
 
 class Whatif(Verb):
@@ -37,7 +37,7 @@ class Whatif(Verb):
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
     is_watched = True
-    document = Document(1, WhatifDocument)
+    document = Document(2, WhatifDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

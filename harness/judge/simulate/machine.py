@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness import chips
-from harness.chips.row import Calibrated
+from harness.chips.row import Calibrated, Links
 from harness.errors import UsageError
 from harness.hardware import Chip
 
@@ -91,6 +91,7 @@ class Machine:
     eup_packed_cycles: int
     branch_slots: int
     branch_slots_vary: bool
+    links: Links | None = None
 
 
 def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
@@ -108,6 +109,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(
         chip=chip.name,
+        links=facts.links,
         cores=chip.cores,
         clock_hz=chip.clock_hz,
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from math import ceil, prod
 
-from harness import chips
 from harness.chips.row import Links
 from harness.dumps.llo import Schedule
 from harness.errors import UsageError
@@ -252,7 +251,7 @@ def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str])
 
     Raises UsageError `unknown-slice`.
     """
-    links = chips.row(machine.chip).links
+    links = machine.links
     if links is None:
         raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
     flags = {one.name: one.address // _FLAG_BYTES for one in top.allocations if one.address is not None}

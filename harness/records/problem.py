@@ -77,7 +77,8 @@ class Statement:
     inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, after the outputs.
     For a suite, `members` are its problems, and `may_lose` is the share of its time by which each may get slower; the
     suite has no inputs and outputs of its own, and its work is the weighted geometric mean of theirs.
-    `mesh` has the axes, with their sizes, of the chips that one call runs on: arrays are whole, `work` is that of a chip.
+
+    `mesh` has the axes, with their sizes, of the chips that one call runs on; arrays are whole, `work` is a chip's.
     """
 
     operation: str

@@ -172,8 +172,8 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
 
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 
-    Reference programs have no callbacks, and XLA has half of the cores: another process works beside it, and threads that wait for a
-    part of its work take a tenth to a quarter more time.
+    Reference programs have no callbacks, and XLA has half of the cores: another process works beside it, and threads
+    that wait for a part of its work take a tenth to a quarter more time.
     """
     if devices > 1:
         several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS}"

@@ -52,16 +52,16 @@ def glance(report: Report) -> Iterator[Block]:
 
 def communication(report: Report) -> Iterator[Block]:
     """The exposed communication of several chips and the direction of a link that carries most."""
-    known = report.communication
-    if known is None or not report.seconds:
+    links = report.communication
+    if links is None or not report.seconds:
         return
-    link = f"{known.busiest.source} to {known.busiest.destination}"
+    name = f"{links.busiest.source} to {links.busiest.destination}"
     yield named_items(
         "Links",
         (
-            f"exposed {_ms(known.exposed_seconds)} ({percent(known.exposed_seconds / report.seconds)} of actual)",
-            f"busiest {link}: {decimal(known.busiest.bytes, 'B')}, {percent(known.busy_fraction)} of the time",
-            f"{known.chips} chips [{label(report)}]",
+            f"exposed {_ms(links.exposed_seconds)} ({percent(links.exposed_seconds / report.seconds)} of actual)",
+            f"busiest {name}: {decimal(links.busiest.bytes, 'B')}, {percent(links.busy_fraction)} of the time",
+            f"{links.chips} chips [{label(report)}]",
         ),
         "   ",
     )

@@ -12,13 +12,13 @@ _UNEVEN = 1.3
 @rule("exposed communication", "body", PIPELINING, "a product that begins before all shards are there hides their way")
 def exposed_communication(seen: Observed) -> RuleCase | None:
     """A chip waits for others while it has arithmetic left that does not depend on all of them."""
-    known = seen.report.communication
-    if known is None or known.exposed_seconds < _NOTABLE_SHARE * seen.seconds:
+    links = seen.report.communication
+    if links is None or links.exposed_seconds < _NOTABLE_SHARE * seen.seconds:
         return None
-    rest, busy = seen.seconds - known.exposed_seconds, known.busiest.busy_seconds
+    rest, busy = seen.seconds - links.exposed_seconds, links.busiest.busy_seconds
     return RuleCase(
-        observation=f"the chip that ends last waits {seconds(known.exposed_seconds)} for others, "
-        f"{percent(known.exposed_seconds / seen.seconds)} of the time; everything else takes {seconds(rest)}, and the "
+        observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for others, "
+        f"{percent(links.exposed_seconds / seen.seconds)} of the time; everything else takes {seconds(rest)}, and the "
         f"busiest link {seconds(busy)} {seen.label}",
         suggestion="start the next transfer, compute with what is there, and wait only then: in one kernel, part "
         "of a shard at a time",
@@ -33,14 +33,14 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
 )
 def uneven_links(seen: Observed) -> RuleCase | None:
     """One direction of a link carries more than its share of the bytes that have to come to a chip."""
-    known = seen.report.communication
-    if known is None or not known.needed_bytes or known.busiest.bytes < _UNEVEN * known.needed_bytes:
+    links = seen.report.communication
+    if links is None or not links.needed_bytes or links.busiest.bytes < _UNEVEN * links.needed_bytes:
         return None
-    needed = known.needed_bytes / known.busiest.bytes
-    gain = min(known.exposed_seconds, known.busiest.busy_seconds * (1 - needed)) / seen.seconds
+    needed = links.needed_bytes / links.busiest.bytes
+    gain = min(links.exposed_seconds, links.busiest.busy_seconds * (1 - needed)) / seen.seconds
     return RuleCase(
-        observation=f"the link from chip {known.busiest.source} to {known.busiest.destination} carries "
-        f"{decimal(known.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
+        observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
+        f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
         f"to it {seen.label}",
         suggestion="send one half of each shard each way round a ring whose neighbours stand side by side: on a slice "
         "of 2x2 that is 0, 1, 3, 2",

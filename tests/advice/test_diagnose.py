@@ -175,9 +175,9 @@ def test_waits_for_transfers() -> None:
 def test_units_that_bind(unit: str, words: str) -> None:
     run = simulation(0.80e-3)
     units = tuple(replace(u, executed_slots=round(0.85 * u.offered_slots)) if u.name == unit else u for u in run.units)
-    words = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
-    assert f"({unit}) uses 85.0% of its issue slots" in words
-    assert words in words
+    advice = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
+    assert f"({unit}) uses 85.0% of its issue slots" in advice
+    assert words in advice
 
 
 def test_matmul_and_softmax_in_turns() -> None:
@@ -272,9 +272,9 @@ def test_every_stage_has_a_next_step() -> None:
     ],
 )
 def test_a_broken_contract_is_told_what_mends_it(kind: str, words: str) -> None:
-    words = next_step(Failure(stage="contract", kind=kind, message=""), "rmsnorm")
-    assert words in words
-    assert "export" not in words
+    remedy = next_step(Failure(stage="contract", kind=kind, message=""), "rmsnorm")
+    assert words in remedy
+    assert "export" not in remedy
 
 
 @pytest.mark.parametrize("kind", ["flop-claim", "vmem-exceeded", "non-finite"])

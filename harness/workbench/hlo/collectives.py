@@ -7,7 +7,7 @@ from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Shape, Tuple, arrays
 from harness.hlo.sharding import Groups
 from harness.workbench.hlo.global_shapes import group_size
-from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.graph import FREE, Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, link_bytes_per_second, published_seconds
 from harness.workbench.hlo.mesh import axes_of_groups
 
@@ -45,6 +45,11 @@ def kind_of(opcode: str) -> Collective | None:
     return None
 
 
+def is_timed(instruction: Instruction) -> bool:
+    """True if an instruction takes time of its own: no collective, no free one, no end of an asynchronous one."""
+    return not (instruction.opcode in FREE or instruction.opcode.endswith("-done") or kind_of(instruction.opcode))
+
+
 def collectives(graph: Graph, target: Figures) -> tuple[Traffic, ...]:
     """Every collective of the module, also inside fusions. A collective that a fusion repeats is listed once."""
     listed: list[Traffic] = []
@@ -72,7 +77,6 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     kind = kind_of(instruction.opcode)
     if kind is None:
         return None
-    parent = graph.parents.get(computation.name)
     result: Shape = instruction.shape
     # A start gives a tuple: what it takes, what it makes, and flags.
     if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
@@ -82,28 +86,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
         kind = "reduce-scatter"
         result = computation.root.shape if computation.root else result
     size = _size(instruction, graph.module.devices)
-    operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
-    before, after = _bytes(operands), _bytes([result])
-    whole = array_bytes(kind, before, after, size)
-    bandwidth = link_bytes_per_second(target)
-    seconds = published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None
-    return Traffic(
-        name=instruction.name,
-        kind=kind,
-        within=parent[1].name if parent else "",
-        operand=", ".join(shape.plain for shape in operands),
-        result=result.plain,
-        array_bytes=whole,
-        size=size,
-        count=_count(instruction.groups, graph.module.devices, size),
-        stride=instruction.groups.stride if instruction.groups else None,
-        axes=axes_of_groups(instruction.groups, graph.module.mesh),
-        groups=_groups_text(instruction),
-        channel=instruction.channel,
-        runs=graph.runs_of(computation),
-        seconds=seconds,
-        source=instruction.source,
-    )
+    return _traffic(graph, computation, instruction, target, kind, result, size)
 
 
 def named_kind(name: str) -> Collective | None:
@@ -117,31 +100,49 @@ def named_traffic(graph: Graph, computation: Computation, instruction: Instructi
     """The collective of a fusion whose computation the text does not have, by that computation's name."""
     names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
     kind = named_kind(names[0]) if names else None
-    operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
-    before, after = _bytes(operands), _bytes([instruction.shape])
+    before, after = _bytes(_operands(graph, computation, instruction)), _bytes([instruction.shape])
     if kind is None or not before or not after:
         return None
     large, small = max(before, after), min(before, after)
     size = large // small if kind in ("reduce-scatter", "all-gather") and large % small == 0 else None
-    whole = array_bytes(kind, before, after, size)
+    return _traffic(graph, computation, instruction, target, kind, instruction.shape, size)
+
+
+def _traffic(
+    graph: Graph,
+    computation: Computation,
+    instruction: Instruction,
+    target: Figures,
+    kind: Collective,
+    result: Shape,
+    size: int | None,
+) -> Traffic:
+    """The collective of an instruction of this `kind`, which gives `result` in groups of `size` devices."""
+    parent, groups = graph.parents.get(computation.name), instruction.groups
+    operands = _operands(graph, computation, instruction)
+    whole = array_bytes(kind, _bytes(operands), _bytes([result]), size)
     bandwidth = link_bytes_per_second(target)
     return Traffic(
         name=instruction.name,
         kind=kind,
-        within="",
+        within=parent[1].name if parent else "",
         operand=", ".join(shape.plain for shape in operands),
-        result=instruction.shape.plain,
+        result=result.plain,
         array_bytes=whole,
         size=size,
-        count=None,
-        stride=None,
-        axes=(),
-        groups="",
-        channel=None,
+        count=_count(groups, graph.module.devices, size),
+        stride=groups.stride if groups else None,
+        axes=axes_of_groups(groups, graph.module.mesh),
+        groups=_groups_text(instruction),
+        channel=instruction.channel,
         runs=graph.runs_of(computation),
         seconds=published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None,
         source=instruction.source,
     )
+
+
+def _operands(graph: Graph, computation: Computation, instruction: Instruction) -> list[Shape]:
+    return [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
 
 
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:

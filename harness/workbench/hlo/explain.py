@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from harness.chips.row import Figures
 from harness.hlo.module import Computation, Instruction
-from harness.hlo.shapes import Array, Shape, arrays
+from harness.hlo.shapes import Shape, arrays
 from harness.hlo.sharding import Sharding
 from harness.records import Column, Table
-from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
+from harness.workbench.hlo.collectives import Traffic, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, Graph
@@ -16,7 +16,7 @@ from harness.workbench.hlo.interconnect import COLLECTIVES
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
 from harness.workbench.hlo.prediction import operation_time, peak
 from harness.workbench.hlo.tables import copy_tables, memory_table, placement_table, time_table, true_shape_table
-from harness.workbench.hlo.work import compiler_cycles, matmuls, work
+from harness.workbench.hlo.work import compiler_cycles, matmul_dtype, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
 _OPERATIONS = {
@@ -215,7 +215,7 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
 def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Figures) -> Table:
     amount = work(graph, computation, instruction)
     within = matmuls(graph, computation, instruction)
-    dtype = operand_dtype(graph, *within[0]) if within else "bf16"
+    dtype = matmul_dtype(graph, computation, instruction)
     took = operation_time(amount, dtype, target)
     notes = []
     if amount.unknown:
@@ -234,12 +234,6 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
         at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
         notes.append(f"The compiler itself estimates {cycles:,} cycles{at}.")
     return time_table(instruction.opcode, amount, took, target, notes)
-
-
-def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -> str:
-    """The type of a matmul's left operand, in which it multiplies."""
-    shape = graph.operand_shape(computation, matmul, 0)
-    return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
 _SENT: Fields[Traffic] = (
@@ -262,8 +256,3 @@ def _collective_table(collective: Traffic, target: Figures) -> Table:
     if collective.within:
         notes.append(f"It runs inside {collective.within}.")
     return table_of("collective", "what is sent", "predicted", _SENT, [collective], notes)
-
-
-def is_collective(instruction: Instruction) -> bool:
-    """True if an instruction sends something to other devices."""
-    return kind_of(instruction.opcode) is not None

@@ -7,8 +7,7 @@ from harness.hlo.shapes import Array
 from harness.hlo.sharding import Groups
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding
-from harness.workbench.hlo.opcodes import ALIKE
-from harness.workbench.hlo.work import matmuls
+from harness.workbench.hlo.work import ALIKE, matmuls
 
 # One dimension of one value: computation, instruction, dimension.
 Dimension = tuple[str, str, int]
@@ -170,9 +169,8 @@ def _summed_splits(
     graph: Graph, computation: Computation, instruction: Instruction, split: _Split
 ) -> list[tuple[Dimension, _Split]]:
     """Splits of the dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
-    behind = graph.operand(computation, instruction, 0)
-    while behind is not None and behind.opcode in ("bitcast", "copy", "convert", "get-tuple-element", "copy-done"):
-        behind = graph.operand(computation, behind, 0)
+    passed = ("bitcast", "copy", "convert", "get-tuple-element", "copy-done")
+    behind = graph.source(computation, instruction, 0, passed)
     if behind is None:
         return []
     within = matmuls(graph, computation, behind)

@@ -1,7 +1,7 @@
 """The graph of a module: operands, users, and how often each computation runs."""
 
 import graphlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ _MOST_RUNS = 1 << 62
 
 # What only renames a value: nothing is computed and nothing moves.
 RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
+_COPIES = ("copy", "bitcast", "copy-done", "copy-start")
 # What stands in the list of instructions and costs nothing of its own; `while` and the like cost what they run.
 FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica-id", "while", "conditional", "call")
 
@@ -107,6 +108,15 @@ class Graph:
     def operand_shapes(self, computation: Computation, instruction: Instruction) -> list[Shape | None]:
         """The shapes of all operands."""
         return [self.operand_shape(computation, instruction, place) for place in range(len(instruction.operands))]
+
+    def source(
+        self, computation: Computation, instruction: Instruction, place: int, through: Collection[str]
+    ) -> Instruction | None:
+        """The instruction behind an operand, past those whose opcode is in `through`, by their first operand."""
+        source = self.operand(computation, instruction, place)
+        while source is not None and source.opcode in through:
+            source = self.operand(computation, source, 0)
+        return source
 
     def using(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The instructions that take its result."""
@@ -201,17 +211,9 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
     return max(0, (start - limit) // -step + 1) if test.direction == "GE" and step < 0 else None
 
 
-def _behind(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
-    """The instruction behind an operand, past copies."""
-    source = graph.operand(computation, instruction, place)
-    while source is not None and source.opcode in ("copy", "bitcast", "copy-done", "copy-start"):
-        source = graph.operand(computation, source, 0)
-    return source
-
-
 def _element(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> int | None:
     """The number of the element of the loop's tuple that an operand is; None if it is none."""
-    source = _behind(graph, computation, instruction, place)
+    source = graph.source(computation, instruction, place, _COPIES)
     if source is None or source.opcode != "get-tuple-element":
         return None
     whole = graph.operand(computation, source, 0)
@@ -225,7 +227,7 @@ def _constant(
     place: int,
     loop: tuple[Computation, Instruction, Computation],
 ) -> int | None:
-    source = _behind(graph, computation, instruction, place)
+    source = graph.source(computation, instruction, place, _COPIES)
     if source is None:
         return None
     if source.opcode == "constant":
@@ -242,7 +244,7 @@ def _initial(graph: Graph, computation: Computation, loop: Instruction, element:
     start = graph.operand(computation, loop, 0)
     if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
         return None
-    source = _behind(graph, computation, start, element)
+    source = graph.source(computation, start, element, _COPIES)
     return _integer(source.literal) if source is not None and source.opcode == "constant" else None
 
 

@@ -8,17 +8,16 @@ from harness.hlo.module import Computation, Instruction
 from harness.hlo.shapes import Array, arrays
 from harness.records import Table
 from harness.units import percent, quantity, seconds
-from harness.workbench.hlo.collectives import Traffic, collectives
+from harness.workbench.hlo.collectives import Traffic, collectives, is_timed
 from harness.workbench.hlo.copies import copies
-from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.global_shapes import true_shapes
-from harness.workbench.hlo.graph import FREE, RENAMES, Graph
+from harness.workbench.hlo.graph import RENAMES, Graph
 from harness.workbench.hlo.matrix_fill import fill_of_instruction
 from harness.workbench.hlo.prediction import Time, operation_time
 from harness.workbench.hlo.resharding import constraint_table, large_collectives
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.waste import module_waste
-from harness.workbench.hlo.work import InstructionWork, matmuls, work
+from harness.workbench.hlo.work import InstructionWork, matmul_dtype, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
@@ -91,10 +90,10 @@ _OPERATIONS: Fields[_ListedOperation] = (
 def _operations(graph: Graph, target: Figures, top: int) -> Table:
     listed = []
     for computation, instruction, runs in graph.executed():
-        if instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction):
+        if not is_timed(instruction):
             continue
         amount = work(graph, computation, instruction)
-        took = operation_time(amount, _dtype(graph, computation, instruction), target)
+        took = operation_time(amount, matmul_dtype(graph, computation, instruction), target)
         what = _what(graph, computation, instruction)
         fill = fill_of_instruction(graph, computation, instruction, target.mxu_size)
         listed.append(
@@ -123,11 +122,6 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
-
-
-def _dtype(graph: Graph, computation: Computation, instruction: Instruction) -> str:
-    within = matmuls(graph, computation, instruction)
-    return operand_dtype(graph, *within[0]) if within else "bf16"
 
 
 def _what(graph: Graph, computation: Computation, instruction: Instruction) -> str:

@@ -23,6 +23,7 @@ from harness.workbench.tables import columns, table
 _LARGE = 0.10
 # What hands a value on as it is, so that its users are asked instead.
 _PASSES = (*RENAMES, "copy", "convert", "copy-done", "all-gather-done", "all-reduce-done")
+_RENAMED = tuple(opcode for opcode in _PASSES if opcode != "tuple")
 _CUTS = ("dynamic-slice", "slice", "reduce-scatter", "all-to-all")
 
 
@@ -124,7 +125,7 @@ def _added_up(
 ) -> Iterator[LargeCollective]:
     """An all-reduce of products over all rows, although an argument has as many rows, split along the same axis."""
     for place in range(len(instruction.operands)):
-        made = _maker(graph, computation, instruction, place)
+        made = graph.source(computation, instruction, place, _RENAMED)
         within = matmuls(graph, computation, made) if made is not None else []
         if not within or made is None:
             continue
@@ -221,18 +222,10 @@ def _side(graph: Graph, inside: Computation, product: Instruction, number: int) 
     """
     parameter = inside.parameters.get(number)
     for side in range(min(2, len(product.operands))):
-        maker = _maker(graph, inside, product, side)
+        maker = graph.source(inside, product, side, _RENAMED)
         if maker is not None and parameter is not None and maker.name == parameter.name:
             return side
     return None
-
-
-def _maker(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
-    """The instruction that made an operand, past those that only rename it."""
-    maker = graph.operand(computation, instruction, place)
-    while maker is not None and maker.opcode in _PASSES and maker.opcode != "tuple":
-        maker = graph.operand(computation, maker, 0)
-    return maker
 
 
 def _rows(graph: Graph, inside: Computation, product: Instruction) -> int:

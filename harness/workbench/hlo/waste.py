@@ -9,11 +9,11 @@ from harness.hlo.module import Computation, Instruction
 from harness.records import Table
 from harness.records.table import Origin
 from harness.units import percent, quantity
+from harness.workbench.hlo.collectives import is_timed
 from harness.workbench.hlo.copies import copies
-from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.prediction import operation_time
-from harness.workbench.hlo.work import matmuls, padding_bytes, work
+from harness.workbench.hlo.work import matmul_dtype, padding_bytes, work
 from harness.workbench.tables import Field, Fields, table_of
 
 PADDING, OTHER = "padding", "other moves"
@@ -85,10 +85,8 @@ def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     beside, listed, whole = prefetches(graph), [], 0.0
     for computation, instruction, runs in graph.executed():
         times = 1 if runs is None else runs
-        is_free = instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction)
-        if not is_free:
-            within = matmuls(graph, computation, instruction)
-            dtype = operand_dtype(graph, *within[0]) if within else "bf16"
+        if is_timed(instruction):
+            dtype = matmul_dtype(graph, computation, instruction)
             took = operation_time(work(graph, computation, instruction), dtype, target).seconds
             whole += (took or 0.0) * times
         wasted = waste_of(graph, computation, instruction, beside)

@@ -9,8 +9,27 @@ from harness.hlo.attributes import configuration
 from harness.hlo.module import Computation, Convolution, Instruction, WindowDimension
 from harness.hlo.shapes import HOST, Array, Shape, arrays, padded_bytes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
-from harness.workbench.hlo.opcodes import ELEMENTWISE, MOVES
 
+_ARITHMETIC = """
+abs add and atan2 cbrt ceil clamp clz compare complex convert cosine divide erf exponential exponential-minus-one
+floor imag is-finite log log-plus-one logistic maximum minimum multiply negate not or popcnt power real remainder
+round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt
+stochastic-convert subtract tan tanh xor
+"""
+_MOVING = """
+bitcast-convert broadcast concatenate copy copy-done copy-start domain dynamic-reshape dynamic-slice
+dynamic-update-slice gather get-dimension-size infeed iota outfeed pad recv recv-done reduce-precision reshape reverse
+send send-done set-dimension-size slice transpose async-done async-update all-gather all-gather-start all-gather-done
+all-to-all collective-permute collective-permute-start collective-permute-done all-reduce-done collective-broadcast
+ragged-all-to-all
+"""
+# One operation per element of the result, conversions included, as XLA's own cost analysis counts
+# (hlo_cost_analysis.cc). What it counts apart, the transcendental functions, counts here like the rest.
+ELEMENTWISE = frozenset(_ARITHMETIC.split())
+# Values are moved, made or renamed, and nothing is computed.
+MOVES = frozenset(_MOVING.split())
+# Result and operands have the same dimensions, each split over devices in the same way.
+ALIKE = ELEMENTWISE | {"copy", "copy-done", "bitcast", "opt-barrier", "all-reduce", "collective-permute"}
 # What libtpu writes as a custom call and does nothing by itself: buffers, and the two ends of a collective that runs
 # beside other work (their fusion holds the collective too).
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
@@ -90,6 +109,13 @@ def _matmuls(
         return [(computation, instruction)]
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
     return results[body.name] if body else []
+
+
+def matmul_dtype(graph: Graph, computation: Computation, instruction: Instruction) -> str:
+    """The type in which the matmul that an instruction is or holds multiplies; bf16 if there is none."""
+    within = matmuls(graph, computation, instruction)
+    shape = graph.operand_shape(*within[0], 0) if within else None
+    return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
 def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float | None:

@@ -183,7 +183,7 @@ def _cause_and_remedy(
         "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
         "prefetch": (
             (True, "the compiler moves it between HBM and VMEM, beside other work",
-             "none, unless its copy-done waits: then less in VMEM"),
+             "none; if its copy-done waits, keep less in VMEM"),
         ),
         "host": (
             (True, "it lies in the host's memory: the copy crosses the host's link, much slower than HBM",
@@ -192,7 +192,7 @@ def _cause_and_remedy(
         "relayout": (
             (is_argument, "the argument comes in the default layout, its user wants another",
              "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))"),
-            (feeds_kernel, "a kernel takes default layouts, what feeds it made another",
+            (feeds_kernel, "a kernel takes the default layout, its producer made another one",
              "produce that layout, or take the transposed block in its BlockSpec"),
             (producer is not None and producer.opcode == "custom-call",
              "a kernel writes the default layout, its user wants another",
@@ -210,9 +210,9 @@ def _cause_and_remedy(
             (feeds_kernel and any(consumer.aliasing for consumer in consumers),
              "the kernel writes over an operand needed again, or reads its output",
              "scratch; no read of an output ref before its last write; donate"),
-            (is_argument and is_result, "an argument is returned or updated, but not given away", _DONATE),
+            (is_argument and is_result, "an argument is returned or updated without being donated", _DONATE),
             (is_result, "a result that shares its buffer with another value", "return it once; donate"),
-            (is_argument, "an argument that is overwritten, but not given away", _DONATE),
+            (is_argument, "an argument is overwritten without being donated", _DONATE),
         ),
     }  # fmt: skip
     return next(((cause, remedy) for holds, cause, remedy in rules[kind] if holds), ("", ""))

@@ -109,8 +109,8 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
         notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
     if any(operation.work.unknown for operation in listed[:top]):
         notes.append(
-            "`bytes at least`: FLOPs unknown, the time is that of the bytes in HBM; `unknown`: nor are there any. "
-            "What a kernel does inside only its schedule says: ratchet.sh lines."
+            "`bytes at least`: FLOPs unknown, so the time is that of the bytes in HBM; `unknown`: both are. "
+            "The inside of a kernel is in its schedule: ratchet.sh lines."
         )
     if any(operation.mxu_fill is not None and operation.mxu_fill < _FULL for operation in listed[:top]):
         notes.append(
@@ -118,7 +118,7 @@ def _operations(graph: Graph, target: Figures, top: int) -> Table:
             "occupy; its FLOPs take as much longer at least."
         )
     if any(operation.runs is None for operation in listed):
-        notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
+        notes.append("runs -: in a loop or branch whose number of runs is unknown; it counts once.")
     title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
     why = "the module computes nothing: only arguments, constants and renamed values"
     return table_of("operations", title, "predicted", _OPERATIONS, listed[:top], notes, why)
@@ -161,7 +161,7 @@ _TRAFFIC: Fields[Traffic] = (
 def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
     note = (
         "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
-        "whether it is hidden behind other work only a profile says."
+        "only a profile shows whether it is hidden behind other work."
     )
     title, why = f"collectives, predicted on {target.name}", "the module is split over devices and sends nothing"
     return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)

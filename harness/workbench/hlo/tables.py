@@ -169,7 +169,7 @@ _TRUE_SHAPES: Fields[TrueShape] = (
 def true_shape_table(shapes: Sequence[TrueShape], mesh: Mesh | None) -> Table:
     """Values of which each device has a part, with the whole, and their split along the axes of the mesh."""
     title, why = "true shapes of what one device has a part of", "nothing says that a value is split over devices"
-    notes = ["A dimension of which nothing says that it is split counts as whole.", *mesh_notes(mesh)]
+    notes = ["A dimension counts as whole unless something says that it is split.", *mesh_notes(mesh)]
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, shapes, notes, why)
 
 

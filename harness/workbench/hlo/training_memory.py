@@ -158,7 +158,7 @@ def _layer(model: Transformer) -> Table:
         "again inside fusions, so that of the MLP's two arrays it mostly keeps one (2 F instead of 4 F).",
         "An attention kernel that keeps no scores; --heads counts those of one that does."
         if model.heads is None
-        else "With the scores of an attention that keeps them: a flash kernel does not.",
+        else "With the scores of an attention that keeps them, unlike a flash kernel.",
     )
     return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
 
@@ -198,7 +198,7 @@ def _remedies(parameters: float, model: Transformer, devices: int, *, is_recompu
     savings = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
     savings.sort(key=lambda row: -row[1])
     notes = [
-        "Each by itself, of what one device holds if nothing is split.",
+        "Each by itself, in bytes of one device if nothing is split.",
         "Recomputing runs the forward pass twice: 8 FLOPs a parameter and token instead of 6 (2 forward, 4 backward).",
     ]
     return table("remedies", "what would make it smaller", "predicted", _REMEDIES, savings, notes)

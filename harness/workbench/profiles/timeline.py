@@ -187,9 +187,9 @@ _HOST_TRANSFERS = Analysis(
         from transfers t join devices using (device) where is_host_transfer and is_main
         group by device, label, direction order by device, direction""",
     notes=(
-        "rate: of those that are waited for. in flight: those that queue behind others wait in it. at the link: "
+        "rate: over the transfers that are waited for. in flight: with the time in a queue behind others. at the link: "
         "{link_words}.",
-        "What is waited for is exposed: start the transfers earlier, beside more work (prefetch), or offload less.",
+        "Time waited is exposed: start the transfers earlier, beside more work (prefetch), or offload less.",
     ),
     is_optional=True,
 )

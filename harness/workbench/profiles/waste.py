@@ -32,7 +32,7 @@ def _waste_rows(database: Database) -> Iterator[Row]:
     try:
         graphs, options["is_whole"] = graphs_of(database.capture)
     except RatchetError as error:
-        options["unread"] = f"The HLO could not be read, so that only categories speak: {error}"
+        options["unread"] = f"The HLO could not be read; kinds are by category alone: {error}"
     beside = {name: prefetches(graph) for name, graph in graphs.items()}
     options["has_prefetches"] = any(beside.values())
     for took in database.named("select * from times where not is_container order by rank"):
@@ -67,8 +67,8 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     ]
     options = database.options
     notes = [
-        "Time is self time, summed over devices. Of an operation that does something useful with padded values it is "
-        "the padding's share of the bytes: what it takes at most."
+        "Time is self time, summed over devices. For a useful operation on padded values it is "
+        "the padding's share of the bytes, an upper bound."
     ]
     if not options["is_whole"]:
         notes.append("The capture holds no modules: what is inside a fusion, and a cast in it, is not known.")
@@ -76,7 +76,7 @@ def waste(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     if any(item.kind == HOST_WAIT for item in wasted):
         notes.append("Waits for host memory: start the transfers earlier, beside more work, or offload less.")
     if options["has_prefetches"]:
-        notes.append("Of copies between memories that run beside other work only the waiting for their end counts.")
+        notes.append("Copies between memories run beside other work: only the wait for their end counts.")
     ((whole,),) = database.rows("select whole from whole")
     return (*waste_tables(wasted, whole, origin(capture), notes, top), *tables(database, (CHAINS,), top=top))
 

@@ -163,11 +163,12 @@ def test_counters_have_expectations_and_remarks() -> None:
     given = evidence()
     assert given.hlo is not None
     assert given.mosaic is not None
+    run = simulation(executed_spills=12, executed_steps=4096)
     odd = replace(
         given,
         hlo=replace(given.hlo, copy=3),
         mosaic=replace(given.mosaic, matmul=4, reduction=5),
-        simulation=simulation(executed_spills=12, executed_steps=4096),
+        simulation=replace(run, ops=(*run.ops, replace(run.ops[0], name="copy.9"))),
     )
     lines = {(line.level, line.name): line for line in report(odd, V5E).counters}
     assert lines["hlo", "copy"].expected == "0"

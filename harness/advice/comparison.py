@@ -111,7 +111,7 @@ def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts")
     pairs: list[LinePair] = []
     for file in sorted({file for file, _ in (*old, *new)}):
         before_lines, after_lines = ({line for name, line in each if name == file} for each in (old, new))
-        for ours, theirs in texts.aligned(file, before_lines, after_lines):
+        for ours, theirs in texts.align(file, before_lines, after_lines):
             pairs.append(
                 LinePair(
                     file=file,
@@ -140,7 +140,7 @@ class _Texts:
     def __init__(self, before: Candidate, after: Candidate) -> None:
         self._before, self._after = before.lines, after.lines
 
-    def aligned(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
+    def align(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
         """Each of these lines once, with its counterpart in the other text; a line of a package is its own
         counterpart.
         """

@@ -50,13 +50,13 @@ class Counter:
 
     def lines(self, evidence: Evidence) -> Iterator[CounterLine]:
         """Its line in the report, if the count is known."""
-        count, expected = self._counted(evidence), self.expected(evidence)
+        count, expected = self._count(evidence), self.expected(evidence)
         if count is not None:
             remark = expected.remark(count) if expected else ""
             words = str(expected or "")
             yield CounterLine(level=self.level, name=self.name, count=count, expected=words, remark=remark)
 
-    def _counted(self, evidence: Evidence) -> int | None:
+    def _count(self, evidence: Evidence) -> int | None:
         if not isinstance(self.count, str):
             return self.count(evidence)
         record = {"hlo": evidence.hlo, "mosaic": evidence.mosaic, "schedule": evidence.simulation}[self.level]
@@ -67,7 +67,7 @@ def _none(more: str) -> Callable[[Evidence], Expectation]:
     return lambda _: Expectation(low=0, high=0, more=more)
 
 
-def _executed(field: str) -> Callable[[Evidence], int | None]:
+def _run_field(field: str) -> Callable[[Evidence], int | None]:
     return lambda evidence: getattr(finished_run(evidence), field, None)
 
 
@@ -174,11 +174,11 @@ COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
     Counter("schedule", "empty bundles", "empty_bundles"),
     Counter("schedule", "spills", "static_spills", expected=_spill_in_text),
     Counter("schedule", "fills", "static_fills", expected=_spill_in_text),
-    Counter("schedule", "bundles executed", _executed("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
+    Counter("schedule", "bundles executed", _run_field("bundle_cycles"), is_at_a_glance=True, is_of_cycles=True),
     Counter(
         "schedule",
         "spills executed",
-        _executed("executed_spills"),
+        _run_field("executed_spills"),
         expected=_SPILL,
         is_at_a_glance=True,
         is_of_cycles=True,
@@ -186,13 +186,13 @@ COUNTERS: tuple[Counter | Callable[[Evidence], Iterator[CounterLine]], ...] = (
     Counter(
         "schedule",
         "fills executed",
-        _executed("executed_fills"),
+        _run_field("executed_fills"),
         expected=_SPILL,
         is_at_a_glance=True,
         is_of_cycles=True,
     ),
     _slots,
-    Counter("schedule", "DMA transfers", _executed("dma_transfers")),
+    Counter("schedule", "DMA transfers", _run_field("dma_transfers")),
     Counter("schedule", "grid steps executed", _steps, expected=_as_the_grid),
 )
 _ROWS = tuple(row for row in COUNTERS if isinstance(row, Counter))

@@ -17,11 +17,11 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     `ops` are the HLO ops that ran: the result of the only one is the problem's output, if there is one.
     """
 
-    def named(match: re.Match[str]) -> str:
+    def name_of(match: re.Match[str]) -> str:
         place = int(match[1])
         return problem.inputs[place].name if place < len(problem.inputs) else match[0]
 
-    text = _PARAMETER.sub(named, text)
+    text = _PARAMETER.sub(name_of, text)
     if len(ops) == len(problem.outputs) == 1:
         (op,), (output,) = ops, problem.outputs
         text = re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$)", lambda _: output.name, text)

@@ -77,7 +77,7 @@ def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, 
     return tuple(float(value) for value in time * np.exp(noise))
 
 
-def _paired(
+def _noisy_pairs(
     champion: float, candidate: float, control: float, pairs: int = _PAIRS, spread: float = _SPREAD, seed: int = 0
 ) -> PairedBenchmark:
     """Noisy pairs around these true times."""
@@ -97,7 +97,7 @@ def _lucky_rerun() -> Verdict:
     ratios = {}
     for attempt in range(_NULL_ATTEMPTS):
         for pairs in _POLICY.looks:
-            paired = _paired(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
+            paired = _noisy_pairs(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
             evidence = _evidence(_SECONDS)
             verdict = decide(evidence, evidence, paired, _POLICY, _CHIP, tries=Tries(since_accept=attempt + 1))
             if verdict.outcome == "accept":
@@ -178,23 +178,23 @@ CALLERS = (
          lambda: _simulated_gain(
              _run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))),
     _row("slowed_baseline", "16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive",
-         lambda: _decide(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS))),
+         lambda: _decide(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS))),
     _row("no_control", "16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive",
-         lambda: _decide(replace(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))),
+         lambda: _decide(replace(_noisy_pairs(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))),
     _row("timed_apart", "16", "Champion and candidate were timed apart.", "verdict inconclusive",
          lambda: _decide(None, _evidence(0.9 * _SECONDS))),
     _row("single_sample", "20", "One sample of each, the candidate's twice as fast.", "verdict inconclusive",
-         lambda: _decide(_paired(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))),
+         lambda: _decide(_noisy_pairs(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))),
     _row("three_samples", "20", "Three samples of each.", "verdict inconclusive",
-         lambda: _decide(_paired(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))),
+         lambda: _decide(_noisy_pairs(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))),
     _row("hair_faster", "20", "0.3 % faster, and proven.", "verdict reject",
-         lambda: _decide(_paired(_SECONDS, 0.997 * _SECONDS, _SECONDS))),
+         lambda: _decide(_noisy_pairs(_SECONDS, 0.997 * _SECONDS, _SECONDS))),
     _row("lucky_rerun", "19", "A hundred attempts that change nothing, five looks each.", "verdict inconclusive",
          _lucky_rerun),
     _row("peeking", "19", "Samples looked at after every pair.", "verdict inconclusive",
-         lambda: _decide(replace(_paired(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))),
+         lambda: _decide(replace(_noisy_pairs(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))),
     _row("impossible", "18", "Three times the chip's peak.", "latency impossible",
-         lambda: _decide(_paired(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))),
+         lambda: _decide(_noisy_pairs(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))),
     _row("unknown_latency", "9", "No latency at all.", "verdict inconclusive",
          lambda: _on_its_own(_evidence(None, "simulated"))),
     _row("nothing_checked", "22", "No check was run.", "verdict inconclusive",

@@ -29,7 +29,7 @@ _FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 def source(planted: Planted) -> bytes:
     """The bytes of its kernel.py. Raises RatchetError `bad-candidate` if a patch does not apply."""
     path = _path(planted.name)
-    return path.read_bytes() if path.suffix == ".py" else _patched(path)
+    return path.read_bytes() if path.suffix == ".py" else _patch(path)
 
 
 def kernels() -> tuple[Planted, ...]:
@@ -37,7 +37,7 @@ def kernels() -> tuple[Planted, ...]:
     return tuple(_read(path) for group in ("bad", "good") for path in sorted(_files(CANDIDATES / group)))
 
 
-def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
+def select(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
     """Those of `every` with these names, each once, in their order. Raises UsageError `unknown-candidate`."""
     by_name = {planted.name: planted for planted in every}
     for name in names:
@@ -76,7 +76,7 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8").partition("\n--- ")[0].strip()
 
 
-def _patched(path: Path) -> bytes:
+def _patch(path: Path) -> bytes:
     """The base with the patch applied, under a docstring that states the fault."""
     text = _text(path)
     name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]

@@ -43,7 +43,7 @@ class Selftest(Verb):
         from harness.verbs.parts.context import progress_of
 
         every = runner.everything()
-        wanted = planted.named(every, tuple(arguments.only)) if arguments.only else every
+        wanted = planted.select(every, tuple(arguments.only)) if arguments.only else every
         wanted = planted.one_of_each(wanted) if arguments.quick else wanted
         if environment().libtpu is None:
             raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")

@@ -71,7 +71,7 @@ def contest(tmp_path: Path) -> Path:
 
 
 def plant(name: str, folder: Path) -> None:
-    (candidate,) = planted.named(planted.kernels(), (name,))
+    (candidate,) = planted.select(planted.kernels(), (name,))
     (folder / "kernel.py").write_bytes(planted.source(candidate))
 
 

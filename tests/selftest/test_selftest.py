@@ -27,7 +27,7 @@ CHEAP = ("control", "certainty", "checks passed", "controls")
 
 
 def results_of(*names: str, package: Path = PACKAGE) -> tuple[PlantedResult, ...]:
-    return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda planted_one: None, package))
+    return tuple(runner.sweep(planted.select(EVERYTHING, names), lambda planted_one: None, package))
 
 
 def test_every_row_of_the_list_is_planted() -> None:
@@ -90,7 +90,7 @@ def test_a_patch_that_does_not_fit_its_base_is_named(
 
 def test_names_are_checked() -> None:
     with pytest.raises(UsageError, match="nobody"):
-        planted.named(EVERYTHING, ("nobody",))
+        planted.select(EVERYTHING, ("nobody",))
 
 
 @pytest.mark.long

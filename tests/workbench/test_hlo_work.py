@@ -37,7 +37,7 @@ def test_the_worked_example_of_true_shapes_follows_from_the_all_reduce() -> None
     # x and the result are whole on every device.
     assert "x" not in whole
     assert "sum" not in whole
-    done = [work(graph, c, i).flops for c, i, _ in graph.executed() if i.opcode == "dot"]
+    done = [work(graph, c, i).flops for c, i, _ in graph.executions() if i.opcode == "dot"]
     assert done == [2 * 8 * 8192 * 4096] * 2
 
 

@@ -65,7 +65,7 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def by_name(capture: Capture) -> dict[str, SimpleNamespace]:
-    return {row["name"]: SimpleNamespace(**row) for row in Database(capture).named("select * from times")}
+    return {row["name"]: SimpleNamespace(**row) for row in Database(capture).rows_by_name("select * from times")}
 
 
 @pytest.mark.slow

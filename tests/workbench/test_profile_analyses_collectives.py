@@ -95,7 +95,7 @@ SYNCHRONOUS = op("all-reduce.2", "all-reduce", f"%all-reduce.2 = {RESULT} all-re
 
 
 def collectives_of(ran_on: Device) -> list[dict[str, Any]]:
-    return Database(capture(ran_on)).named("select * from collectives order by rowid")
+    return Database(capture(ran_on)).rows_by_name("select * from collectives order by rowid")
 
 
 def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:

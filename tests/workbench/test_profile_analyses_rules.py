@@ -26,7 +26,7 @@ from harness.workbench.profiles.analysis import tables
 from harness.workbench.profiles.classes import direction, framework_category, op_class
 from harness.workbench.profiles.database import Database
 from harness.workbench.profiles.hotspots import segments
-from harness.workbench.profiles.spans import length, shared, spans, within
+from harness.workbench.profiles.spans import length, shared_seconds, spans, within
 
 # --- classes -----------------------------------------------------------------------------------
 
@@ -165,8 +165,8 @@ def test_spans() -> None:
     assert length(some) == 4
     assert within(some, 2, 5.5) == 1.5
     assert within(some, 3, 5) == 0
-    assert shared(some, spans([(2, 5.5), (-1, 0)])) == 1.5
-    assert length(spans([])) == shared(some, spans([])) == 0
+    assert shared_seconds(some, spans([(2, 5.5), (-1, 0)])) == 1.5
+    assert length(spans([])) == shared_seconds(some, spans([])) == 0
 
 
 def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:

@@ -129,7 +129,7 @@ def test_a_window_of_steps_of_a_running_kernel_is_captured(contest: Path) -> Non
         exported(kernel(contest), 1, silent) as program,
         profile_server.serving(program, profile_server.free_port(), window) as served,
     ):
-        folder = served.captured()
+        folder = served.capture_folder()
     assert folder.name == "kernel-profile-window"
     (device,) = reading.read(tuple(folder.glob("*.xplane.pb"))).devices
     assert [step.step for step in device.steps] == [3, 4, 5]

@@ -25,17 +25,17 @@ def masked_blocks(seen: Observed) -> RuleCase | None:
     conditional = is_unsure = False
     if executed is not None and work.matmul_flops:
         # Half-filled matrix units execute more too, however useful the work: of one product, or both.
-        most, executed = executed / work.matmul_flops, round(executed * _filled(seen))
+        most, executed = executed / work.matmul_flops, round(executed * _fill(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
             f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
             f"{decimal(work.matmul_flops, 'FLOP')}"
         )
         # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
-        covered = _covered(seen)
+        covered = _coverage(seen)
         conditional = covered is not None and most < _SKIPPED * covered
         is_unsure = covered is not None and not conditional and factor < _SKIPPED * covered
-    elif (covered := _covered(seen)) is not None and _had_time(seen, covered):
+    elif (covered := _coverage(seen)) is not None and _had_time(seen, covered):
         factor, source = covered, ROOFLINE
         observation = _covers(seen, factor)
     else:
@@ -93,7 +93,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
 )
 def repeated_work(seen: Observed) -> RuleCase | None:
     """More work than is useful is done by another kernel, on what its time depends on."""
-    factor = _covered(seen)
+    factor = _coverage(seen)
     if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
         return None
     gain = _time_of_work(seen, factor)
@@ -108,7 +108,7 @@ def repeated_work(seen: Observed) -> RuleCase | None:
     )
 
 
-def _covered(seen: Observed) -> float | None:
+def _coverage(seen: Observed) -> float | None:
     """The work that the grid covers, as traced, over the useful work; None if unknown."""
     trace, work = seen.evidence.trace, seen.evidence.problem.work
     return trace.pallas_flops / work.flops if trace is not None and work.flops else None
@@ -139,7 +139,7 @@ def _time_of_work(seen: Observed, factor: float) -> float:
     return max(0.0, used - least)
 
 
-def _filled(seen: Observed) -> float:
+def _fill(seen: Observed) -> float:
     size = seen.chip.mxu_size
     return min(1.0, seen.inputs[0].array.shape[-1] / size) if seen.is_attention and size else 1.0
 

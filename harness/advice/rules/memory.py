@@ -53,7 +53,7 @@ def rereads(seen: Observed) -> RuleCase | None:
         suggestion=f"raise the query block (rows of {query.name}'s block, now {rows}) to {rows * factor}: {factor}x "
         "fewer re-reads",
         gain=None,
-        cost=_saved(seen, again, factor) or 0.0,
+        cost=_saving(seen, again, factor) or 0.0,
         knob="query block",
         edits=(Edit(window=query.name, axis=-2, size=rows, new=rows * factor),),
     )
@@ -80,7 +80,7 @@ def limit_in_the_way(seen: Observed) -> RuleCase | None:
         f"{kibibytes(seen.chip.vmem_bytes)} there are), then double the query block in the next attempt",
         # By itself it saves nothing.
         gain=None,
-        cost=_saved(seen, again, 2) or 0.0,
+        cost=_saving(seen, again, 2) or 0.0,
         knob="VMEM limit",
     )
 
@@ -101,7 +101,7 @@ def other_rereads(seen: Observed) -> RuleCase | None:
         suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: it is then read "
         "half as often",
         gain=None,
-        cost=_saved(seen, [most], 2) or 0.0,
+        cost=_saving(seen, [most], 2) or 0.0,
         knob="block",
         edits=doubling_edits(seen),
     )
@@ -226,7 +226,7 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
     )
 
 
-def _saved(seen: Observed, again: list[Window], factor: int) -> float | None:
+def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
     """The share of the time that reading them `factor` times less often saves, if memory is what takes it."""
     report = seen.report
     if not report.memory_only_seconds or not report.hbm_bytes:

@@ -104,7 +104,7 @@ def spills(seen: Observed) -> RuleCase | None:
         observation=observation,
         suggestion=suggestion,
         gain=gain,
-        edits=_halved(seen) if kind == "constants" else (),
+        edits=_halving_edits(seen) if kind == "constants" else (),
         gain_source=SCHEDULE,
         weight=0.25 if shares and shares.spill_fraction < _FEW_BUNDLES else 0.5,
         knob=knob,
@@ -147,7 +147,7 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
     return words, "tile", "body", None
 
 
-def _halved(seen: Observed) -> tuple[Edit, ...]:
+def _halving_edits(seen: Observed) -> tuple[Edit, ...]:
     key = seen.inputs[1]
     rows = key.block_shape[-2]
     return (Edit(window=key.name, axis=-2, size=rows, new=rows // 2),) if rows > 1 else ()

@@ -144,7 +144,7 @@ def _served(kernel: CapturedKernel, arguments: Namespace, rows: tuple[Row, ...])
         profile_server.serving(program, port, window) as served,
     ):
         if window is not None:
-            folder = served.captured()
+            folder = served.capture_folder()
             say(f"steps {window.first} to {window.last}: {folder}")
             say(f"look at them: {command(f'xprof steps {folder.name}', arguments.directory)}")
             if arguments.serve is None:

@@ -126,13 +126,13 @@ def _warm(subject: CaptureSubject) -> tuple[Callable[[], None], str]:
     inputs = [jax.device_put(array) for array in drawn]
     exported = jax.export.deserialize(bytearray(Path(subject.artifact).read_bytes()))
     compiled = jax.jit(exported.call).lower(*inputs).compile()
-    call = partial(_blocked, compiled, inputs)
+    call = partial(_call_and_wait, compiled, inputs)
     for _ in range(subject.warmup_calls):
         call()
     return call, compiled.as_text() or ""
 
 
-def _blocked(compiled: Callable[..., Any], inputs: list[Any]) -> None:
+def _call_and_wait(compiled: Callable[..., Any], inputs: list[Any]) -> None:
     jax.block_until_ready(compiled(*inputs))
 
 

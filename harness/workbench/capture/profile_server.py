@@ -42,7 +42,7 @@ class Served:
         """Waits for Ctrl-C. Raises RatchetError with the failure that ended the program."""
         self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
 
-    def captured(self) -> Path:
+    def capture_folder(self) -> Path:
         """The folder of the capture of its steps, once they have run. Raises RatchetError likewise."""
         return Path(self.program.ask(self.child, "watch", WatchRequest(window=True), Done, float("inf")).path)
 

@@ -186,7 +186,7 @@ def run(request: ProgramRequest) -> ProgramRun:
     @contextlib.contextmanager
     def phase(name: Phase) -> Iterator[None]:
         watch.phase = name
-        with _counted_transfers(name, Path(request.scratch), transfers):
+        with _count_transfers(name, Path(request.scratch), transfers):
             began = time.perf_counter()
             yield
             seconds[name] = time.perf_counter() - began
@@ -201,7 +201,7 @@ def run(request: ProgramRequest) -> ProgramRun:
             jax.block_until_ready(function())
         # Starting the profiler takes half a second, which is none of the call's.
         with (
-            _profiled(Path(request.scratch)) as unprofiled,
+            _profile(Path(request.scratch)) as unprofiled,
             phase("second call"),
             jax.profiler.TraceAnnotation(SECOND_CALL),
         ):
@@ -240,7 +240,7 @@ def _settings(dumps: Path) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _profiled(scratch: Path) -> Iterator[list[str]]:
+def _profile(scratch: Path) -> Iterator[list[str]]:
     """Profiles its body into the folder SECOND_CALL of `scratch`; yields the list of failures."""
     failures: list[str] = []
     options = jax.profiler.ProfileOptions()
@@ -282,7 +282,7 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def _counted_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
+def _count_transfers(name: Phase, scratch: Path, transfers: list[Transfers]) -> Iterator[None]:
     """Adds the transfers of its body: the guard writes each to stderr, from C++; other lines are passed on."""
     log = scratch / f"{name.replace(' ', '-')}.log"
     kept = os.dup(2)

@@ -22,7 +22,7 @@ def audit(subject: RuleSubject) -> tuple[tuple[Table, ...], bool]:
         (finding for rule in RULES for finding in rule(subject)),
         title=f"flags of {settings.subject}",
         origin="static",
-        notes=(*_answering_libraries(subject), *settings.notes, *_left_out(settings)),
+        notes=(*_answering_libraries(subject), *settings.notes, *_not_understood(settings)),
         why_empty="no rule finds anything here",
     )
     return (listed, _settings(settings, ranked)), any(finding.severity in _FAILING for finding in ranked)
@@ -40,7 +40,7 @@ def _answering_libraries(subject: RuleSubject) -> Iterator[str]:
             yield f"{count} flags of {variable} were put to {answers.library}: it knows and takes what is not listed"
 
 
-def _left_out(settings: Settings) -> Iterator[str]:
+def _not_understood(settings: Settings) -> Iterator[str]:
     if settings.not_understood:
         yield f"not understood: {quantity(len(settings.not_understood), 'place')}: {'; '.join(settings.not_understood)}"
 

@@ -52,7 +52,7 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
     """Every copy that runs by itself: avoidable ones first, the most expensive at the top."""
     listed = [
         _copy(graph, computation, instruction, moving, runs)
-        for computation, instruction, runs in graph.executed()
+        for computation, instruction, runs in graph.executions()
         if (moving := _moving_instruction(graph, computation, instruction)) is not None
     ]
     return tuple(sorted(listed, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))

@@ -102,7 +102,7 @@ def _of_interest(graph: Graph) -> list[tuple[Computation, Instruction]]:
         for instruction in computation.instructions:
             if instruction.opcode == "parameter" and computation.is_entry:
                 listed.append((computation, instruction))
-    for computation, instruction, _ in graph.executed():
+    for computation, instruction, _ in graph.executions():
         if instruction.groups is None and not matmuls(graph, computation, instruction):
             continue
         for place in range(len(instruction.operands)):

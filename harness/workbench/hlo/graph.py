@@ -74,7 +74,7 @@ class Graph:
             self._made[what] = results
         return self._made[what]
 
-    def executed(self) -> list[tuple[Computation, Instruction, int | None]]:
+    def executions(self) -> list[tuple[Computation, Instruction, int | None]]:
         """Every instruction that runs by itself, with its computation and number of runs."""
         return [
             (self.computations[name], instruction, count)
@@ -135,13 +135,13 @@ class Graph:
             computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
             for computation in self.module.computations
         }
-        order = _sorted(calls, "computations")
+        order = _sort_by_links(calls, "computations")
         self._callees_first = tuple(self.computations[name] for name in order if name in self.computations)
         for computation in self.module.computations:
             uses: dict[str, set[str]] = {}
             for instruction in computation.instructions:
                 uses.setdefault(instruction.name, set()).update(o.name for o in instruction.operands if o.name)
-            _sorted(uses, f"values of {computation.name or 'the text'}")
+            _sort_by_links(uses, f"values of {computation.name or 'the text'}")
 
     def _count(self, computation: Computation, runs: int | None) -> None:
         """Adds the `runs` of `computation` to those of the computations that it calls."""
@@ -166,7 +166,7 @@ class Graph:
             self.runs[name] = None if total is not None and total > _MOST_RUNS else total
 
 
-def _sorted(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
+def _sort_by_links(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
     """The names in an order in which each comes after those that it links to. Raises RatchetError `bad-hlo`."""
     try:
         return tuple(graphlib.TopologicalSorter(links).static_order())

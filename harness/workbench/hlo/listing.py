@@ -44,7 +44,7 @@ def not_understood(graph: Graph) -> Table:
     rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
-    for computation, instruction, _ in graph.executed():
+    for computation, instruction, _ in graph.executions():
         unknown.update(work(graph, computation, instruction).unknown)
     for computation in graph.module.computations:
         for instruction in computation.instructions:
@@ -89,7 +89,7 @@ _OPERATIONS: Fields[_ListedOperation] = (
 
 def _operations(graph: Graph, target: Figures, top: int) -> Table:
     listed = []
-    for computation, instruction, runs in graph.executed():
+    for computation, instruction, runs in graph.executions():
         if not is_timed(instruction):
             continue
         amount = work(graph, computation, instruction)
@@ -169,7 +169,7 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
 
 def _padding(graph: Graph, top: int) -> Table:
     worst: dict[tuple[str, str], tuple[str, str, Array]] = {}
-    for computation, instruction, _ in graph.executed():
+    for computation, instruction, _ in graph.executions():
         if instruction.opcode in RENAMES and instruction.opcode != "tuple":
             continue
         for array in arrays(instruction.shape) if instruction.opcode not in ("tuple", "while") else ():

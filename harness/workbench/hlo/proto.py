@@ -49,7 +49,7 @@ def module(data: bytes, name: str = "the file") -> Module:
     cannot read.
     """
     parsed = _module_proto(data, name)
-    text = _printed(_with_groups(parsed.SerializeToString()), name)
+    text = _print_module(_with_groups(parsed.SerializeToString()), name)
     # The text does not say how many devices it is for.
     devices = parsed.device_assignment.replica_count * parsed.device_assignment.computation_count
     return replace(parse.module(text, name), devices=max(1, devices))
@@ -71,7 +71,7 @@ def _with_groups(module: bytes) -> bytes:
     return bytes(parsed.SerializeToString())
 
 
-def _printed(module: bytes, name: str) -> str:
+def _print_module(module: bytes, name: str) -> str:
     """The text that the installed XLA makes of a module, in a child: a broken module may end XLA's process."""
     try:
         process = subprocess.run(

@@ -76,7 +76,7 @@ def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, .
     """The large all-gathers and all-reduces with a reading of their use; those that send most first."""
     sent = [
         (computation, instruction, collective)
-        for computation, instruction, _ in graph.executed()
+        for computation, instruction, _ in graph.executions()
         if (collective := traffic(graph, computation, instruction, target)) is not None
     ]
     whole = sum((collective.array_bytes or 0) * (collective.runs or 1) for _, _, collective in sent)
@@ -86,15 +86,15 @@ def large_collectives(graph: Graph, target: Figures) -> tuple[LargeCollective, .
         if not collective.array_bytes or collective.array_bytes * (collective.runs or 1) < _LARGE * whole:
             continue
         if collective.kind == "all-gather":
-            listed.append(_gathered(graph, computation, instruction, collective, shapes))
+            listed.append(_read_gather(graph, computation, instruction, collective, shapes))
         elif collective.kind == "all-reduce":
-            listed += _added_up(graph, computation, instruction, collective, shapes)
+            listed += _read_sum(graph, computation, instruction, collective, shapes)
     return tuple(
         sorted(listed, key=lambda collective: (not collective.remedy, -collective.array_bytes * (collective.runs or 1)))
     )
 
 
-def _gathered(
+def _read_gather(
     graph: Graph, computation: Computation, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> LargeCollective:
     """An all-gather, read by what its users do with the gathered dimension."""
@@ -120,7 +120,7 @@ def _gathered(
     return _large_collective(collective, users, reading, remedy)
 
 
-def _added_up(
+def _read_sum(
     graph: Graph, computation: Computation, instruction: Instruction, collective: Traffic, shapes: dict[str, TrueShape]
 ) -> Iterator[LargeCollective]:
     """An all-reduce of products over all rows, although an argument has as many rows, split along the same axis."""
@@ -170,7 +170,7 @@ def _users(
             if user.opcode in _PASSES:
                 if user.name not in seen:
                     seen.add(user.name)
-                    waiting.append((user, _carried(_array(value), _array(user), at)))
+                    waiting.append((user, _place_after(_array(value), _array(user), at)))
             else:
                 yield user, value.name, at
 
@@ -252,7 +252,7 @@ def _has_rows(graph: Graph, shape: TrueShape, rows: int, axes: tuple[str, ...]) 
     return rows in (sizes[0], math.prod(sizes[:2]))
 
 
-def _carried(before: Array | None, after: Array | None, place: int | None) -> int | None:
+def _place_after(before: Array | None, after: Array | None, place: int | None) -> int | None:
     """The place of a dimension after a rename: the dimension that holds its stride, row by row."""
     if before is None or after is None or place is None:
         return None

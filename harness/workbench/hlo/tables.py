@@ -29,7 +29,7 @@ _VALUES: Fields[_Value] = (
     Field("shape", "shape", lambda value: value[2].plain),
     Field("order", "order", lambda value: value[2].layout.order if value[2].layout else "not given"),
     Field("tiles", "tiles", lambda value: _tiles(value[2])),
-    Field("padded_to", "padded to", lambda value: _padded(value[2])),
+    Field("padded_to", "padded to", lambda value: _padded_sizes(value[2])),
     Field("bytes", "in memory", lambda value: value[2].padded_bytes, "B"),
     Field("overhead", "overhead", lambda value: value[2].overhead, "ratio"),
     Field("memory", "in", lambda value: value[2].layout.memory if value[2].layout else "not given"),
@@ -78,7 +78,7 @@ def _tiles(array: Array) -> str:
     return "".join(str(tile).replace(" ", "").replace(",)", ")").replace("-1", "*") for tile in tiles)
 
 
-def _padded(array: Array) -> str:
+def _padded_sizes(array: Array) -> str:
     padded = array.physical_dimensions
     return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 

@@ -83,7 +83,7 @@ def prefetches(graph: Graph) -> frozenset[str]:
 def module_waste(graph: Graph, target: Figures, top: int) -> tuple[Table, ...]:
     """The total of a module, and the lines that cause it; times are those of the bytes at full bandwidth."""
     beside, listed, whole = prefetches(graph), [], 0.0
-    for computation, instruction, runs in graph.executed():
+    for computation, instruction, runs in graph.executions():
         times = 1 if runs is None else runs
         if is_timed(instruction):
             dtype = matmul_dtype(graph, computation, instruction)

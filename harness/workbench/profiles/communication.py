@@ -37,8 +37,8 @@ _UNKNOWN = "unknown"
 
 def _collectives(database: Database) -> Iterator[Row]:
     """A row for each collective of each device."""
-    options, flights = database.options, database.named(FLIGHTS)
-    graphs, options["unread"] = _known_graphs(database.capture) if flights else ({}, None)
+    options, flights = database.options, database.rows_by_name(FLIGHTS)
+    graphs, options["unread"] = _graphs_or_note(database.capture) if flights else ({}, None)
     query = f"select operation, name, module, text, category from operations where class = '{COMMUNICATION}'"
     operations = {
         number: Operation(name=name, module=module, text=text, category=kind)
@@ -323,7 +323,7 @@ def _network(capture: Capture) -> Links | None:
     return links(chip) if chip else None
 
 
-def _known_graphs(capture: Capture) -> tuple[dict[str, Graph], str | None]:
+def _graphs_or_note(capture: Capture) -> tuple[dict[str, Graph], str | None]:
     try:
         return graphs_of(capture)[0], None
     except (RatchetError, OSError) as error:

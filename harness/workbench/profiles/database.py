@@ -217,9 +217,9 @@ class Database:
 
     def facts(self, query: str, **parameters: Cell) -> dict[str, Any]:
         """The first row of a query by column name; empty if there is none."""
-        return next(iter(self.named(query, **parameters)), {})
+        return next(iter(self.rows_by_name(query, **parameters)), {})
 
-    def named(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
+    def rows_by_name(self, query: str, **parameters: Cell) -> list[dict[str, Any]]:
         """The rows of a query by column name."""
         answer = self.find(query, parameters)
         names = [column[0] for column in answer.description or ()]

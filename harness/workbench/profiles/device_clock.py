@@ -64,7 +64,7 @@ class DeviceClock:
         """
         if self.spread_ps <= _AGREE_PS:
             return adjusted_ps
-        adjusted, device = self._ordered()
+        adjusted, device = self._sort()
         after = min(int(np.searchsorted(adjusted, adjusted_ps)), len(adjusted) - 1)
         ends = [(int(adjusted[place]), int(device[place])) for place in (after, max(after - 1, 0))]
         nearest = min(ends, key=lambda end: abs(end[0] - adjusted_ps))
@@ -73,7 +73,7 @@ class DeviceClock:
         is_known = earlier < adjusted_ps < later and abs(jump) <= _AGREE_PS
         return nearest[1] + (adjusted_ps - nearest[0] if is_known else 0)
 
-    def _ordered(self) -> tuple[Values, Values]:
+    def _sort(self) -> tuple[Values, Values]:
         if self._order is None:
             adjusted, device = np.frombuffer(self._adjusted, np.int64), np.frombuffer(self._device, np.int64)
             order = np.lexsort((device, adjusted))

@@ -78,7 +78,7 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
         graphs = {title: graph for title, graph in graphs.items() if module in (title, title.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    took = {(row["module"], row["name"]): row for row in database_of(capture).named("select * from times")}
+    took = {(row["module"], row["name"]): row for row in database_of(capture).rows_by_name("select * from times")}
     places = {title: place for title, graph in graphs.items() if (place := _place(graph, name)) is not None}
     if not places:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")

@@ -7,7 +7,7 @@ from harness.records import Capture, Table
 from harness.workbench.profiles.analysis import Analysis, tables
 from harness.workbench.profiles.database import Database, Row, TableOf, database_of
 from harness.workbench.profiles.reading import KNOWN_LINES, MODULES_LINE, OPS_LINE, TPU_PLANE, spaces
-from harness.workbench.profiles.spans import LEAST, Spans, length, shared, spans
+from harness.workbench.profiles.spans import LEAST, Spans, length, shared_seconds, spans
 
 # Protocol, section 3, item 4: idle under 5 % is excellent, over 10 % a red flag.
 EXCELLENT, RED_FLAG = 0.05, 0.10
@@ -169,13 +169,15 @@ def _recorded_parts(plane: Plane) -> Iterator[tuple[str, float]]:
         (event for line in plane.lines if line.name == OPS_LINE for event in line.events if _is_kernel(event)), zero
     )
     rows = [line for line in plane.lines if line.name not in KNOWN_LINES and not line.name.endswith(_DRAWN)]
-    filled = [(line.name, some) for line in rows if shared(some := _covered_spans(line.events, zero), kernels) > LEAST]
+    filled = [
+        (line.name, some) for line in rows if shared_seconds(some := _covered_spans(line.events, zero), kernels) > LEAST
+    ]
     if not filled:
         return
     for name, some in filled:
-        yield name, shared(some, kernels)
+        yield name, shared_seconds(some, kernels)
     together = spans(pair for _, some in filled for pair in zip(*some, strict=True))
-    yield "in none of these rows", length(kernels) - shared(together, kernels)
+    yield "in none of these rows", length(kernels) - shared_seconds(together, kernels)
     yield _KERNELS, length(kernels)
 
 

@@ -60,7 +60,7 @@ _OPCODE = """case group_name when 'Parameter' then 'parameter'
 _planned = partial(Analysis, origin="static")
 
 
-def _rolled_up(name: str, title: str, column: str, key: str) -> Analysis:
+def _roll_up(name: str, title: str, column: str, key: str) -> Analysis:
     """Buffers alive at the planned peak, summed by `key`."""
     return _planned(
         name=name,
@@ -163,8 +163,8 @@ MEMORY_PLANNED = (
         facts="select in_bytes(sum(bytes)) as together from (from answer offset $top)",
         notes=("{more} smaller ones, {together} together, are left out (--top).",),
     ),
-    _rolled_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
-    _rolled_up("by_op_name", "Alive at the planned peak, by where it comes from", "operation", "op_name"),
+    _roll_up("by_opcode", "Alive at the planned peak, by opcode", "opcode", _OPCODE),
+    _roll_up("by_op_name", "Alive at the planned peak, by where it comes from", "operation", "op_name"),
     _planned(
         name="heap_over_schedule",
         title="The planned heap over the schedule",

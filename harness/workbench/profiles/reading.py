@@ -207,7 +207,7 @@ class _Host:
         if not self._space.is_whole:
             yield f"{name} does not end with a host's name as profilers end it: it was made by hand, or it is cut off"
         if self._unread_planes:
-            yield f"{name}: planes that are not read: {_counted(self._unread_planes)}"
+            yield f"{name}: planes that are not read: {_count_words(self._unread_planes)}"
         simulated = [line for line in self._unread_lines if line.endswith(_OF_THE_SIMULATOR)]
         if simulated:
             events = sum(self._unread_lines.pop(line) for line in simulated)
@@ -216,7 +216,7 @@ class _Host:
                 f"{quantity(events, 'event')}), for the trace viewer and in no table"
             )
         if self._unread_lines:
-            yield f"{name}: lines of devices that are not read: {_counted(self._unread_lines)}"
+            yield f"{name}: lines of devices that are not read: {_count_words(self._unread_lines)}"
         unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)
         if unnamed:
             yield f"{name}: {quantity(unnamed, 'event')} of a kind that the file does not describe"
@@ -240,8 +240,8 @@ class _Host:
         lines = {_SPARSE.get(line.name, line.name): line for line in plane.lines}
         for kind, line in lines.items():
             if kind not in KNOWN_LINES:
-                self._unread_lines[kind] += sum(1 for _ in self._timed(line))
-        for event in self._timed(lines.get(MODULES_LINE)):
+                self._unread_lines[kind] += sum(1 for _ in self._events_in_time(line))
+        for event in self._events_in_time(lines.get(MODULES_LINE)):
             program = event.stats.get("program_id", event.of.stats.get("program_id"))
             self._modules.learn(_name(event))
             if isinstance(program, int):
@@ -255,13 +255,15 @@ class _Host:
             return numbers[id(of)]
 
         serial, clock = Serial(), DeviceClock()
-        for event in self._timed(lines.get(OPS_LINE)):
+        for event in self._events_in_time(lines.get(OPS_LINE)):
             serial.add(*clock.learn(event), number(event.of))
         if clock.spread_ps > _NOTABLE_PS:
             self._clocks[name] = clock.spread_ps
 
         def periods(kind: str) -> tuple[Period, ...]:
-            return tuple(self._period(event, kind, *clock.span(event)) for event in self._timed(lines.get(kind)))
+            return tuple(
+                self._period(event, kind, *clock.span(event)) for event in self._events_in_time(lines.get(kind))
+            )
 
         def beside(event: Event) -> Execution:
             start_ps, duration_ps = clock.span(event)
@@ -271,7 +273,7 @@ class _Host:
         return replace(
             self._device(plane, name, "tpu"),
             executions=tuple(serial.executions(self._zero_ps)),
-            asynchronous=executions.sorted_by_start(map(beside, self._timed(lines.get(_ASYNC_OPS)))),
+            asynchronous=executions.sorted_by_start(map(beside, self._events_in_time(lines.get(_ASYNC_OPS)))),
             modules=periods(MODULES_LINE),
             steps=periods(_STEPS),
             # Numbered while the executions are read.
@@ -301,10 +303,10 @@ class _Host:
         runs: list[Execution] = []
         for line in plane.lines:
             if not line.name.startswith(_STREAM):
-                self._unread_lines[line.name] += sum(1 for _ in self._timed(line))
+                self._unread_lines[line.name] += sum(1 for _ in self._events_in_time(line))
                 continue
             serial = Serial()
-            for event in self._timed(line):
+            for event in self._events_in_time(line):
                 number = _number(operations, self._thunk(event, event.of.name))
                 serial.add(event.start_ps, event.duration_ps, number)
             runs += serial.executions(self._zero_ps)
@@ -323,7 +325,7 @@ class _Host:
         runs: dict[int, dict[tuple[str, Value | None], tuple[int, int]]] = {}
         for line in plane.lines:
             by_device: dict[int, Serial] = {}
-            for event in self._timed(line):
+            for event in self._events_in_time(line):
                 if "hlo_op" not in event.stats:
                     if not event.of.name.startswith(_BOOKKEEPING):
                         self.periods.append(self._period(event, line.name, event.start_ps, event.duration_ps))
@@ -377,12 +379,12 @@ class _Host:
             host=self._host,
             platform=platform,
             kind=_word(plane.stats, "device_type_string"),
-            peak_flops_per_second=_scaled(plane.stats, "peak_teraflops_per_second", 1e12),
-            hbm_bytes_per_second=_scaled(plane.stats, "peak_hbm_bw_gigabytes_per_second", 1e9)
-            or _scaled(plane.stats, "memory_bandwidth", 1.0),
+            peak_flops_per_second=_number_of(plane.stats, "peak_teraflops_per_second", 1e12),
+            hbm_bytes_per_second=_number_of(plane.stats, "peak_hbm_bw_gigabytes_per_second", 1e9)
+            or _number_of(plane.stats, "memory_bandwidth", 1.0),
         )
 
-    def _timed(self, line: Line | None) -> Iterator[Event]:
+    def _events_in_time(self, line: Line | None) -> Iterator[Event]:
         """Events of a line that have a place in time; the others are counted."""
         for event in line.events if line else ():
             if event.occurrences is None:
@@ -420,12 +422,12 @@ def _word(stats: Mapping[str, Value], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _scaled(stats: Mapping[str, Value], name: str, factor: float) -> float | None:
+def _number_of(stats: Mapping[str, Value], name: str, factor: float) -> float | None:
     value = stats.get(name)
     return value * factor if isinstance(value, (int, float)) and value > 0 else None
 
 
-def _counted(events: Mapping[str, int]) -> str:
+def _count_words(events: Mapping[str, int]) -> str:
     return ", ".join(
         f"{name or 'one without a name'} ({quantity(count, 'event')})" for name, count in sorted(events.items())
     )

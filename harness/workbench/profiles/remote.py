@@ -49,19 +49,19 @@ class Remote:
         return f"{self.host}.xplane.pb"
 
     def __str__(self) -> str:
-        return f"{self.server}{ROUTE}/data?{query(self._named | {'host': self.host})}"
+        return f"{self.server}{ROUTE}/data?{query(self._parameters | {'host': self.host})}"
 
     @property
-    def _named(self) -> dict[str, str]:
+    def _parameters(self) -> dict[str, str]:
         return {"run": self.run, **({"session_path": self.folder} if self.folder else {})}
 
     def ask(self, tool: str, more: Mapping[str, object]) -> bytes:
         """The answer of the server's `tool`. Raises RatchetError `no-answer` or `no-server`."""
-        return _fetch(self.server, "data", {**self._named, "tag": tool, **{key: str(more[key]) for key in more}})
+        return _fetch(self.server, "data", {**self._parameters, "tag": tool, **{key: str(more[key]) for key in more}})
 
     def modules(self) -> list[str]:
         """The names of its modules: `jit_f(4)`."""
-        names = _fetch(self.server, "module_list", self._named).decode("utf-8", "replace").split(",")
+        names = _fetch(self.server, "module_list", self._parameters).decode("utf-8", "replace").split(",")
         # XProf writes NO_MODULE where there is none.
         return [name for name in names if name.endswith(")")]
 

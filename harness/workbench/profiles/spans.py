@@ -38,7 +38,7 @@ def within(merged: Spans, start: float, end: float) -> float:
     return float((np.minimum(merged[1][low:high], end) - np.maximum(merged[0][low:high], start)).sum())
 
 
-def shared(first: Spans, second: Spans) -> float:
+def shared_seconds(first: Spans, second: Spans) -> float:
     """Seconds that two merged spans have in common."""
     both = merge(np.r_[first[0], second[0]], np.r_[first[1], second[1]])
     return length(first) + length(second) - length(both)

@@ -35,7 +35,7 @@ def _waste_rows(database: Database) -> Iterator[Row]:
         options["unread"] = f"The HLO could not be read; kinds are by category alone: {error}"
     beside = {name: prefetches(graph) for name, graph in graphs.items()}
     options["has_prefetches"] = any(beside.values())
-    for took in database.named("select * from times where not is_container order by rank"):
+    for took in database.rows_by_name("select * from times where not is_container order by rank"):
         wasted = _waste_of(took, graphs.get(took["module"]), beside.get(took["module"], frozenset()))
         if wasted is not None:
             kind, each, seconds = wasted

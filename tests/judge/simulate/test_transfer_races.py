@@ -237,7 +237,7 @@ HONEST = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RACES, *HONEST])
 def test_the_schedule_and_the_interpreter_agree_about_planted_kernels(name: str, tmp_path: Path) -> None:
-    (kernel,) = planted.named(planted.kernels(), (name,))
+    (kernel,) = planted.select(planted.kernels(), (name,))
     assert kernel.is_good == (name in HONEST)
     # A selftest has the interpreter find those; what is asked here is that the schedule shows the same.
     scaffold.scaffold(tmp_path / "contest", *scratch.contest(kernel.contest))

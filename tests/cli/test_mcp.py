@@ -42,7 +42,7 @@ OVERWRITING = {"checkout", "undo", "revoke"}
 # What each reading tool needs to answer in the contest of these tests.
 NEEDED: dict[str, dict[str, Any]] = {
     "hlo": {"what": "f32[3,5]{1,0:T(2,2)}"}, "lines": {"number": 1}, "diagnose": {"number": 1}, "whatif": {"what": 1},
-    "predict": {"what": "shapes", "arrays": "bf16[8,8192]"}, "simulate": {"directory": "dumps", "chip": "v5e"},
+    "predict": {"what": "shapes", "arrays": "bf16[8,8192]"}, "simulate": {"what": "dumps", "chip": "v5e"},
     "show": {"number": 2}, "xprof_compare": {"run_a": "one-device", "run_b": "four-devices"},
     "xprof_report": {"run_a": "one-device", "run_b": "four-devices"},
     "xprof_graph": {"run": "one-device", "op": "fusion.3"},

@@ -348,7 +348,7 @@ def test_what_a_tool_reads_has_the_limits_of_the_command_line(tmp_path: Path) ->
 
 def test_an_answer_that_is_too_long_to_read_is_refused(contest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_MAX_ANSWER_BYTES", "1000")
-    with pytest.raises(RatchetError, match=r"the answer of show: expected at most 1,000 bytes .*RATCHET_MAX_ANSWER_BYTES"):
+    with pytest.raises(RatchetError, match=r"answer of show: expected at most 1,000 bytes .*RATCHET_MAX_ANSWER_BYTES"):
         reading_process.answer("show", ["2", "-C", str(contest), "--json"])
 
 

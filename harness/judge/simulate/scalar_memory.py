@@ -32,6 +32,7 @@ from harness.records import OffenceKind
 Arrival = tuple[int, int, str, bool]
 # The flag of a transfer that one core starts for both, and that raises the flag of each: this, and the flag.
 _BOTH_CORES = 0x6000 << 16
+_CHANGED = "scalar memory that a store at"
 # More words than a scalar program puts into one of its results.
 _LARGEST_RESULT = 1 << 17
 
@@ -187,7 +188,9 @@ class Memory:
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
-            doubt = Unknown(f"scalar memory that a store at {address.reason} may have changed")
+            # A store behind such a store is in doubt for the same reason: reasons do not nest.
+            is_doubt = address.reason.startswith(_CHANGED)
+            doubt = address if is_doubt else Unknown(f"{_CHANGED} {address.reason} may have changed")
             self.words.update(dict.fromkeys(self.words, doubt))
         elif isinstance(predicate, Unknown):
             self.words[address] = predicate

@@ -664,6 +664,17 @@ def test_predicated_matmuls_only_count_where_they_run() -> None:
     assert ran.executions == (1, 1, 1)
 
 
+def test_a_store_behind_one_to_an_unknown_place_gives_its_reason() -> None:
+    schedule = parse_schedule("x", " 0x0   :  {}\n")
+    memory = Memory(Channel(machine_of(chip("v5e"))), {}, account=Account(schedule))
+    memory.words = {4: 1, 8: 2}
+    memory.store(True, Unknown("the contents of a vector"), 1)
+    memory.store(True, memory.load(4), 1)
+    word = memory.load(8)
+    assert isinstance(word, Unknown)
+    assert word.reason == "scalar memory that a store at the contents of a vector may have changed"
+
+
 def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
     result = execute(
         "%s1_s0 = smov 0",

@@ -22,8 +22,6 @@ NAMES_NOT_YET = frozenset(
         "benchmarks",
         "harness",
         "harness/chips",
-        "harness/dumps",
-        "harness/hlo",
         "harness/judge",
         "harness/operators",
         "tests",

@@ -31,12 +31,12 @@ def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str
     if path is None:
         return {}
     image = path.read_bytes()
-    held = [one for one in allocations if one.space == "hbm" and one.is_constant]
-    offsets = accumulate((-(-one.size // _STRIDE) * _STRIDE for one in held), initial=0)
+    constant_arrays = [allocation for allocation in allocations if allocation.space == "hbm" and allocation.is_constant]
+    offsets = accumulate((-(-allocation.size // _STRIDE) * _STRIDE for allocation in constant_arrays), initial=0)
     tables = {
-        one.name: (offset, _WORD * int(match[1]))
-        for one, offset in zip(held, offsets, strict=False)
-        if (match := _TABLE.match(one.shape))
+        allocation.name: (offset, _WORD * int(match[1]))
+        for allocation, offset in zip(constant_arrays, offsets, strict=False)
+        if (match := _TABLE.match(allocation.shape))
     }
     fills = [(offset + size, _FILL * (-size % _BLOCK // len(_FILL))) for offset, size in tables.values()]
     fills = [(end, fill) for end, fill in fills if fill]
@@ -44,10 +44,10 @@ def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str
         return {}
     end, fill = fills[0]
     starts = [run.start() - end for run in _RUN.finditer(image) if run.end() - run.start() == len(fill)]
-    found = {
+    contents = {
         tuple(struct.unpack_from(f"<{size // _WORD}i", image, start + offset) for offset, size in tables.values())
         for start in starts
         if start >= 0 and all(image.startswith(fill, start + end) for end, fill in fills)
         if all(start + offset + size <= len(image) for offset, size in tables.values())
     }
-    return dict(zip(tables, found.pop(), strict=True)) if len(found) == 1 else {}
+    return dict(zip(tables, contents.pop(), strict=True)) if len(contents) == 1 else {}

@@ -103,10 +103,10 @@ class Schedule:
     @cached_property
     def places(self) -> Mapping[str, Sequence[int]]:
         """The places in `ops` of each opcode: a hundred opcodes, where there are a million operations."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        by_opcode: defaultdict[str, list[int]] = defaultdict(list)
         for place, op in enumerate(self.ops):
-            found[op.opcode].append(place)
-        return dict(found)
+            by_opcode[op.opcode].append(place)
+        return dict(by_opcode)
 
     def places_where(self, wanted: Callable[[str], bool]) -> list[int]:
         """The places in `ops` of wanted opcodes, in order; `wanted` is called once for an opcode."""
@@ -348,13 +348,13 @@ def parse_schedule(name: str, text: str) -> Schedule:
 
 def _with_short_locations(text: str) -> str:
     """`loc("/a/kernel.py":23` as `loc("kernel.py:23`, and no file's name with what no name of ours has."""
-    known: dict[str, str] = {}
+    shortened: dict[str, str] = {}
 
     def short(match: re.Match[str]) -> str:
-        if match[0] not in known:
+        if match[0] not in shortened:
             name = _STRANGE.sub("_", match[1].rpartition("/")[2])
-            known[match[0]] = f'loc("{name}{match[2] or chr(34)}'
-        return known[match[0]]
+            shortened[match[0]] = f'loc("{name}{match[2] or chr(34)}'
+        return shortened[match[0]]
 
     return _FILE.sub(short, text)
 

@@ -86,7 +86,7 @@ def read_assumption(directory: Path) -> Assumption | None:
     if not path.is_file():
         return None
     try:
-        found: Assumption = msgspec.json.decode(path.read_bytes(), type=Assumption)
-        return found
+        assumption: Assumption = msgspec.json.decode(path.read_bytes(), type=Assumption)
+        return assumption
     except (msgspec.DecodeError, OSError) as error:
         raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error

@@ -16,6 +16,6 @@ def fingerprint_text(body: bytes) -> str:
         try:
             module = ir.Module.parse(body)
         except ir.MLIRError as error:
-            said = f"expected Triton bytecode that this jaxlib reads, got {len(body)} bytes: {error}"
-            raise RatchetError("bad-triton", said) from error
+            sentence = f"expected Triton bytecode that this jaxlib reads, got {len(body)} bytes: {error}"
+            raise RatchetError("bad-triton", sentence) from error
         return str(module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True))

@@ -103,14 +103,14 @@ def labelled(text: str) -> Convolution:
     match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text) if len(text) <= _LONGEST_LABELS else None
     if match is None:
         raise Misunderstood(f"expected labels such as bf_io->bf, got `{text[:40]}`")
-    given, kernel, out = match.groups()
-    spatial = sorted(set(given) & set("0123456789"))
+    data, kernel, out = match.groups()
+    spatial = sorted(set(data) & set("0123456789"))
     try:
         return Convolution(
             text=text,
-            input_batch=given.index("b"),
-            input_feature=given.index("f"),
-            input_spatial=tuple(given.index(digit) for digit in spatial),
+            input_batch=data.index("b"),
+            input_feature=data.index("f"),
+            input_spatial=tuple(data.index(digit) for digit in spatial),
             kernel_input=kernel.index("i"),
             kernel_output=kernel.index("o"),
             kernel_spatial=tuple(kernel.index(digit) for digit in spatial),
@@ -125,12 +125,12 @@ def labelled(text: str) -> Convolution:
 def configuration(backend: str, *path: str) -> object:
     """The value at `path` of a backend's configuration, None if it is no JSON or has nothing there."""
     try:
-        found: object = json.loads(backend) if backend else None
+        stated: object = json.loads(backend) if backend else None
     except (ValueError, RecursionError):
         return None
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        stated = stated.get(name) if isinstance(stated, dict) else None
+    return stated
 
 
 def trip_count(backend: str) -> int | None:
@@ -185,11 +185,11 @@ def _names(tokens: Tokens) -> list[str]:
         return [match[1]]
     if not tokens.skip("{"):
         return [tokens.name()]
-    found: list[str] = []
+    listed: list[str] = []
     while not tokens.skip("}"):
         tokens.skip(",")
-        found.append(tokens.name())
-    return found
+        listed.append(tokens.name())
+    return listed
 
 
 def _integers(tokens: Tokens) -> tuple[int, ...]:
@@ -197,12 +197,12 @@ def _integers(tokens: Tokens) -> tuple[int, ...]:
         return tuple(map(int, match[1].split(","))) if match[1] else ()
     if not tokens.skip("{"):
         return (tokens.integer(),)
-    found: list[int] = []
+    listed: list[int] = []
     while not tokens.skip("}"):
-        if found:
+        if listed:
             tokens.expect(",")
-        found.append(tokens.integer())
-    return tuple(found)
+        listed.append(tokens.integer())
+    return tuple(listed)
 
 
 def _word(tokens: Tokens) -> str:
@@ -234,10 +234,10 @@ def _first(tokens: Tokens) -> int | None:
 
 
 def _pairs(tokens: Tokens) -> tuple[tuple[int, int], ...]:
-    found = read_groups(tokens).groups
-    pairs = tuple((pair[0], pair[1]) for pair in found if len(pair) == 2)
-    if len(pairs) != len(found):
-        raise Misunderstood(f"expected pairs of devices such as {{{{0,1}},{{1,0}}}}, got {found[:3]}")
+    groups = read_groups(tokens).groups
+    pairs = tuple((pair[0], pair[1]) for pair in groups if len(pair) == 2)
+    if len(pairs) != len(groups):
+        raise Misunderstood(f"expected pairs of devices such as {{{{0,1}},{{1,0}}}}, got {groups[:3]}")
     return pairs
 
 
@@ -251,12 +251,12 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
     if (match := tokens.match(_METADATA)) is not None:
         return {key: word or number for key, word, number in _ENTRY.findall(match[1])}
     inner = Tokens(tokens.group()[1:-1])
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     while inner.peek().kind != "end":
         key = inner.name()
         inner.expect("=")
-        found[key] = _word(inner)
-    return found
+        fields[key] = _word(inner)
+    return fields
 
 
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:

@@ -273,11 +273,11 @@ class _Writer:
             raise NotEvaluated(f"the computation {name} is not in the module")
         lines: list[str] = []
         frame = _Frame(lines, None)
-        given = []
+        parameters = []
         for number, parameter in called.parameters.items():
             self._check(parameter)
-            given.append(self._written(frame, parameter.shape.plain, "parameter", str(number), ""))
-        frame.parameters = tuple(given)
+            parameters.append(self._written(frame, parameter.shape.plain, "parameter", str(number), ""))
+        frame.parameters = tuple(parameters)
         root = self._array(self.place(called.root.name, frame), frame)
         kind = self._kinds[root]
         # The root has to be the last line and marked.
@@ -288,7 +288,7 @@ class _Writer:
         else:
             lines.append(f"  ROOT %r{root} = {kind} copy(%{root})")
         written = f"c{root}"
-        signature = ", ".join(f"{place}: {self._kinds[place]}" for place in given)
+        signature = ", ".join(f"{place}: {self._kinds[place]}" for place in parameters)
         self._texts.append(f"%{written} ({signature}) -> {kind} {{\n" + "\n".join(lines) + "\n}\n")
         return written
 

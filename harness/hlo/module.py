@@ -125,8 +125,16 @@ class Computation:
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
         """Its parameters by their numbers, in their order."""
-        numbered = [(one.number, one) for one in reversed(self.instructions) if one.opcode == "parameter"]
-        return {number: one for number, one in sorted(numbered, key=lambda pair: pair[0] or 0) if number is not None}
+        numbered = [
+            (instruction.number, instruction)
+            for instruction in reversed(self.instructions)
+            if instruction.opcode == "parameter"
+        ]
+        return {
+            number: instruction
+            for number, instruction in sorted(numbered, key=lambda pair: pair[0] or 0)
+            if number is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,4 +168,8 @@ class Module:
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
         """The instructions of all computations by name; a module that XLA prints has none twice."""
-        return {one.name: one for computation in self.computations for one in computation.instructions}
+        return {
+            instruction.name: instruction
+            for computation in self.computations
+            for instruction in computation.instructions
+        }

@@ -49,21 +49,21 @@ class _Places:
         return f"{name}:{location.get('line', '?')}" if name else ""
 
     def _number(self, frame: int) -> int:
-        found = dict(_FIELD.findall(self.rows.get("StackFrames", {}).get(frame, "")))
-        return int(found.get("file_location_id", 0))
+        parsed = dict(_FIELD.findall(self.rows.get("StackFrames", {}).get(frame, "")))
+        return int(parsed.get("file_location_id", 0))
 
 
 def module(text: str, name: str = "pasted text") -> Module:
     """The module in `text`: a whole one, some computations, or single instructions."""
-    found = read(text, name)
-    if not any(computation.instructions for computation in found.computations):
-        reason = found.not_understood[0] if found.not_understood else "it is empty"
+    parsed = read(text, name)
+    if not any(computation.instructions for computation in parsed.computations):
+        reason = parsed.not_understood[0] if parsed.not_understood else "it is empty"
         raise RatchetError(
             "bad-hlo",
             "expected HLO: a module as compiled.as_text() gives it, or an instruction such as "
             f"`%dot = f32[8,8]{{1,0}} dot(%a, %b), ...`; {name} holds none: {reason}",
         )
-    return found
+    return parsed
 
 
 def read(text: str, name: str = "") -> Module:
@@ -137,8 +137,8 @@ class _Reader:
                 self._devices *= tokens.integer()
                 DEVICES.check(self._devices, "the module")
             elif key == "input_output_alias":
-                found = _ALIAS.findall(tokens.group())
-                self._in_place = tuple((int(result or 0), int(parameter)) for result, parameter in found)
+                parsed = _ALIAS.findall(tokens.group())
+                self._in_place = tuple((int(result or 0), int(parameter)) for result, parameter in parsed)
             else:
                 _value(tokens)
 

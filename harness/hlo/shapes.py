@@ -114,8 +114,8 @@ class Array:
     @property
     def element_bits(self) -> int | None:
         """Bits of one element in memory; None for a type that is not known."""
-        own = self.layout.element_bits if self.layout else 0
-        return own or ELEMENT_BITS.get(self.dtype)
+        bits = self.layout.element_bits if self.layout else 0
+        return bits or ELEMENT_BITS.get(self.dtype)
 
     @property
     def logical_bytes(self) -> int | None:
@@ -228,8 +228,8 @@ def arrays(shape: Shape) -> tuple[Array, ...]:
 def padded_bytes(shape: Shape) -> int | None:
     """Bytes in memory of all arrays of a shape; None if one of them is not known."""
     sizes = [array.padded_bytes for array in arrays(shape)]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    bounded = [size for size in sizes if size is not None]
+    return sum(bounded) if len(bounded) == len(sizes) else None
 
 
 def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
@@ -245,8 +245,8 @@ def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product(sizes: tuple[int | None, ...]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None
+    bounded = [size for size in sizes if size is not None]
+    return math.prod(bounded) if len(bounded) == len(sizes) else None
 
 
 def _bytes(elements: int | None, bits: int | None) -> int | None:
@@ -257,20 +257,20 @@ def shape(text: str) -> Shape:
     """The shape that `text` is. Raises RatchetError `bad-hlo`."""
     tokens = Tokens(text)
     try:
-        found = read_shape(tokens)
+        parsed = read_shape(tokens)
         if tokens.peek().kind != "end":
             raise tokens.misunderstood("the end of the shape")
     except Misunderstood as error:
         raise RatchetError("bad-hlo", f"{text[:80]!r} is no shape such as bf16[8,128]{{1,0}}: {error}") from error
-    return found
+    return parsed
 
 
 def array(text: str) -> Array:
     """The same, of one array. Raises RatchetError `bad-hlo`."""
-    found = shape(text)
-    if isinstance(found, Tuple):
-        raise RatchetError("bad-hlo", f"expected the shape of one array, got the tuple {found}")
-    return found
+    parsed = shape(text)
+    if isinstance(parsed, Tuple):
+        raise RatchetError("bad-hlo", f"expected the shape of one array, got the tuple {parsed}")
+    return parsed
 
 
 def read_shape(tokens: Tokens, depth: int = 0) -> Shape:

@@ -100,18 +100,18 @@ class Mesh:
 
     def place(self, device: int) -> tuple[int, ...]:
         """The place of a device along each axis."""
-        found = []
+        places = []
         for _, size in reversed(self.axes):
             device, at = divmod(device, size)
-            found.append(at)
-        return tuple(reversed(found))
+            places.append(at)
+        return tuple(reversed(places))
 
 
 def groups(text: str) -> Groups:
     """The groups of `replica_groups=`: lists, iota forms, mesh forms. Raises RatchetError `bad-hlo`."""
     tokens = Tokens(text)
     try:
-        found = read_groups(tokens)
+        parsed = read_groups(tokens)
         if tokens.peek().kind != "end":
             raise tokens.misunderstood("the end of the groups")
     except Misunderstood as error:
@@ -120,7 +120,7 @@ def groups(text: str) -> Groups:
             f"expected groups such as {{{{0,1}},{{2,3}}}}, [2,4]<=[8] or [4,2]<=[2,4]T(1,0), got "
             f"{text[:60]!r}: {error}",
         ) from error
-    return found
+    return parsed
 
 
 def read_groups(tokens: Tokens) -> Groups:
@@ -130,11 +130,11 @@ def read_groups(tokens: Tokens) -> Groups:
         sizes, order = _iota(tokens)
         if len(sizes) != 2:
             raise Misunderstood(f"expected groups as [how many,how large], got {[*sizes]}")
-        return _known(tokens, start, (), order, lambda devices: _cut(devices, sizes[1]))
+        return _groups_of_text(tokens, start, (), order, lambda devices: _cut(devices, sizes[1]))
     if tokens.sees("mesh", "@mesh"):
         axes, order = _mesh(tokens)
         named = _axis_references(tokens, axes)
-        return _known(tokens, start, axes, order, lambda devices: _mesh_groups(axes, devices, named))
+        return _groups_of_text(tokens, start, axes, order, lambda devices: _mesh_groups(axes, devices, named))
     tokens.expect("{")
     lists: list[tuple[int, ...]] = []
     is_whole = True
@@ -148,7 +148,7 @@ def read_groups(tokens: Tokens) -> Groups:
     return Groups(text=_since(tokens, start), groups=tuple(lists), is_everyone=not lists, is_whole=is_whole)
 
 
-def _known(
+def _groups_of_text(
     tokens: Tokens,
     start: int,
     axes: tuple[tuple[str, int], ...],
@@ -255,39 +255,39 @@ def _skip_group(tokens: Tokens) -> None:
 def _list(tokens: Tokens) -> tuple[int, ...]:
     """`{0,1,2}`; with an ellipsis, `{0,16,32,...,112}`, the numbers that go on in the same steps."""
     tokens.expect("{")
-    found: list[int] = []
+    listed: list[int] = []
     goes_on = False
     while not tokens.skip("}"):
-        if found:
+        if listed:
             tokens.expect(",")
         if tokens.skip("..."):
-            if len(found) < 2 or found[-1] <= found[-2]:
+            if len(listed) < 2 or listed[-1] <= listed[-2]:
                 raise tokens.misunderstood("two rising numbers before `...`")
             goes_on = True
             continue
         number = tokens.integer()
         if goes_on:
-            step = found[-1] - found[-2]
-            if number <= found[-1] or (number - found[-1]) % step:
-                raise Misunderstood(f"after `...` expected a number in steps of {step} from {found[-1]}, got {number}")
-            _count(tokens, (number - found[-1]) // step)
-            found += range(found[-1] + step, number, step)
+            step = listed[-1] - listed[-2]
+            if number <= listed[-1] or (number - listed[-1]) % step:
+                raise Misunderstood(f"after `...` expected a number in steps of {step} from {listed[-1]}, got {number}")
+            _count(tokens, (number - listed[-1]) // step)
+            listed += range(listed[-1] + step, number, step)
             goes_on = False
-        found.append(number)
+        listed.append(number)
     if goes_on:
         raise tokens.misunderstood("the last number behind `...`")
-    return tuple(found)
+    return tuple(listed)
 
 
 def _sizes(tokens: Tokens, opening: str, closing: str) -> tuple[int, ...]:
     tokens.expect(opening)
-    found: list[int] = []
+    listed: list[int] = []
     while not tokens.skip(closing):
-        if found:
+        if listed:
             tokens.expect(",")
-        found.append(tokens.integer())
-        DIMENSIONS.check(len(found), f"the groups at {tokens.where(tokens.place)}")
-    return tuple(found)
+        listed.append(tokens.integer())
+        DIMENSIONS.check(len(listed), f"the groups at {tokens.where(tokens.place)}")
+    return tuple(listed)
 
 
 def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
@@ -312,10 +312,10 @@ def _iota(tokens: Tokens) -> tuple[tuple[int, ...], DeviceOrder]:
 def _transposed(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
     """0, 1, 2, ... reshaped to `sizes`, its dimensions put into `order`, read row by row."""
     strides = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
-    found = [0]
+    listed = [0]
     for place in order:
-        found = [base + strides[place] * index for base in found for index in range(sizes[place])]
-    return found
+        listed = [base + strides[place] * index for base in listed for index in range(sizes[place])]
+    return listed
 
 
 def _mesh(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], DeviceOrder]:
@@ -348,7 +348,7 @@ def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple
     """`{'x', 'y':(2)4}`."""
     tokens.expect("{")
     axes = dict(mesh)
-    found: list[AxisPart] = []
+    listed: list[AxisPart] = []
     while not tokens.skip("}"):
         tokens.skip(",")
         if tokens.skip("?"):
@@ -364,8 +364,8 @@ def _axis_references(tokens: Tokens, mesh: tuple[tuple[str, int], ...]) -> tuple
             size = tokens.integer()
             if before < 1 or size < 1:
                 raise Misunderstood(f"({before}){size} is no part of the axis {name}")
-        found.append((name, before, size))
-    return tuple(found)
+        listed.append((name, before, size))
+    return tuple(listed)
 
 
 def _mesh_groups(

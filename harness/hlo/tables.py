@@ -30,7 +30,7 @@ class Tables:
 
     def __init__(self, module: Module, operands: Mapping[str, Values] | Mapping[int, Values] | None = None) -> None:
         self._module = module
-        self._given: dict[str | int, Values] = dict((operands or {}).items())
+        self._operands: dict[str | int, Values] = dict((operands or {}).items())
         self._values: dict[tuple[str, int | None], Values | None] = {}
         self._bodies: dict[str, tuple[object, ...]] = {}
 
@@ -73,7 +73,9 @@ class Tables:
         """The names by which values of the program's arguments can be given."""
         entry = self._module.entry
         arguments = entry.parameters.values() if entry is not None else ()
-        return tuple(dict.fromkeys(name for one in arguments for name in (one.name, one.op_name) if name))
+        return tuple(
+            dict.fromkeys(name for argument in arguments for name in (argument.name, argument.op_name) if name)
+        )
 
     def _stated_values(self, name: str) -> Values | None:
         """The value of an argument, of a constant, or of a copy of either, which need not be computed."""
@@ -97,7 +99,7 @@ class Tables:
         if entry is None or entry.parameters.get(instruction.number or 0) is not instruction:
             return None
         names = (instruction.name, instruction.op_name, instruction.number)
-        values = next((self._given[name] for name in names if name in self._given), None)
+        values = next((self._operands[name] for name in names if name in self._operands), None)
         return _typed(values, instruction.shape) if values is not None and _is_table(instruction.shape) else None
 
     def _code(self, name: str) -> tuple[object, ...] | None:

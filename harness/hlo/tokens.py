@@ -82,10 +82,10 @@ class Tokens:
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Takes several tokens in one go if the pattern matches where the next one starts; None where it does not."""
-        found = pattern.match(self.text, self._next.start if self._next else self._end)
-        if found is not None:
-            self._next, self._end = None, found.end()
-        return found
+        match = pattern.match(self.text, self._next.start if self._next else self._end)
+        if match is not None:
+            self._next, self._end = None, match.end()
+        return match
 
     def sees(self, *texts: str) -> bool:
         """True if the next token is one of these."""

@@ -40,7 +40,7 @@ _NOT_HERE = ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id"
 _EXACT = """
 abs add bitcast bitcast-convert broadcast clamp compare concatenate constant convert copy dynamic-slice
 dynamic-update-slice floor gather get-tuple-element iota maximum minimum multiply negate pad parameter reduce
-reduce-window reshape reverse scatter select sign slice subtract transpose tuple while
+reduce-window reshape reverse scatter select sign slice sort subtract transpose tuple while
 """
 _COMMENT = re.compile(r"/\*.*?\*/")
 _LITERAL = re.compile(r"[-\w.+]+")
@@ -48,6 +48,8 @@ _LITERAL = re.compile(r"[-\w.+]+")
 _SMALLEST = 2.0**-24
 # What memory holds that nothing has written yet.
 _UNSET = "/*unset*/0"
+# What orders operations, such as those of another core, and has no contents.
+_TOKEN = "token[]"
 # Larger arrays are not tables of indices.
 MOST_ELEMENTS = 1 << 22
 _MOST_INSTRUCTIONS = 20_000
@@ -129,6 +131,8 @@ class _Writer:
         opcode = instruction.opcode
         if opcode == "parameter":
             return self._parameter(instruction, frame)
+        if instruction.shape.plain == _TOKEN:
+            return ()
         operands = [self.place(operand.name, frame) for operand in instruction.operands]
         if opcode == "tuple":
             return tuple(operands)
@@ -182,11 +186,18 @@ class _Writer:
         if strange := dtypes - {*INTEGERS, "f32"}:
             raise NotEvaluated(f"{instruction.name} is of {strange.pop()}")
         if "f32" in dtypes:
-            if instruction.opcode not in _EXACT.split():
+            if instruction.opcode not in _EXACT.split() or (
+                instruction.opcode == "sort" and self._has_an_order(instruction)
+            ):
                 raise NotEvaluated(f"{instruction.name} computes {instruction.opcode} with floating-point numbers")
             words = _LITERAL.findall(_COMMENT.sub("", instruction.literal))
             if any(0 < abs(float(word)) < _SMALLEST for word in words):
                 raise NotEvaluated(f"{instruction.name} is a very small number")
+
+    def _has_an_order(self, instruction: Instruction) -> bool:
+        """True if a result shows which of several equal keys a sort puts first, which machines do as they like."""
+        sorted_ = (self._module.instructions[operand.name] for operand in instruction.operands)
+        return any(array.dtype == "f32" and one.opcode != "broadcast" for one in sorted_ for array in arrays(one.shape))
 
     def _line(self, instruction: Instruction, operands: Sequence[_Place], frame: _Frame) -> str:
         text = ", ".join(f"%{self._array(operand, frame)}" for operand in operands) or instruction.literal

@@ -14,6 +14,7 @@ from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.hardware import Chip
 from harness.hlo.evaluation import Values
 from harness.hlo.tables import Tables
+from harness.judge.simulate import sparse_core
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, GrantedBound
 from harness.judge.simulate.compiled_module import CompiledModule, compile_module
 from harness.judge.simulate.core import cycles_of, run_compiled
@@ -187,7 +188,7 @@ def _executed(
         said = f"assumed, not known: what hangs on {FROM_VECTOR} {assumption} runs"
         simulation = replace(simulation, unknown=(*simulation.unknown, said))
     if machine == machine_of(prepared.chip):
-        simulation = _ranged(_possible(simulation, prepared.chip), prepared.compiled, machine, tables, deadline)
+        simulation = _ranged(_possible(simulation, prepared.chip), prepared, machine, tables, deadline)
     return _with_uncertainty(simulation)
 
 
@@ -217,31 +218,42 @@ def _timed(name: str, run: Simulation) -> TimedRun:
 
 
 def _ranged(
-    simulation: Simulation, compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
+    simulation: Simulation, prepared: Prepared, machine: Machine, tables: Tables, deadline: float
 ) -> Simulation:
     """The simulation with a range in its reason, where what is not known can be taken both ways. It is no latency."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
-    reason = simulation.unknown[0]
+    reason, compiled = simulation.unknown[0], prepared.compiled
     until = min(deadline, time.monotonic() + _BOUND_SECONDS)
 
-    def microseconds(cores: tuple[CoreRun, ...]) -> str:
+    def taken(cores: tuple[CoreRun, ...]) -> float | None:
         last = max(cores, key=lambda core: core.cycles)
-        return _NO_END if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
+        return None if last.reason else last.cycles / machine.clock_hz
 
     if SPARSE_CORE in reason:
-        rest = microseconds(
-            run_compiled(compiled, machine, tables, until, bound=GrantedBound(without_sparse_core=True))
-        )
-        said = f"a range, no latency: from {rest} (simulated, its part taking no time) upwards"
-        if rest == _NO_END:
+        bound = GrantedBound(without_sparse_core=True)
+        rest = taken(run_compiled(compiled, machine, tables, until, bound=bound))
+        most = sparse_core.most_seconds(prepared.dump.module, machine)
+        if rest is None:
             said = "no range either, because what follows depends on what it computes"
+        elif most is None:
+            said = f"a range, no latency: from {_microseconds(rest)} (simulated, its part taking no time) upwards"
+        else:
+            said = (
+                f"a range, no latency: {_microseconds(rest)} (simulated, its part taking no time) to "
+                f"{_microseconds(rest + most)} (its part moving one slice or tile after the other, by their transfers)"
+            )
     elif FROM_VECTOR in reason:
-        never, always = map(microseconds, _both_ways(compiled, machine, tables, until))
+        ways = map(taken, _both_ways(compiled, machine, tables, until))
+        never, always = (_NO_END if way is None else _microseconds(way) for way in ways)
         said = f"a range, no latency: {never} (simulated) if what hangs on it never runs, {always} if it always does"
     else:
         return simulation
     return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]))
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
 
 
 def _with_uncertainty(simulation: Simulation) -> Simulation:

@@ -1,0 +1,112 @@
+"""How long the SparseCore takes at most for what XLA hands to it, by the transfers that the module's text asks for."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.shapes import Array, padded_bytes
+from harness.judge.simulate.machine import Machine
+
+_OFFLOADED = 'async_execution_thread="sparsecore"'
+_NUMBERS = r"=\{([\d,]*)\}"
+# An array moves in pieces of a tile of 8 x 128 words.
+_TILE_BYTES = 4096
+# What moves nothing: names for values, and what a fusion computes on its way.
+_NO_TRANSFER = ("bitcast", "call-done", "constant", "get-tuple-element", "parameter", "tuple")
+_OPENED = ("call", "call-start")
+# Opcodes that move slices, and the attribute with the dimensions of an array of slices that lie within one.
+_SLICES = {"gather": "offset_dims", "scatter": "update_window_dims"}
+
+
+def most_seconds(module: Module, machine: Machine) -> float | None:
+    """Seconds that all calls of the SparseCore take if each piece of them is moved when the one before has arrived.
+
+    Pieces are the slices of a gather or scatter and the tiles of its arrays, each read and written with the whole
+    latency of a transfer. What it takes to start the SparseCore, and its arithmetic, are not known and left out. None
+    where there is no such bound: a call in a loop, or of something else than gathers, scatters and copies.
+    """
+    entry = module.entry
+    calls = list(_calls(entry)) if entry is not None else []
+    inside = {name for call in calls for name in _reached(module, call)}
+    others = (one for one in module.computations if one is not entry and one.name not in inside)
+    if not calls or any(True for one in others for _ in _calls(one)):
+        return None
+    sizes = [_pieces(module, call) for call in calls]
+    return math.fsum(_seconds(pieces, machine) for pieces in sizes if pieces is not None) if None not in sizes else None
+
+
+def _calls(computation: Computation) -> Iterator[Instruction]:
+    return (one for one in computation.instructions if one.opcode == "call-start" and _OFFLOADED in one.attributes)
+
+
+def _reached(module: Module, instruction: Instruction) -> Iterator[str]:
+    """The names of all computations that the instruction calls, directly or not."""
+    for _, name in instruction.called:
+        yield name
+        if (called := module.by_name.get(name)) is not None:
+            for one in called.instructions:
+                yield from _reached(module, one)
+
+
+def _pieces(module: Module, call: Instruction) -> list[tuple[int, int]] | None:
+    """How many pieces of how many bytes are read and written; None where something else is done with them."""
+    found: list[tuple[int, int]] = []
+    for name in call.computations("calls", "to_apply"):
+        computation = module.by_name.get(name)
+        if computation is None:
+            return None
+        for one in computation.instructions:
+            if one.opcode in _NO_TRANSFER:
+                continue
+            moved = _pieces(module, one) if one.opcode in _OPENED else _moved(module, one)
+            if moved is None:
+                return None
+            found += moved
+    return found
+
+
+def _moved(module: Module, instruction: Instruction) -> list[tuple[int, int]] | None:
+    """The pieces of one operation of the SparseCore: its arrays, tile by tile, and its slices."""
+    opcodes, root = {instruction.opcode}, instruction
+    if instruction.opcode == "fusion":
+        body = next((module.by_name.get(name) for name in instruction.computations("calls")), None)
+        if body is None or body.root is None:
+            return None
+        root = body.root
+        opcodes = {one.opcode for one in body.instructions} - {*_NO_TRANSFER, "reshape", "transpose", "broadcast"}
+    if not opcodes <= {"copy", *_SLICES}:
+        return None
+    shapes = [instruction.shape, *(module.instructions[operand.name].shape for operand in instruction.operands)]
+    pieces = []
+    for shape in shapes:
+        size = padded_bytes(shape)
+        if size is None:
+            return None
+        pieces.append((math.ceil(size / _TILE_BYTES), min(size, _TILE_BYTES)))
+    if root.opcode not in _SLICES:
+        return pieces
+    # A scatter of one array has three operands: the array, where its slices go, and the slices.
+    slices = root.shape if root.opcode == "gather" else module.instructions[root.operands[-1].name].shape
+    size = padded_bytes(slices)
+    within = re.search(_SLICES[root.opcode] + _NUMBERS, root.attributes)
+    if len(root.operands) != (2 if root.opcode == "gather" else 3) or not isinstance(slices, Array) or size is None:
+        return None
+    if within is None:
+        return None
+    dimensions = [int(number) for number in within[1].split(",") if number]
+    number = _product(size for place, size in enumerate(slices.dimensions) if place not in dimensions)
+    return None if number is None else [*pieces, (number, math.ceil(size / max(1, number)))]
+
+
+def _product(sizes: Iterable[int | None]) -> int | None:
+    known = list(sizes)
+    return math.prod(size for size in known if size is not None) if None not in known else None
+
+
+def _seconds(pieces: list[tuple[int, int]], machine: Machine) -> float:
+    """What it takes to read and write pieces one after the other."""
+    latency = machine.dma_latency_cycles + machine.dma_write_latency_cycles + 2 * machine.transfer_cycles
+    share = 1 / machine.hbm_read_share + 1 / machine.hbm_write_share
+    cycles = sum(number * (latency + size * share / machine.hbm_bytes_per_cycle) for number, size in pieces)
+    return cycles / machine.clock_hz

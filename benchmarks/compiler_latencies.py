@@ -27,6 +27,8 @@ _PASS = "packed-bundles-post-ra"
 _BUNDLE = re.compile(r"\s*(?:0x)?([0-9a-f]+) +: .*?\{(.*)\}")
 _OPCODE = re.compile(r"(?:^|= ?)\s*(v[\w.\[\]]+)")
 
+# v4 and v7x make bfloat16 of float32 first.
+_PUSHES_FLOAT32 = r"vmatpush\d?(\.xpose)?\.ms.*mxu0"
 # Kernel, from which operation to which (two of a kind: the nearest two), and the machine's field.
 _FIGURES = (
     ("sum", r"\.xlane\..*xlu0", r"vpop\.xlane\.xlu0", "reduce_latency_cycles"),
@@ -39,6 +41,8 @@ _FIGURES = (
     ("exp", r"vexp2", r"vpop\.eup", "eup_latency_cycles"),
     ("matmul", r"vmatpush.*mxu0", r"vmatpush.*mxu0", "push_cycles"),
     ("matmul_transposed", r"vmatpush.*mxu0", r"vmatpush.*mxu0", "push_transposed_cycles"),
+    ("matmul32", _PUSHES_FLOAT32, _PUSHES_FLOAT32, "push_float32_cycles"),
+    ("matmul32_transposed", _PUSHES_FLOAT32, _PUSHES_FLOAT32, "push_float32_transposed_cycles"),
     ("matmul", r"vmatmul.*mxu0", r"vmatmul.*mxu0", "cycles of a matmul of 16 rows"),
     ("matmul", r"vmatmul.*mxu0", r"vpop\..*mxu0", "matmul_latency_cycles"),
     ("matmul8", r"vmatmul.*mxu0", r"vmatmul.*mxu0", "cycles of a matmul of 8-bit values"),
@@ -105,6 +109,8 @@ def compile_kernels(chip_name: str) -> None:
     chained("exp", lambda y, x: x + jnp.exp(y), (8, 128))
     product("matmul", bfloat16, float32)
     product("matmul_transposed", bfloat16, float32, transposed=True)
+    product("matmul32", float32, float32)
+    product("matmul32_transposed", float32, float32, transposed=True)
     if chip(chip_name).peak_int8_ops_per_second:
         product("matmul8", jnp.int8, jnp.int32)
     elif chip(chip_name).peak_fp8_flops_per_second:

@@ -48,6 +48,8 @@ _DEADLINE_SECONDS = 600.0
 _CHECKED = 20
 # A row simulated anew by the same simulator and compiler comes out the same, but for how the page rounds it.
 _SAME = 1e-5
+# A validation row that comes out otherwise than predicted by more than this validated an earlier simulator.
+_AS_PREDICTED = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +208,7 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
                 row=row.name,
                 chip=row.chip,
                 operation=row.operation,
-                purpose="earlier"
-                if use_of(row) == "validation" and model < fidelity_rows.MODELS[row.chip]
-                else use_of(row),
+                purpose=_purpose(row, outcome.seconds, prediction, model),
                 problem=fidelity_rows.shapes(row),
                 measured_seconds=measured.seconds,
                 spread=measured.spread,
@@ -220,6 +220,14 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
             )
         )
     return found, without
+
+
+def _purpose(row: Row, seconds: float, prediction: float | None, model: int) -> str:
+    """What the row is for; a validation row is `earlier` where it was not today's simulator that predicted it."""
+    if use_of(row) != "validation" or prediction is None:
+        return use_of(row)
+    is_todays = model == fidelity_rows.MODELS[row.chip] and abs(seconds / prediction - 1) <= _AS_PREDICTED
+    return "validation" if is_todays else "earlier"
 
 
 def with_kept(found: list[Point]) -> list[Point]:

@@ -47,6 +47,7 @@ def scale_machine(machine: Machine, scale: Factors) -> Machine:
         push_cycles=max(1, round(machine.push_cycles / scale.mxu)),
         push_transposed_cycles=max(1, round(machine.push_transposed_cycles / scale.mxu)),
         push_float32_cycles=max(1, round(machine.push_float32_cycles / scale.mxu)),
+        push_float32_transposed_cycles=max(1, round(machine.push_float32_transposed_cycles / scale.mxu)),
         matmul_narrow_latency_cycles=max(1, round(machine.matmul_narrow_latency_cycles / scale.mxu)),
         matmul_latency_cycles=max(1, round(machine.matmul_latency_cycles / scale.mxu)),
     )

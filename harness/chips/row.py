@@ -136,6 +136,7 @@ class Units:
     push: int
     push_transposed: int
     push_float32: int
+    push_float32_transposed: int
     matmul_latency: int
     matmul_narrow_latency: int
     xlu: int

@@ -31,6 +31,7 @@ ROW = ChipRow(
         push=4,
         push_transposed=8,
         push_float32=2,
+        push_float32_transposed=4,
         matmul_latency=125,
         matmul_narrow_latency=115,
         xlu=8,

@@ -31,6 +31,7 @@ ROW = ChipRow(
         push=4,
         push_transposed=8,
         push_float32=2,
+        push_float32_transposed=4,
         matmul_latency=192,
         matmul_narrow_latency=182,
         xlu=4,
@@ -44,7 +45,7 @@ ROW = ChipRow(
         branch_slots=4,
     ),
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82, matmul_slowdown=67 / 64, matmul_queue=1),
-    relative_uncertainty=0.052,
+    relative_uncertainty=0.048,
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.
     links=Links(

@@ -30,6 +30,7 @@ ROW = ChipRow(
         push=4,
         push_transposed=8,
         push_float32=2,
+        push_float32_transposed=4,
         matmul_latency=211,
         matmul_narrow_latency=204,
         xlu=4,
@@ -44,7 +45,7 @@ ROW = ChipRow(
         branch_slots_vary=True,
     ),
     calibrated=Calibrated(hbm_write_share=0.67),
-    relative_uncertainty=0.045,
+    relative_uncertainty=0.046,
     links=Links(
         one_way_bytes_per_second=1e11,
         axes=3,

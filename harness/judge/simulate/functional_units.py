@@ -215,9 +215,10 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (*latch, matmul)
     if name.startswith("vmatpush"):
         # What pushes float32 names no type.
-        is_float32 = name.split(".")[1] in ("msra", "msrb")
+        is_float32 = re.match(r"vmatpush\d?(?:\.xpose)?\.msr[ab]\b", name) is not None
         plain = machine.push_float32_cycles if is_float32 else machine.push_cycles
-        cycles = machine.push_transposed_cycles if ".xpose" in name else plain
+        turned = machine.push_float32_transposed_cycles if is_float32 else machine.push_transposed_cycles
+        cycles = turned if ".xpose" in name else plain
         return (Use(f"{mxu} weights", cycles, ""),)
     if name.startswith("vmatprep.subr"):
         # On 256-wide units one row pair is a prep and a push; the push carries the cost of both.

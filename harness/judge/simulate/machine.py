@@ -34,7 +34,8 @@ class Machine:
         for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 where it is the same. Source: published
         peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
-    push_cycles, push_transposed_cycles, push_float32_cycles: one MXU's weight port per pushed register (pair).
+    push_cycles, push_transposed_cycles, push_float32_cycles, push_float32_transposed_cycles: one MXU's weight port per
+        pushed register (pair); one of float32 has half as many rows.
     prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
         a 256-wide unit: 8, which is to say at once. The compiler puts it right behind the push before.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: of 8-bit values.
@@ -76,6 +77,7 @@ class Machine:
     push_cycles: int
     push_transposed_cycles: int
     push_float32_cycles: int
+    push_float32_transposed_cycles: int
     prep_early_cycles: int
     matmul_latency_cycles: int
     matmul_narrow_latency_cycles: int
@@ -131,6 +133,7 @@ def machine_of(chip: Chip, calibrated: Calibrated | None = None) -> Machine:
         push_cycles=units.push,
         push_transposed_cycles=units.push_transposed,
         push_float32_cycles=units.push_float32,
+        push_float32_transposed_cycles=units.push_float32_transposed,
         prep_early_cycles=8,
         matmul_latency_cycles=units.matmul_latency,
         matmul_narrow_latency_cycles=units.matmul_narrow_latency,

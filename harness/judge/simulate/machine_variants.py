@@ -31,7 +31,7 @@ CONSTANTS = {
     "wait_cycles": ("wait_cycles",),
     "matmul_rows_per_cycle": ("matmul_rows_per_cycle",),
     "matmul_latency_cycles": ("matmul_latency_cycles",),
-    "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles"),
+    "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
     "xlu_cycles": ("xlu_cycles", "transpose_packed_cycles"),
     "xlu_latency_cycles": (
         "reduce_latency_cycles",
@@ -52,6 +52,7 @@ _OF_UNITS = (
     "push_cycles",
     "push_transposed_cycles",
     "push_float32_cycles",
+    "push_float32_transposed_cycles",
     "prep_early_cycles",
     "matmul_latency_cycles",
     "matmul_narrow_latency_cycles",

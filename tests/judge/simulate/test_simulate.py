@@ -741,6 +741,21 @@ def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() 
     assert cycles(V6E) == [2, 2 + V6E.push_cycles, 2 + 2 * V6E.push_cycles]
 
 
+@pytest.mark.parametrize(
+    ("opcode", "cycles"),
+    [
+        ("vmatpush1.bf16.msra.mxu0", 4),
+        ("vmatpush1.bf16.xpose.msra.mxu0", 8),
+        ("vmatpush1.msra.mxu0", 2),
+        ("vmatpush2.xpose.msrb.mxu0", 4),
+    ],
+)
+def test_a_push_of_float32_has_half_as_many_rows(opcode: str, cycles: int) -> None:
+    """As the compiler spaces them (benchmarks/compiler_latencies.py)."""
+    ((_, (push,)),) = units_of(V6E, opcode)
+    assert push.cycles == cycles
+
+
 def test_a_matmul_that_waits_in_front_of_its_unit_keeps_nothing_else_waiting() -> None:
     rows = 8
     for queue, cycles in ((0, 2 * rows + 1), (1, rows + 1), (2, 3)):

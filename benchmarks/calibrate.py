@@ -11,6 +11,7 @@ operation is left out in turn, and its error under the constants that the others
 switches of the simulator's structure are compared in the same way. Nothing in harness/chips is changed: whoever
 believes the page does that.
 
+`--intervals` leaves the fit as it was and finds only how far each constant can be moved, in a third of the time.
 `--each N` takes the N cheapest rows of each operation, `--seconds S` leaves out those that take longer than that to
 execute. With `--write` the results are kept in data/calibration.json and CALIBRATION.md is written from all of them;
 `--pages` only writes the page.
@@ -63,7 +64,8 @@ SPACE: dict[str, tuple[float, float, float]] = {
 _SCALE, _FREEDOM = 0.03, 4
 # A constant may be moved until the rows are so much less likely: twice that is 95 % of a chi-squared distribution.
 _LESS_LIKELY = 1.92
-_MOVES = (0.5, 0.75, 0.9, 0.97, 1.03, 1.1, 1.35, 2.0)
+# Where rows hold a constant, its end lies between a value that they allow and one that they do not: halved so often.
+_HALVINGS = 4
 # A slope is measured over this much of a constant, as a logarithm; a share of the bandwidth has less room, and
 # matmul_slowdown moves by 1/64.
 _STEP, _STEP_OF_SHARES, _STEP_OF_SLOWDOWN = 0.2, 0.07, 0.0157
@@ -72,6 +74,8 @@ _REACH, _TURNS = 0.35, 2
 # Switches of the simulator's structure: the value that each chip does not have is compared with what it has.
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
+# Of a program that is there: its schedules, and how long they may be.
+_SCHEDULES, _MOST_BYTES = "*-03-final_bundles.txt", 2_500_000
 
 Constants = Mapping[str, float]
 Vector = npt.NDArray[np.float64]
@@ -101,7 +105,11 @@ def cases(chip: str, each: int, most_seconds: float, cache: Path, *, dry: bool =
     """
     # Rows that were fitted to before and have a stricter twin are not.
     every = [row for row in fidelity.chosen(10**6) if row.chip == chip and row.purpose == "fit"]
-    every = [row for row in every if not dry or (cache / "own" / row.name).exists()]
+    if dry:
+        # What is read at length is executed at length: those with the smallest schedules.
+        sizes = {row: sum(path.stat().st_size for path in (cache / "own" / row.name).glob(_SCHEDULES)) for row in every}
+        every = [row for row in every if 0 < sizes[row] <= _MOST_BYTES]
+        every.sort(key=lambda row: (row.operation, sizes[row]))
     rows = [row for _, group in groupby(every, key=lambda row: row.operation) for row in list(group)[:each]]
     fidelity.compiled(rows, cache)
     found = []
@@ -126,12 +134,24 @@ def today(chip: str) -> dict[str, float]:
     return dataclasses.asdict(row.calibrated or Calibrated())
 
 
+def possible(name: str, value: float) -> float:
+    """The nearest value that the simulator takes."""
+    if name == "transfer_bytes_per_cycle":
+        return round(value)
+    # A sum of powers of two, so that the units come back to the same states.
+    return round(value * 64) / 64 if name == "matmul_slowdown" else value
+
+
+def prior_interval(name: str, value: float) -> tuple[float, float]:
+    """What 95 % of the prior allow a constant of this value, where no row says more."""
+    least, most, width = SPACE[name]
+    reach = float(np.exp(width * np.sqrt(2 * _LESS_LIKELY)))
+    return possible(name, max(value / reach, least)), possible(name, min(value * reach, most))
+
+
 def error(case: Case, constants: Constants) -> float:
     """Simulated over measured under these constants, as a logarithm; infinite without a time."""
-    values: dict[str, Any] = dict(constants)
-    values["transfer_bytes_per_cycle"] = round(values["transfer_bytes_per_cycle"])
-    # A sum of powers of two, so that the units come back to the same states.
-    values["matmul_slowdown"] = round(values["matmul_slowdown"] * 64) / 64
+    values: dict[str, Any] = {name: possible(name, value) for name, value in constants.items()}
     machine = machine_of(chip_named(case.chip), Calibrated(**values))
     seconds = mean_seconds(case.prepared, machine, _RUN_SECONDS)
     return float(np.log(seconds / case.measured_seconds)) if seconds is not None else float("inf")
@@ -222,22 +242,32 @@ class Fit:
             left_out = {kind: self.nearest(at, slopes, kind) for kind in kinds if len(kinds) > 1}
         return fitted, left_out
 
-    def interval(self, name: str, constants: Constants) -> tuple[float, float, str]:
-        """How far a constant can be moved alone, and the operation that gets worse the most beyond that."""
-        least, low_most, _ = SPACE[name]
-        lowest = self.unlikely(self.errors(constants))
-        inside, held = [constants[name]], ""
-        worst = 0.0
-        for factor in _MOVES:
-            value = min(max(constants[name] * factor, least), low_most)
-            moved = {**constants, name: value}
-            if self.unlikely(self.errors(moved)) - lowest <= _LESS_LIKELY:
-                inside.append(value)
+    def interval(self, name: str) -> tuple[float, float, str]:
+        """How far a constant can be moved alone from today's value, and the operation that speaks most against more.
+
+        No operation ("") where no rows speak against what the prior allows.
+        """
+        ends, against = [], ("", 0.0)
+        for outside in prior_interval(name, self.prior[name]):
+            inside = self.prior[name]
+            if self.is_likely({name: outside}):
+                ends.append(outside)
                 continue
-            for kind, before, after in self._by_kind(constants, moved):
-                if after - before > worst:
-                    worst, held = after - before, kind
-        return min(inside), max(inside), held
+            for _ in range(_HALVINGS):
+                middle = possible(name, float(np.sqrt(inside * outside)))
+                if self.is_likely({name: middle}):
+                    inside = middle
+                else:
+                    outside = middle
+            ends.append(inside)
+            for kind, before, after in self._by_kind(self.prior, {**self.prior, name: outside}):
+                against = max(against, (kind, after - before), key=lambda found: found[1])
+        return min(ends), max(ends), against[0]
+
+    def is_likely(self, moved: Constants) -> bool:
+        """Whether all rows together allow these values in place of today's."""
+        before, after = (self.unlikely(self.errors(values)) for values in (self.prior, {**self.prior, **moved}))
+        return after - before <= _LESS_LIKELY
 
     def _by_kind(self, first: Constants, second: Constants) -> Iterable[tuple[str, float, float]]:
         for kind in dict.fromkeys(case.kind for case in self.cases):
@@ -249,14 +279,21 @@ class Fit:
         return float(np.median(off))
 
 
-def calibrate(found: list[Case], jobs: int) -> dict[str, Any]:
-    """What a chip's rows make of its constants: the fit, how firm each is, and what each operation says of others."""
-    fit = Fit(found, jobs)
-    fitted, left_out = fit.best(fit.prior)
+def intervals(fit: Fit, fitted: Mapping[str, Any]) -> dict[str, Any]:
+    """How far each constant can be moved from today's, to where it was `fitted` at least, and the open switches."""
     constants = {}
     for name in SPACE:
-        low, high, held = fit.interval(name, fitted)
-        constants[name] = {"today": fit.prior[name], "fitted": fitted[name], "low": low, "high": high, "held_by": held}
+        low, high, held = fit.interval(name)
+        best = possible(name, fitted[name]["fitted"])
+        constants[name] = {"low": min(low, best), "high": max(high, best), "held_by": held}
+    switches = {switch: all(fit.is_likely({switch: value}) for value in SWITCHES[switch]) for switch in SWITCHES}
+    return {"rows": len(fit.cases), "constants": constants, "switches": switches}
+
+
+def calibrate(fit: Fit) -> dict[str, Any]:
+    """What a chip's rows make of its constants: the fit, and what each operation says of others."""
+    found = fit.cases
+    fitted, left_out = fit.best(fit.prior)
     sets = {"today": fit.prior, "fitted": fitted}
     for switch, values in SWITCHES.items():
         for value in values:
@@ -274,6 +311,7 @@ def calibrate(found: list[Case], jobs: int) -> dict[str, Any]:
     sizes = {
         name: [float(q) for q in np.quantile(np.abs(fit.errors(values)), (0.5, 0.9))] for name, values in sets.items()
     }
+    constants = {name: {"today": fit.prior[name], "fitted": fitted[name]} for name in SPACE}
     return {"rows": len(found), "constants": constants, "operations": operations, "errors": sizes}
 
 
@@ -285,7 +323,13 @@ formulas). The simulator uses today's constants; this page says how firm they ar
 
 A fit is worth what it predicts: "left out" is the error of an operation under the constants that the other operations
 give. Where it is larger than today's, the fit has only learnt its own rows. The last column has today's constants with
-one switch of the simulator's structure the other way."""
+one switch of the simulator's structure the other way.
+
+"Can be moved" is a 95 % interval around today's value, moved alone: the prior's, narrowed where the rows' likelihood
+falls by a factor of 6.8, and as wide as to hold the fitted value. "Held by" is the operation that speaks most against
+more, "the prior" where none does. The ends stand in the chip's row (`Intervals` in harness/chips). A simulated gain has
+to be there at each end, and with each switch that the rows leave open the other way, before it is accepted
+(`harness/judge/simulate/machine_variants.py`)."""
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -295,16 +339,16 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _of_chip(name: str, found: Mapping[str, Any]) -> str:
-    errors = found["errors"]
-    shown = [
-        [
-            f"`{constant}`",
-            *(_value(constant, one[field]) for field in ("today", "fitted")),
-            f"{_value(constant, one['low'])} to {_value(constant, one['high'])}",
-            one["held_by"] or "no rows",
-        ]
-        for constant, one in ((name, found["constants"][name]) for name in SPACE)
-    ]
+    errors, ends = found["errors"], found["intervals"]
+    shown = []
+    for constant in SPACE:
+        values, end = found["constants"][constant], ends["constants"][constant]
+        low, high = (_value(constant, end[field]) for field in ("low", "high"))
+        fitted = (_value(constant, values[field]) for field in ("today", "fitted"))
+        shown.append([f"`{constant}`", *fitted, f"{low} to {high}", end["held_by"] or "the prior"])
+    for switch, is_open in ends["switches"].items():
+        can_be = " or ".join(map(str, SWITCHES[switch])) if is_open else "no"
+        shown.append([f"`{switch}`", str(today(name)[switch]), "", can_be, "the prior" if is_open else "all rows"])
     columns = [*_SETS, *(name for name in errors if name not in _SETS)]
     operations = [
         [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in columns)]
@@ -317,10 +361,10 @@ def _of_chip(name: str, found: Mapping[str, Any]) -> str:
     left = [one for one in found["operations"].values() if "left out" in one]
     nearer = sum(one["left out"] < one["today"] for one in left)
     worth = f" Left out, {nearer} of {len(left)} operations are nearer than under today's constants." if left else ""
-    heads = ("constant", "today", "fitted", "can be moved alone", "held by"), ("median error of", "rows", *columns)
+    heads = ("constant", "today", "fitted", "can be moved", "held by"), ("median error of", "rows", *columns)
     return f"""## {name}
 
-{found["rows"]} rows. Errors: {typical}.{worth}
+{found["rows"]} rows. Errors: {typical}.{worth} How far constants can be moved is by {ends["rows"]} rows.
 
 {tabulate(shown, heads[0], tablefmt="github", disable_numparse=True)}
 
@@ -344,6 +388,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="leave out what takes longer to execute once")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")
+    parser.add_argument("--intervals", action="store_true", help="no fit: only how far constants can be moved")
     parser.add_argument("--pages", action="store_true", help="write the page from what is kept")
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
@@ -351,7 +396,9 @@ def main() -> None:
         found = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
         if not found:
             parser.error(f"no row of {options.chip} is executed within {options.seconds} s: raise --seconds")
-        results[options.chip] = calibrate(found, options.jobs)
+        fit = Fit(found, options.jobs)
+        fitted = results[options.chip] if options.intervals else calibrate(fit)
+        results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"])}
         print(_of_chip(options.chip, results[options.chip]))
     if options.write:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")

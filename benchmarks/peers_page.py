@@ -201,12 +201,12 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
         )
     if not lines:
         return "How the ratios move with the machine's constants: not run (`--sensitivity`)."
-    head = ["chip", "problem", "ratio", "preps wait", "lowest of +/- 20 %", "highest of +/- 20 %"]
+    head = ["chip", "problem", "ratio", "preps wait", "lowest", "highest"]
     return f"""## If the machine is another
 
-The same two programs, with one constant of the simulated machine moved by 20 % either way, and with the rule that the
-compiler's own spacing decides against: that half a row pair waits for the weight port (SIMULATOR.md). Simulated; the
-clock and the bandwidth are left out.
+The same two programs on each of the machines that the chip might be, on which a gain has to be there before it is
+accepted (SIMULATOR.md); "preps wait" is the rule that the compiler's own spacing decides against: that half a row pair
+waits for the weight port. Simulated.
 
 {table(lines, head)}"""
 

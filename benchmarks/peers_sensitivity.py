@@ -10,12 +10,9 @@ from peers_tasks import Task, fingerprinted
 
 from harness.advice.dump_directory import read
 from harness.hardware import chip as chip_named
-from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.machine_variants import VARIANTS
+from harness.judge.simulate.machine_variants import doubts
 from harness.judge.simulate.module import run_module
 
-# The clock scales both sides, and bandwidth hardly moves either.
-CHOSEN = tuple(name for name in VARIANTS if not name.startswith(("clock_hz", "hbm_bytes")))
 # The one that is not known to a factor, but to a rule (docs/SIMULATOR.md).
 RULE = "prep_early_cycles 0"
 _DEADLINE_SECONDS = 600.0
@@ -36,17 +33,16 @@ def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
 
 
 def simulate(task: Task, cache: Path) -> None:
-    """The task's time under every chosen variant, into the cache, unless it is there."""
+    """The task's time on every machine that its chip might be, into the cache, unless it is there."""
     path = _path(task, cache)
     known = read_times(task, cache)
-    wanted = [name for name in CHOSEN if name not in known]
+    chip = chip_named(task.chip)
+    wanted = [name for name in doubts(chip) if name not in known]
     if not wanted:
         return
-    chip = chip_named(task.chip)
     dump = read(cache / "dumps" / task.place, chip)
     for name in wanted:
-        machine = VARIANTS[name](machine_of(chip))
-        known[name] = run_module(dump, chip, machine=machine, deadline_seconds=_DEADLINE_SECONDS).seconds
+        known[name] = run_module(dump, chip, machine=doubts(chip)[name], deadline_seconds=_DEADLINE_SECONDS).seconds
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(known, indent=1), encoding="utf-8")
 
@@ -65,5 +61,5 @@ def _path(task: Task, cache: Path) -> Path:
 def ratios(ours: Task, peer: Task, cache: Path) -> dict[str, float]:
     """Our time by the peer's, by variant; only where both are known."""
     mine, theirs = read_times(ours, cache), read_times(peer, cache)
-    both = {name: (mine.get(name), theirs.get(name)) for name in CHOSEN}
+    both = {name: (mine.get(name), theirs.get(name)) for name in doubts(chip_named(ours.chip))}
     return {name: own / other for name, (own, other) in both.items() if own and other}

@@ -183,6 +183,25 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How far each constant of `Calibrated` can be moved alone, with 95 %: benchmarks/CALIBRATION.md, `calibrate.py`.
+
+    A simulated gain has to be there at both ends of each. What no published time of a chip narrows keeps its default,
+    which is what the prior of `calibrate.py` allows the default constant.
+    """
+
+    hbm_read_share: tuple[float, float] = (0.822, 1.0)
+    hbm_write_share: tuple[float, float] = (0.676, 1.0)
+    dma_latency_seconds: tuple[float, float] = (365e-9, 1100e-9)
+    dma_write_latency_seconds: tuple[float, float] = (108e-9, 900e-9)
+    transfer_seconds: tuple[float, float] = (1.01e-9, 15.8e-9)
+    wait_seconds: tuple[float, float] = (5.07e-9, 60e-9)
+    transfer_bytes_per_cycle: tuple[int, int] = (400, 2728)
+    matmul_slowdown: tuple[float, float] = (1.0, 69 / 64)
+    matmul_queue: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """The inter-chip links of one kind of TPU.
 
@@ -224,7 +243,8 @@ class ChipRow:
     """All facts of one chip.
 
     `chip` is what is published about it: Figures alone where no kernel is judged for it. `units` is what the compiler
-    shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None where there are none.
+    shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None where there are none,
+    and `intervals` are how far these times let each of its constants be moved.
     `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of it: of
     one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to show when each is left
     out (benchmarks/FIDELITY.md). `links` are those to other chips, None where nothing is published.
@@ -235,6 +255,7 @@ class ChipRow:
     chip: Figures
     units: Units | None = None
     calibrated: Calibrated | None = None
+    intervals: Intervals = Intervals()
     relative_uncertainty: float | None = None
     links: Links | None = None
     workbench: "Workbench"

@@ -1,6 +1,6 @@
 """TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
@@ -46,6 +46,7 @@ ROW = ChipRow(
     ),
     # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
     calibrated=Calibrated(dma_latency_seconds=430e-9),
+    intervals=Intervals(dma_latency_seconds=(250e-9, 942e-9), matmul_slowdown=(65 / 64, 69 / 64)),
     relative_uncertainty=0.02,
     links=Links(one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=BOOK),
     workbench=Workbench(),

@@ -1,6 +1,6 @@
 """TPU v5p: 2 cores, 4 matrix units of 128 x 128 a core."""
 
-from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
@@ -46,6 +46,14 @@ ROW = ChipRow(
     ),
     # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
+    intervals=Intervals(
+        hbm_read_share=(0.857, 0.987),
+        hbm_write_share=(0.857, 0.98),
+        dma_latency_seconds=(365e-9, 957e-9),
+        wait_seconds=(5.07e-9, 28.2e-9),
+        transfer_bytes_per_cycle=(859, 2728),
+        matmul_slowdown=(1.0, 66 / 64),
+    ),
     relative_uncertainty=0.032,
     links=Links(one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=BOOK),
     workbench=Workbench(),

@@ -1,6 +1,6 @@
 """TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core."""
 
-from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.row import BOOK, CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
@@ -45,6 +45,15 @@ ROW = ChipRow(
         branch_slots=4,
     ),
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82, matmul_slowdown=67 / 64, matmul_queue=1),
+    intervals=Intervals(
+        hbm_read_share=(0.816, 0.954),
+        hbm_write_share=(0.743, 0.83),
+        dma_latency_seconds=(691e-9, 849e-9),
+        dma_write_latency_seconds=(108e-9, 800e-9),
+        wait_seconds=(5.07e-9, 48.8e-9),
+        transfer_bytes_per_cycle=(679, 2728),
+        matmul_slowdown=(66 / 64, 69 / 64),
+    ),
     relative_uncertainty=0.048,
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.

@@ -1,6 +1,6 @@
 """TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
 
-from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Links, Units
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, ChipRow, Intervals, Links, Units
 from harness.chips.workbench import Workbench
 
 ROW = ChipRow(
@@ -45,6 +45,14 @@ ROW = ChipRow(
         branch_slots_vary=True,
     ),
     calibrated=Calibrated(hbm_write_share=0.67),
+    intervals=Intervals(
+        hbm_read_share=(0.941, 1.0),
+        hbm_write_share=(0.634, 0.739),
+        dma_latency_seconds=(762e-9, 884e-9),
+        dma_write_latency_seconds=(108e-9, 499e-9),
+        wait_seconds=(10.1e-9, 37.1e-9),
+        transfer_bytes_per_cycle=(957, 1230),
+    ),
     relative_uncertainty=0.046,
     links=Links(
         one_way_bytes_per_second=1e11,

@@ -72,7 +72,7 @@ def _run(
         if name and members.is_same_program(new, old):
             continue
         dumps = (champion / name / "dumps", candidate / name / "dumps")
-        machines = NOMINAL, *machine_variants.DOUBTS
+        machines = NOMINAL, *machine_variants.doubts(contest.chip)
         runs = resimulation.run(*dumps, contest.chip, policy, machines, machine_variants.seconds_on)
         if isinstance(runs, Failure):
             return runs

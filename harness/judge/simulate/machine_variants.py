@@ -1,17 +1,18 @@
 """Machines that a chip might be instead of the one that is believed: constants moved, and rules taken the other way.
 
-No published time settles these constants: docs/SIMULATOR.md says where each comes from. FIDELITY.md
-shows what moving them does to published kernels. A gain must be there on all of them: see
+docs/SIMULATOR.md says where each constant comes from. A gain must be there on all of these machines: see
 judge/verdict/compare_resimulated.py.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness import chips
+from harness.chips.row import Calibrated, Intervals
 from harness.dumps.llo import Op, garbage_kept, read_module
 from harness.hardware import Chip
 from harness.judge.simulate.functional_units import uses_of
@@ -19,17 +20,9 @@ from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
 from harness.records import NOMINAL
 
-Change = Callable[[Machine], Machine]
-
-# Every number of the machine that is neither read off the schedules' text nor a count of something,
-# and the fields that are one constant.
-CONSTANTS = {
-    "clock_hz": ("clock_hz",),
-    "hbm_bytes_per_cycle": ("hbm_bytes_per_cycle",),
-    "dma_latency_cycles": ("dma_latency_cycles", "dma_write_latency_cycles"),
-    "transfer_cycles": ("transfer_cycles",),
-    "wait_cycles": ("wait_cycles",),
-    "matmul_rows_per_cycle": ("matmul_rows_per_cycle",),
+# What was read off the spacing of operations in the compiler's own schedule may be off by so much either way: no
+# published time is part of it. Fields that are one constant.
+_READ_OFF = {
     "matmul_latency_cycles": ("matmul_latency_cycles",),
     "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles", "push_float32_transposed_cycles"),
     "xlu_cycles": ("xlu_cycles", "transpose_packed_cycles"),
@@ -41,7 +34,10 @@ CONSTANTS = {
     ),
     "eup_latency_cycles": ("eup_latency_cycles",),
 }
-FACTORS = (0.8, 1.2)
+_FACTORS = (0.8, 1.2)
+# Rules that the same spacing shows, taken the other way: that the first half of a row pair goes to the weight port
+# before it is free, and that a packed exponential keeps its unit for two cycles.
+_RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # Fields that act on nothing but what an operation does to its unit.
 _OF_UNITS = (
     "matmul_rows_per_cycle",
@@ -69,78 +65,49 @@ _OF_UNITS = (
 )
 
 
-def scaled(names: tuple[str, ...], factor: float) -> Change:
-    """Multiplies these fields."""
+@cache
+def doubts(chip: Chip) -> Mapping[str, Machine]:
+    """Every machine that the chip might be, by the constant that is another there.
 
-    def change(machine: Machine) -> Machine:
-        values = {name: getattr(machine, name) for name in names}
-        # Cycles are whole, and a constant of 4 has to move too.
-        moved: dict[str, Any] = {
-            name: value + (round(value * factor) - value or (1 if factor > 1 else -1))
-            if name.endswith("_cycles")
-            else value * factor
-            for name, value in values.items()
-        }
-        return replace(machine, **moved)
-
-    return change
-
-
-def _setting(name: str, value: float) -> Change:
-    changed: dict[str, Any] = {name: value}
-    return lambda machine: replace(machine, **changed)
-
-
-def _other_shares(machine: Machine) -> Machine:
-    """HBM at all of its bandwidth where reads and writes are believed to reach less; else as on v6e."""
-    if machine.hbm_read_share < 1 or machine.hbm_write_share < 1:
-        return replace(machine, hbm_read_share=1.0, hbm_write_share=1.0)
-    return replace(machine, hbm_read_share=0.90, hbm_write_share=0.82)
+    Constants that were fitted go to the ends of their intervals (`Intervals` of the chip's row), those that were read
+    off the compiler's schedules 20 % either way. The clock scales all cycles alike, and the bandwidth and the rows that
+    a matrix unit takes in are published: none of them is in doubt.
+    """
+    row, machine = chips.row(chip.name), machine_of(chip)
+    calibrated = row.calibrated or Calibrated()
+    machines = {}
+    for field in fields(Intervals):
+        for value in getattr(row.intervals, field.name):
+            moved: dict[str, Any] = {field.name: value}
+            machines[f"{field.name} {_value(field.name, value)}"] = machine_of(chip, replace(calibrated, **moved))
+    for constant, names in _READ_OFF.items():
+        for factor in _FACTORS:
+            machines[f"{constant} x{factor}"] = _scaled(machine, names, factor)
+    for rule, cycles in _RULES.items():
+        taken: dict[str, Any] = {rule: cycles}
+        machines[f"{rule} {cycles}"] = replace(machine, **taken)
+    # An interval that ends at today's value leaves nothing to doubt on that side.
+    return {name: moved for name, moved in machines.items() if moved != machine}
 
 
-def _other_slowdown(machine: Machine) -> Machine:
-    """Matmuls that take as long as their rows where a stream of them is believed to be slower; else as on v5e."""
-    return replace(machine, matmul_slowdown=1.0 if machine.matmul_slowdown > 1 else 33 / 32)
+def _value(name: str, value: float) -> str:
+    return f"{1e9 * value:.4g} ns" if name.endswith("_seconds") else f"{value:.4g}"
 
 
-# Each constant 20 % both ways, and the rule that is not known to a factor: that the first half of a row pair waits
-# until the weight port is free, which the compiler's own spacing does not have it do.
-VARIANTS: dict[str, Change] = {
-    f"{constant} x{factor}": scaled(names, factor) for constant, names in CONSTANTS.items() for factor in FACTORS
-}
-VARIANTS["prep_early_cycles 0"] = _setting("prep_early_cycles", 0)
-
-# The clock scales all cycles alike, and the rows per cycle follow from published peaks: neither is in doubt. What is
-# calibrated per chip (how much of HBM's bandwidth is reached, how much slower a stream of matmuls is) is doubted as a
-# whole. Transfers are fitted to few kernels; other accounts of their cost and latency come to a tenth and to half.
-DOUBTS: dict[str, Change] = {
-    **{
-        name: change
-        for name, change in VARIANTS.items()
-        if not name.startswith(("clock_hz", "matmul_rows", "hbm_bytes", "dma_latency", "transfer"))
-    },
-    # A packed exponential keeps its unit for two cycles, by the compiler's spacing alone; four is the other guess.
-    "eup_packed_cycles 4": _setting("eup_packed_cycles", 4),
-    "hbm_bytes_per_cycle x0.9": scaled(("hbm_bytes_per_cycle",), 0.9),
-    "hbm_read_share, hbm_write_share the other way": _other_shares,
-    # No cause is known for it, nor why v5p has none: the other of the two, and twice as much.
-    "matmul_slowdown the other way": _other_slowdown,
-    "matmul_slowdown 17/16": _setting("matmul_slowdown", 17 / 16),
-    # What one transfer moves alone is known of v7x only: as fast as the way is wide, and half as fast.
-    "transfer_bytes_per_cycle x0.5": scaled(("transfer_bytes_per_cycle",), 0.5),
-    "transfer_bytes_per_cycle x4": scaled(("transfer_bytes_per_cycle",), 4),
-    "dma_latency_cycles x0.5": scaled(("dma_latency_cycles", "dma_write_latency_cycles"), 0.5),
-    "transfer_cycles x0.1": scaled(("transfer_cycles",), 0.1),
-    # What was believed before kernels with thousands of transfers were compared.
-    "transfer_cycles x10": scaled(("transfer_cycles",), 10),
-}
+def _scaled(machine: Machine, names: Iterable[str], factor: float) -> Machine:
+    """The machine with these fields, which are cycles, multiplied: whole, and each of them moved."""
+    moved: dict[str, Any] = {}
+    for name in names:
+        value = getattr(machine, name)
+        moved[name] = value + (round(value * factor) - value or (1 if factor > 1 else -1))
+    return replace(machine, **moved)
 
 
 @garbage_kept()
 def seconds_on(
-    directory: Path, chip: Chip, *, names: Sequence[str] = (NOMINAL, *DOUBTS), deadline_seconds: float = 600.0
+    directory: Path, chip: Chip, *, names: Sequence[str], deadline_seconds: float = 600.0
 ) -> tuple[float | None, ...]:
-    """The module dumped in `directory` on the chip's machine (`nominal`) or changed as these of DOUBTS say.
+    """The module dumped in `directory` on the chip's machine (`nominal`) or on those of `doubts` that are named.
 
     The dump is read once, and compiled once. `deadline_seconds` of this machine's time are for all runs together;
     what is not done by then has no seconds. Raises RatchetError `no-dump` where the folder holds no schedule.
@@ -158,7 +125,7 @@ def seconds_on(
         return run_prepared(prepared, deadline_seconds=left, with_lines=False).mean_seconds
 
     def seconds(name: str) -> float | None:
-        changed = machine if name == NOMINAL else DOUBTS[name](machine)
+        changed = machine if name == NOMINAL else doubts(chip)[name]
         if _is_same(kinds, changed, machine):
             return nominal()
         left = ends - time.monotonic()

@@ -225,3 +225,22 @@ def test_a_sum_of_bfloat16_is_rounded_register_by_register(name: str, checked: b
     np.testing.assert_array_equal(found, total)
     once = rounded(LONG.astype(np.float64).sum(axis=1, keepdims=True))
     assert (found != once).mean() > 0.3
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("mode", ["fill", "promise_in_bounds"])
+def test_an_element_beyond_its_axis_is_a_mark(mode: str, checked: bool) -> None:
+    def taken(axis: int) -> Callable[..., Any]:
+        return lambda x, places: jnp.take_along_axis(x, places, axis, mode=mode)
+
+    lanes = np.broadcast_to(np.arange(128, dtype=np.int32)[::-1], X.shape).copy()
+    np.testing.assert_array_equal(on("v6e", taken(1), X, lanes, checked=checked), X[:, ::-1])
+    lanes[3, 5] = 128
+    found = on("v6e", taken(1), X, lanes, checked=checked)
+    assert np.isnan(found[3, 5])
+    assert np.isnan(found).sum() == 1
+    rows = np.zeros((8, 128), np.int32)
+    rows[0, 0] = 8
+    found = on("v5e", taken(0), np.arange(8 * 128, dtype=np.int32).reshape(8, 128), rows, checked=checked)
+    assert abs(int(found[0, 0])) > 1 << 20
+    np.testing.assert_array_equal(found[1:], np.broadcast_to(np.arange(128), (7, 128)))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax._src.pallas.mosaic import lowering
+from jax.experimental import checkify
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
@@ -137,6 +138,24 @@ def copies(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...]
 
 
+def taken(x: Any, mode: str = "fill", *, sorted_places: bool = False) -> Any:
+    places = 127 - jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    if not sorted_places:
+        return jnp.take_along_axis(x, places, 1, mode=mode)
+    numbers = jax.lax.GatherDimensionNumbers((), (1,), (1,), (0,), (0,))
+    return jax.lax.gather(x, places[..., None], numbers, (1, 1), indices_are_sorted=True, mode="promise_in_bounds")
+
+
+def checked(x: Any) -> Any:
+    checkify.check(jnp.max(x) < 2.0, "too large")
+    return x
+
+
+def checked_for_debugging(x: Any) -> Any:
+    pl.debug_check(jnp.max(x) < 2.0, "too large")
+    return x
+
+
 DMA, COUNTER = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
 REFUSED = {
     "a remote copy": (kernel(remote, scratch=(DMA, DMA)), "refused-primitive", "to another device"),
@@ -152,6 +171,11 @@ REFUSED = {
         "leave them out",
     ),
     "the largest's place": (applied(lambda x: jnp.argmax(x, 1)[:, None]), "refused-primitive", "argmax"),
+    "a gather of rows": (applied(lambda x: x[x[0, :16].astype(jnp.int32)]), "refused-primitive", "does not lower"),
+    "a gather that clips": (applied(lambda x: taken(x, mode="clip")), "refused-primitive", "does not lower"),
+    "a gather of bfloat16": (applied(taken, BF16), "refused-primitive", "gather of bfloat16"),
+    "a sorted gather": (applied(lambda x: taken(x, sorted_places=True)), "refused-primitive", "promises"),
+    "a check": (applied(checked), "refused-primitive", "check without debug"),
 }
 
 
@@ -168,6 +192,8 @@ ACCEPTED = {
     "a sine": applied(jnp.sin),
     "an exponential of bfloat16": applied(jnp.exp, BF16),
     "a power of two in bfloat16": applied(lambda x: jnp.bfloat16(2) ** x, BF16),
+    "a gather along lanes": applied(taken),
+    "a check for debugging": applied(checked_for_debugging),
     "places": lambda x: kernel(copies)(jnp.take(x, jnp.arange(16), 0)),
     "a copy": kernel(copies, vmem_limit_bytes=1 << 20, flags={"XLA_TPU_FORCE_LP_LLO_SCHEDULER": True}),
 }

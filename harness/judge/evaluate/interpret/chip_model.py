@@ -401,6 +401,22 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
     return model
 
 
+def _gather(equation: Equation, _: Chip) -> Model:
+    """An element at an index beyond its axis is nothing defined: which one `vperm` takes then nobody says."""
+    primitive, params = equation.primitive, equation.params
+    (axis,) = params["dimension_numbers"].start_index_map
+    length = equation.invars[0].aval.shape[axis]
+
+    def model(x: Any, indices: Any) -> Any:
+        index = lax.squeeze(indices, (indices.ndim - 1,))
+        is_within = lax.bitwise_and(lax.ge(index, lax.full_like(index, 0)), lax.lt(index, lax.full_like(index, length)))
+        within = lax.select(is_within, index, lax.full_like(index, 0))
+        found = primitive.bind(x, lax.expand_dims(within, (indices.ndim - 1,)), **params)
+        return lax.select(is_within, found, marks(found))
+
+    return model
+
+
 def _multiple_of(equation: Equation, _: Chip) -> Model:
     """The compiler may drop what a value has beyond a multiple."""
     factor = int(np.lcm.reduce(equation.params["values"]))
@@ -459,6 +475,7 @@ _MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
     "shift_right_arithmetic": lambda equation, _: shifted(equation),
     "multiple_of": _multiple_of,
     "roll": _roll,
+    "gather": _gather,
     "convert_element_type": lambda equation, _: None if _keeps_low_bits(equation) else converted(equation),
 }
 MODELLED = frozenset(_MODELS)

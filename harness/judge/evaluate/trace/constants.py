@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import array, literals
+from jax._src import array, checkify, literals
 from jax._src.interpreters import partial_eval
 from jax._src.random import prng
 from jax.extend import core
@@ -24,7 +24,9 @@ def taken_over(closed: Any) -> Any:
 
     What is compiled and what is checked are made of one trace, one after the other: what kernel.py holds, and changes
     in between, would make two programs of it. Variables and options, of Pallas's compiler for one, stay the same
-    objects. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor numpy's.
+    objects. Checks for debugging (pl.debug_check) are left out: without a setting that the judge leaves off, neither
+    compiler makes anything of them. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor
+    numpy's.
     """
     # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
     known: dict[int, tuple[Any, Any]] = {}
@@ -63,6 +65,7 @@ def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
             params={name: value(parameter) for name, parameter in equation.params.items()},
         )
         for equation in given.eqns
+        if not (equation.primitive is checkify.check_p and equation.params["debug"])
     ]
     closed = {"consts": [*map(_copied, given.consts)]} if hasattr(given, "consts") else {}
     return given.replace(eqns=equations, outvars=[*map(operand, given.outvars)], **closed)

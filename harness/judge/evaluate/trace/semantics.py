@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import tree_util
+from jax import lax, tree_util
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
@@ -182,7 +182,40 @@ def _of_sum(equation: Equation, _: Chip) -> str:
     return f"of {operand.aval.dtype}: convert to float32 before, or use jnp.sum with dtype=jnp.float32"
 
 
+def _of_gather(equation: Equation) -> str:
+    """Other gathers than the one that Mosaic lowers, and such as a mark cannot stand in."""
+    params, operand = equation.params, equation.invars[0].aval
+    numbers = params["dimension_numbers"]
+    rank, axes = len(operand.shape), numbers.collapsed_slice_dims
+    is_along_an_axis = (
+        tuple(params["slice_sizes"]) == (1,) * rank
+        and not numbers.offset_dims
+        and len(axes) == 1
+        and axes == numbers.start_index_map
+        and axes[0] >= rank - 2
+        and numbers.operand_batching_dims == numbers.start_indices_batching_dims
+        and len(numbers.operand_batching_dims) == rank - 1
+        and params["mode"] in (lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+    )
+    if not is_along_an_axis:
+        return (
+            "that Mosaic does not lower: it takes jnp.take_along_axis along one of the last two axes, with mode='fill' "
+            "or 'promise_in_bounds'"
+        )
+    if params["indices_are_sorted"] or params["unique_indices"]:
+        return "with indices_are_sorted or unique_indices: leave these promises out"
+    if operand.dtype not in (jnp.float32, jnp.int32, jnp.uint32):
+        return f"of {operand.dtype}: convert to 32 bits before"
+    return ""
+
+
+def _of_check(equation: Equation) -> str:
+    return "" if equation.params["debug"] else "without debug: use pl.debug_check"
+
+
 _OPTIONS = {
+    "check": _of_check,
+    "gather": _of_gather,
     "reduce_sum": _of_sum,
     "dot_general": _of_dot,
     "pow": _of_pow,

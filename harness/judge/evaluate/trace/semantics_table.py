@@ -224,11 +224,20 @@ ARRAYS = (
         "there a mark; else no arithmetic",
     ),
     entry(
-        "gather sort top_k approx_top_k einshape_lo",
+        "gather",
+        "modelled",
+        "indices beyond the axis as `mode` says",
+        "`vperm`: one register along the axis (Mosaic refuses more), an index beyond it not published",
+        "along one of the last two axes, as jnp.take_along_axis writes it, of numbers of 32 bits: an index beyond the "
+        "axis is a mark. Others are refused, and promises about indices",
+        option_is_refused=True,
+    ),
+    entry(
+        "sort top_k approx_top_k einshape_lo",
         "refused",
         _REFUSED,
         "permutations",
-        "indices beyond the array, or the order of equal elements, are not the same in both",
+        "the order of equal elements is not the same in both",
     ),
 )
 
@@ -321,10 +330,19 @@ CONTROL = (
     entry("platform_index", "refused", _REFUSED, "the branch of a platform", "refused as `platform-dependent`"),
     entry("debug_callback debug_print", "refused", _REFUSED, "the host", "refused as `host-callback`"),
     entry(
-        "check trace_value",
+        "check",
+        "guarded",
+        "nothing",
+        "nothing, unless a setting of JAX switches it on",
+        "pl.debug_check is left out of what is checked and compiled, as JAX leaves it out; other checks are refused, "
+        "as is a kernel.py that changes the setting",
+        option_is_refused=True,
+    ),
+    entry(
+        "trace_value",
         "refused",
         _REFUSED,
-        "checks and traces that flags switch on",
+        "traces that a flag switches on",
         "what they cost is not in the schedule",
     ),
     entry(

@@ -187,3 +187,18 @@ def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> No
         check=True,
     )
     assert done.stdout.startswith("not-deterministic expected the program to stay what it was")
+
+
+def test_checks_for_debugging_are_left_out_with_what_they_count() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+        largest = jnp.max(x)
+        pl.debug_check(largest < 2.0, "too large")
+        o_ref[...] = x / largest
+
+    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype))
+    one, other = (constants.taken_over(jax.make_jaxpr(lambda x: call(x))(X)) for _ in range(2))
+    (equation,) = one.jaxpr.eqns
+    names = [each.primitive.name for each in equation.params["jaxpr"].eqns]
+    assert names == ["get", "reduce_max", "div", "swap"]
+    assert list(normal_form.of_traced(one)) == list(normal_form.of_traced(other))

@@ -1,6 +1,6 @@
 """The constants of a traced program: JAX keeps the very arrays of kernel.py, which may change them later."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -64,11 +64,32 @@ def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
             invars=[*map(operand, equation.invars)],
             params={name: value(parameter) for name, parameter in equation.params.items()},
         )
-        for equation in given.eqns
-        if not (equation.primitive is checkify.check_p and equation.params["debug"])
+        for equation in _without_debug_checks(given)
     ]
     closed = {"consts": [*map(_copied, given.consts)]} if hasattr(given, "consts") else {}
     return given.replace(eqns=equations, outvars=[*map(operand, given.outvars)], **closed)
+
+
+def _without_debug_checks(jaxpr: Any) -> list[Any]:
+    """The equations of a program but for its checks for debugging, and what is computed for these alone.
+
+    One such number counts all checks of the process, so that no two traces would be the same program.
+    """
+    kept: list[Any] = []
+    used, checked = _variables(jaxpr.outvars), set[Any]()
+    for equation in reversed(jaxpr.eqns):
+        results = _variables(equation.outvars)
+        is_check = equation.primitive is checkify.check_p and equation.params["debug"]
+        if is_check or (not equation.effects and results & checked and not results & used):
+            checked |= _variables(equation.invars)
+        else:
+            used |= _variables(equation.invars)
+            kept.append(equation)
+    return kept[::-1]
+
+
+def _variables(operands: Iterable[Any]) -> set[Any]:
+    return {var for var in operands if isinstance(var, core.Var)}
 
 
 def _copied(value: Any) -> Any:

@@ -339,11 +339,7 @@ CONTROL = (
         option_is_refused=True,
     ),
     entry(
-        "trace_value",
-        "refused",
-        _REFUSED,
-        "traces that a flag switches on",
-        "what they cost is not in the schedule",
+        "trace_value", "refused", _REFUSED, "traces that a flag switches on", "what they cost is not in the schedule"
     ),
     entry(
         "emit_pipeline pipeline_body stage",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
 from harness.hlo.module import Computation
-from harness.hlo.shapes import Array
+from harness.hlo.shapes import Array, Tuple
 from harness.judge.simulate.compiled import Program
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.program import compile_program
@@ -19,10 +19,10 @@ class CompiledModule:
 
     `top` is the name of the program that calls the others, None where a single op is run. `parameters` are the names
     of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
-    results' places among several. `unfit` is why the module cannot be executed at all, else "". `prefetched` are the
-    words of scalar memory that say whether an operand has been fetched already, of operands that have not,
-    `result_words` those that hold the address of the only result. `chips` run the program together; `constants` are
-    words in HBM by the addresses that the top-level program has for them.
+    results' places among several, of which there are `results`. `unfit` is why the module cannot be executed at all,
+    else "". `prefetched` are the words of scalar memory that say whether an operand has been fetched already, of
+    operands that have not, `result_words` those that hold the address of the only result. `chips` run the program
+    together; `constants` are words in HBM by the addresses that the top-level program has for them.
     """
 
     programs: dict[str, Program]
@@ -31,6 +31,7 @@ class CompiledModule:
     top: str | None = None
     parameters: tuple[str, ...] = ()
     in_place: dict[int, int] = field(default_factory=dict)
+    results: int = 0
     prefetched: frozenset[str] = frozenset()
     result_words: frozenset[str] = frozenset()
     chips: int = 1
@@ -61,6 +62,7 @@ def compile_module(
         top=dump.top.name,
         parameters=tuple(parameter.name for parameter in entry.parameters.values()) if entry is not None else (),
         in_place=dict(dump.module.in_place),
+        results=_results(entry),
         prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
         result_words=result_words(dump.top) if _has_one_result(entry) else frozenset(),
     )
@@ -75,6 +77,12 @@ def _constants(dump: ModuleDump, top: Program) -> dict[int, tuple[int, ...]]:
 def _has_one_result(entry: Computation | None) -> bool:
     """Whether what the entry computation returns is no tuple."""
     return entry is not None and entry.root is not None and isinstance(entry.root.shape, Array)
+
+
+def _results(entry: Computation | None) -> int:
+    """How many arrays the entry computation returns in a tuple."""
+    shape = entry.root.shape if entry is not None and entry.root is not None else None
+    return len(shape.members) if isinstance(shape, Tuple) else 0
 
 
 def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:

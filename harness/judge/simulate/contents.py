@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from harness.judge.simulate.scalar import is_in_a_result
 from harness.judge.simulate.values import Unknown
 
 # Words of memory that are known, some of them perhaps not; None where none is.
@@ -67,24 +68,30 @@ class Contents:
             if not isinstance(address, Unknown):
                 self._at[address] = partial(words, number)
 
-    def copied(self, source: "int | Unknown", destination: "int | Unknown") -> None:
-        """Notes that a transfer brings what begins at `source`; both count granules."""
-        scale = max(1, ROW_BYTES // self._granule_bytes)
+    def copied(self, source: "int | Unknown", destination: "int | Unknown", spaces: tuple[str, str]) -> None:
+        """Notes that a transfer brings what begins at `source`; both count granules, in these memory spaces."""
         if not isinstance(destination, Unknown):
-            known = None if isinstance(source, Unknown) else self.beginning_at(source)
+            known = None if isinstance(source, Unknown) else self.beginning_at(source, spaces[0])
+            place = self._place(destination, spaces[1])
             if known is not None:
-                self._at[destination // scale] = known
+                self._at[place] = known
             else:
-                self._at.pop(destination // scale, None)
+                self._at.pop(place, None)
 
-    def beginning_at(self, source: int) -> Words | None:
-        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere.
+    def beginning_at(self, source: int, space: str) -> Words | None:
+        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere."""
+        return self._at.get(self._place(source, space))
 
-        Made-up addresses of both kinds can be equal; then nothing is known.
+    def _place(self, address: int, space: str) -> int:
+        """Where that lies which a transfer finds at `address`, in the addresses that programs name.
+
+        A transfer counts granules. The addresses of memory that counts rows have been scaled for it.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
-        places = {place for place in (source, source // scale) if place in self._names}
-        return self._at.get(places.pop()) if len(places) == 1 else None
+        rows = address // scale if address % scale == 0 else address
+        likely, other = (address, rows) if space == "hbm" else (rows, address)
+        is_result = space == "hbm" and is_in_a_result(address)
+        return other if other in self._names and likely not in self._names and not is_result else likely
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
         """What is known of the vector register loaded from `address`: words, and which of them is its first."""

@@ -15,6 +15,7 @@ from harness.judge.simulate.contents import OperandContents, Words
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.runs import CoreRun, OpRun, StallCycles
+from harness.judge.simulate.scalar import result_places
 from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.several_chips import ChipPort, in_order_of_time, left_over, ports
 from harness.judge.simulate.stalls import Account
@@ -228,7 +229,7 @@ class _Core:
                 **dict.fromkeys(module.prefetched, 0),
                 **(dict.fromkeys(module.result_words, results_at[0]) if 0 in results_at else {}),
             },
-            results_at=results_at,
+            results_at={**(dict(enumerate(result_places(module.results))) if runtime else {}), **results_at},
             touches=program.touches if self.execution.is_watching and self.port is None else None,
             port=self.port,
             identity=program.identity,

@@ -336,7 +336,7 @@ class _Writer:
                     f"{_layout(op, values)}, {op.source!r})"
                 )
             if self.calls_others:
-                lines.append(f"memory.contents.copied({values[0]}, {values[2]})")
+                lines.append(f"memory.contents.copied({values[0]}, {values[2]}, {(source, destination)})")
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             if self.on_several_chips and op.opcode == "dma.general" and len(values) > _TO_A_CHIP:

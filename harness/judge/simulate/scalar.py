@@ -15,6 +15,11 @@ _SPILL_SPACING = 1 << 8
 _FIRST_SPILL = 1 << 28
 # Operands in HBM lie above the allocations, each as far from the next as it is large.
 FIRST_OPERAND = 1 << 26
+# Results for which the caller hands over no parameter's memory lie above 14 GiB of operands, 64 MiB apart. XLA keeps
+# other arrays there, tables too, until the results are written.
+_FIRST_RESULT = 1 << 29
+_RESULT_SPACING = 1 << 21
+_MOST_RESULTS = 1 << 8
 # Why a scalar is not known that one core of a chip sends the other as a check.
 CROSS_CORE = "a word from the other core"
 
@@ -130,6 +135,16 @@ class Names:
         return {address: name for name, address in self.bases.items()}
 
 
+def result_places(count: int) -> list[int]:
+    """Where the results of a program begin; of as many as there is room for."""
+    return [_FIRST_RESULT + number * _RESULT_SPACING for number in range(min(count, _MOST_RESULTS))]
+
+
+def is_in_a_result(address: int) -> bool:
+    """Whether an address in HBM, of a program whose operands take no more than 14 GiB, is that of a result."""
+    return _FIRST_RESULT <= address < _FIRST_RESULT + _MOST_RESULTS * _RESULT_SPACING
+
+
 def expression(text: str, names: Names) -> str:
     """One operand as a Python expression over registers; unknown where it is no integer.
 
@@ -173,6 +188,9 @@ def write_of(op: Op, names: Names) -> Write | None:
         # The same physical register on both sides: nothing happens. (A phi names several; they are one.)
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name in ("sphi", "pphi") or source == register else Write(register, expression(source, names))
+    if name == "smov" and op.operands == (register,):
+        # The same again, of what another operation of the bundle may put there.
+        return None
     if name == "sld":
         if op.note:
             # Which core and chip this is; constants lie where the program expects them.

@@ -10,7 +10,7 @@ from math import ceil
 from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
 from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, OperandContents, Words
-from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
+from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND, is_in_a_result
 from harness.judge.simulate.several_chips import (
     ASSIGNMENT,
     OTHER_CHIP,
@@ -45,8 +45,8 @@ class Memory:
     are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts: 1, or what `runtime_words` says of a
-    word by its name. `alone` is true where no other core runs this op. `results_at` says of results that are
-    to lie in a parameter's memory where that is: the program asks whether it has to copy. With `touches`, the
+    word by its name. `alone` is true where no other core runs this op. `results_at` says where results are
+    to lie, some of them in a parameter's memory: the program asks whether it has to copy. With `touches`, the
     program's accesses to VMEM, transfers are watched while they are under way.
     """
 
@@ -95,6 +95,8 @@ class Memory:
         self.contents = Contents(names, operands, channel.machine.granule_bytes)
         # What transfers out of scalar memory brought where, in the order of their starts.
         self._drained: list[tuple[int, list[int | Unknown]]] = []
+        # Words of scalar registers for which scalar memory has no room, by their places in HBM.
+        self._spilled: dict[int, tuple[int | Unknown, ...]] = {}
         self.remarks: dict[str, int] = {}
         # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
@@ -140,7 +142,11 @@ class Memory:
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
         count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // WORD_BYTES
-        self._drained.append((destination, [self.words.get(source + place, unset) for place in range(count)]))
+        words = [self.words.get(source + place, unset) for place in range(count)]
+        if "spill" in self.names.get(destination, ""):
+            self._spilled[destination] = tuple(words)
+        else:
+            self._drained.append((destination, words))
 
     def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
         """What the scalar program has put into its outputs (memory space and address, by operand), in words."""
@@ -283,6 +289,8 @@ class Memory:
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
         if isinstance(source, Unknown):
             return None
+        if source in self._spilled:
+            return self._spilled[source]
         for operand in self.operands:
             # A transfer counts its address in granules; the operand's may count rows of 512 bytes.
             for base in {operand.address, operand.address * ROW_BYTES // granule}:
@@ -290,7 +298,7 @@ class Memory:
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):
                     return words[offset:]
-        written = self.contents.beginning_at(source) if self.runtime or self.port is not None else None
+        written = self.contents.beginning_at(source, space) if self.runtime or self.port is not None else None
         return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:
@@ -298,6 +306,8 @@ class Memory:
         if isinstance(address, Unknown):
             return ""
         address &= 0xFFFFFFFF
+        if is_in_a_result(address) and not any(map(is_in_a_result, self._operand_starts[-1:])):
+            return ""
         # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.
         scale = max(1, ROW_BYTES // self.channel.machine.granule_bytes)
         place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)

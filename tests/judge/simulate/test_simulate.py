@@ -21,11 +21,13 @@ from harness.hardware import TPUS, chip
 from harness.hlo import parse
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
+from harness.judge.simulate.contents import Contents
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.runs import OpRun
+from harness.judge.simulate.scalar import FIRST_OPERAND, result_places
 from harness.judge.simulate.scalar_memory import Arrival, Memory
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import is_for_first_core
@@ -690,6 +692,51 @@ def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
         "@2 %s1_s0 = smov 1",
     )
     assert "contents are not known" in result.reason
+
+
+def test_a_scalar_spilled_to_hbm_is_the_same_when_it_is_read_back() -> None:
+    result = execute(
+        "%s1_s0 = smov [#allocation9_spill]  ;;  %s2_s1 = smov [#allocation8_spill]  ;;  %s3_s0 = smov %s1_s0",
+        "%4 = sst [smem:[#allocation8_spill]] 7",
+        "%5 = dma.smem_to_hbm %s2_s1, 1, %s3_s0, [#allocation1]",
+        "%6 = dma.done.wait [#allocation1], 1",
+        "%7 = vsyncadd [#allocation1], 4294967295",
+        "%8 = sst [smem:[#allocation8_spill]] 0",
+        "%9 = dma.hbm_to_smem %s3_s0, 1, %s2_s1, [#allocation1]",
+        "%10 = dma.done.wait [#allocation1], 1",
+        "%s4_s2 = sld [smem:[%s2_s1]]",
+        "%p1_p0 = scmp.eq.s32.totalorder %s4_s2, 7",
+        "%11 = shalt.err (%p1_p0)",
+    )
+    assert [(offence.kind, offence.count) for offence in result.offences if offence.kind == "chip-halts"] == [
+        ("chip-halts", 1)
+    ]
+
+
+def test_a_move_to_its_own_register_leaves_what_the_bundle_puts_there() -> None:
+    result = execute(
+        "%s1_s0 = smov 3",
+        "%s2_s0 = smov 5  ;;  %s3_s0 = smov %s2_s0",
+        "%p1_p0 = scmp.eq.s32.totalorder %s3_s0, 5",
+        "%1 = shalt.err (%p1_p0)",
+    )
+    assert result.offences
+
+
+def test_contents_travel_between_operands_results_and_allocations_by_their_memory() -> None:
+    scale, place = 16, result_places(1)[0]
+    # An allocation in VMEM whose scaled address is that of an operand in HBM.
+    names = {FIRST_OPERAND: "operand 0", FIRST_OPERAND // scale: "#allocation1", 7: "#allocation2"}
+    contents = Contents(names, (), 32)
+    contents.hold({FIRST_OPERAND: (1, 2), FIRST_OPERAND // scale: (3,)})
+    contents.copied(FIRST_OPERAND, 7 * scale, ("hbm", "vmem"))
+    assert contents[7]() == (1, 2)
+    contents.copied(FIRST_OPERAND, place, ("vmem", "hbm"))
+    assert contents[place]() == (3,)
+    contents.copied(place, 7 * scale, ("hbm", "vmem"))
+    assert contents[7]() == (3,)
+    contents.copied(FIRST_OPERAND + 5, place, ("hbm", "hbm"))
+    assert place not in contents
 
 
 @given(

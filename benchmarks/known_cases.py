@@ -28,6 +28,21 @@ class Program:
 Case = Callable[[], Program]
 
 
+# Packages of which one module has all cases, by package.
+_SMALL = ("jaxite", "pallas-forge", "recurrentgemma")
+
+
+def module_of(origin: str) -> str:
+    """The module with the cases of JAX, tokamax, XLA or a package."""
+    return "known_cases_small" if origin in _SMALL else f"known_cases_{origin.replace('-', '_')}"
+
+
+def cases(origin: str) -> dict[str, Case]:
+    """The cases of JAX, tokamax, XLA or a package, by name. No package is imported before a case is called."""
+    listed: dict[str, Any] = import_module(module_of(origin)).CASES
+    return listed[origin] if origin in _SMALL else listed
+
+
 def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
     """An operand whose contents no schedule depends on."""
     return jax.ShapeDtypeStruct(shape, dtype)

@@ -134,6 +134,8 @@ def _divergence() -> Program:
     return _of("fused_kl_divergence", {"student_logits": of(2048, 32768), "teacher_logits": of(2048, 32768)})
 
 
+# Each block of rows has targets, and so much to do.
+ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
 _MLA = "multi_latent_ragged_page_attention"
 CASES: dict[str, Case] = {
     "flash causal": partial(_attention, "flash_attention", causal=True),

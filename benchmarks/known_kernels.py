@@ -1,68 +1,80 @@
 """Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
-        [--install] [--page KNOWN_KERNELS.md]
+        [--also PYTHON] [--install] [--page KNOWN_KERNELS.md]
 
 JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
 the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
 was not written for, that what comes out is physically possible, and whether the judge would take the kernel. A case
 whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
-dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, so a run that was
-stopped goes on where it was. The compiler's defaults
-hand a part of some programs to the SparseCore of v6e, which has no latency here; `--on-tensorcore` tells it not to,
-which is another program, and says so in its last line.
+dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, so a run that was stopped
+goes on where it was. What the JAX of this environment does not trace is tried by `--also`, the interpreter of another
+one with the same project in it, since packages are written for one JAX.
+
+The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such
+a program is compiled once more so that it stays on the TensorCore: another program, and its row says so.
+`--on-tensorcore` compiles all of them so.
 """
 
 import argparse
+import functools
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
+from known_cases import cases, module_of
 from tabulate import tabulate
 
 from harness import units
 from harness.advice.dump_directory import read
+from harness.dumps.timing_tables import Assumption
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
+from harness.judge.simulate.channel import SPARSE_CORE
 from harness.judge.simulate.module import impossibilities, run_module
 from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
+# What takes longer to compile is left out.
+_LONGEST_SECONDS = 1800
+# The last line of a traceback.
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
+# What code says that was written for another JAX.
+_ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name .* from 'jax")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package whose kernels are rows: what is installed for it, and what it imports and its kernels do not need."""
+    """A package whose kernels are rows: what is installed for it, and what it imports and its kernels do not need.
 
-    requirements: tuple[str, ...]
-    stubs: tuple[str, ...] = ()
+    Names with blanks between them.
+    """
+
+    requirements: str
+    stubs: str = ""
 
 
 PACKAGES = {
-    "tpu-inference": Package(("tpu-inference==0.32.0", "sympy", "mpmath"), ("vllm", "torch", "torchax")),
+    "tpu-inference": Package("tpu-inference==0.32.0 sympy mpmath", "vllm torch torchax"),
     "ejkernel": Package(
-        (
-            "ejkernel==0.0.80.3",
-            "beartype",
-            "jaxtyping",
-            "wadler-lindig",
-            "chex",
-            "toolz",
-            "einops",
-            "pydantic==2.14.4",
-            "pydantic-core==2.50.5",
-            "typing-inspection",
-            "annotated-types",
-        )
+        "ejkernel==0.0.80.3 beartype jaxtyping wadler-lindig chex toolz einops pydantic==2.14.4 pydantic-core==2.50.5 "
+        "typing-inspection annotated-types"
+    ),
+    "jaxite": Package("jaxite==0.0.3"),
+    "pallas-forge": Package("pallas-forge==0.1.2"),
+    "recurrentgemma": Package(
+        "recurrentgemma==1.0.1 einops jaxtyping wadler-lindig typeguard==2.13.3", "flax torch orbax sentencepiece"
     ),
 }
 # The list stays as it is: a case that has no latency is not replaced by one that has.
@@ -142,12 +154,23 @@ class Known:
     name: str
     chip: Chip
     on_tensorcore: bool = False
+    python: str = sys.executable
 
     @property
     def directory_name(self) -> str:
         """Without what a file's name should not hold."""
         name = f"{self.origin}-{self.name.replace(', ', '-').replace(' ', '-')}-{self.chip.name}"
-        return f"{name}-tensorcore" if self.on_tensorcore else name
+        name += "-tensorcore" * self.on_tensorcore
+        return name + "-also" * (self.python != sys.executable)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case: the simulation or why there is none, why the judge refuses it (`refused`), and remarks."""
+
+    result: Simulation | str
+    refused: str | None
+    remarks: tuple[str, ...] = ()
 
 
 def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterator[Known]:
@@ -155,33 +178,37 @@ def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterat
     for name in chips:
         listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA}
         for origin in PACKAGES:
-            listed[origin] = tuple(import_module(f"known_cases_{origin.replace('-', '_')}").CASES)
-        for origin, cases in listed.items():
-            for case in cases:
+            listed[origin] = tuple(cases(origin))
+        for origin, names in listed.items():
+            for case in names:
                 if any(word in f"{origin} {case}" for word in only.split(",")):
                     yield Known(origin, case, chip(name), on_tensorcore)
 
 
 def dumped(case: Known, cache: Path) -> Path:
-    """The directory with the case's schedules, compiled now unless they are kept. Raises CalledProcessError."""
+    """The directory with the case's schedules, compiled now unless they are kept.
+
+    Raises CalledProcessError, TimeoutExpired.
+    """
     directory = cache / case.directory_name
     if not any(directory.glob("*-TLP-*final_bundles.txt")):
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [
-                sys.executable,
+                case.python,
                 str(HERE / "known_kernels_compile.py"),
                 case.origin,
                 case.name,
                 case.chip.name,
                 str(directory),
-                *(PACKAGES[case.origin].stubs if case.origin in PACKAGES else ()),
+                *(PACKAGES[case.origin].stubs.split() if case.origin in PACKAGES else ()),
             ],
             env=environment(directory, flags=ON_TENSORCORE if case.on_tensorcore else "")
-            | {"PYTHONPATH": os.pathsep.join((*sys.path, str(_installed(case.origin, cache))))},
+            | {"PYTHONPATH": os.pathsep.join(map(str, (HERE.parent, HERE, _installed(case.origin, cache))))},
             check=True,
             capture_output=True,
             text=True,
+            timeout=_LONGEST_SECONDS,
         )
     return directory
 
@@ -195,7 +222,7 @@ def install(origin: str, cache: Path) -> None:
     """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
     folder = _installed(origin, cache)
     if not folder.is_dir():
-        asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements]
+        asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements.split()]
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
 
 
@@ -205,28 +232,33 @@ def refused(case: Known, cache: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]], arguments: str) -> str:
+def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], arguments: str) -> str:
     """The table for people: a kernel a row, a chip a column, and the reasons below it, each with its line.
 
     `arguments` are those of the command that makes it.
     """
-    chips = list(dict.fromkeys(chip_name for found in rows.values() for chip_name in found))
+    chips = list(dict.fromkeys(chip_name for outcomes in rows.values() for chip_name in outcomes))
     table, reasons = [], []
-    counts = {name: [0, 0] for name in chips}
-    for (origin, name), found in rows.items():
+    entering, timed, kept = Counter[str](), Counter[str](), Counter[str]()
+    for (origin, name), outcomes in rows.items():
         cells = []
         for chip_name in chips:
-            why, line = found[chip_name]
+            outcome, line = outcomes[chip_name]
             time, unknown = line[3], line[-1]
-            counts[chip_name][0] += why == ""
-            counts[chip_name][1] += time != "none" and not unknown
-            cells += ["?" if why is None else "no" if why else "yes", time + "*" * (time != "none" and bool(unknown))]
-            reasons += [(origin, name, chip_name, text) for text in (why, unknown) if text]
+            entering[chip_name] += outcome.refused == ""
+            (kept if outcome.remarks else timed)[chip_name] += is_covered(outcome.result)
+            mark = "*" * (time != "none" and bool(unknown)) + "†" * (time != "none" and bool(outcome.remarks))
+            enters = "?" if outcome.refused is None else "no" if outcome.refused else "yes"
+            cells += [enters, time + mark, _steps(outcome.result)]
+            reasons += [
+                (origin, name, chip_name, text) for text in (outcome.refused, *outcome.remarks, unknown) if text
+            ]
         table.append([origin, name, *cells])
-    headers = ["package", "kernel", *(title for name in chips for title in (f"{name}: enters", "simulated"))]
-    said = [
-        f"{name}: {entering} of {len(rows)} enter unchanged, {timed} have a latency with nothing unknown"
-        for name, (entering, timed) in counts.items()
+    headers = ["package", "kernel", *(f"{name}: {what}" for name in chips for what in ("enters", "simulated", "steps"))]
+    totals = [
+        f"{name}: {entering[name]} of {len(rows)} enter unchanged, {timed[name]} have a latency with nothing unknown, "
+        f"and {kept[name]} more if compiled as their remark says"
+        for name in chips
     ]
     merged: dict[tuple[str, str, str], list[str]] = {}
     for origin, name, chip_name, text in reasons:
@@ -238,13 +270,14 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]], a
             "",
             f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules "
             "take it; its results are checked in a contest, not here. Times are simulated; `*`: something was not "
-            "understood, `none`: there is no latency.",
+            "understood or is assumed, `†`: compiled otherwise than it is shipped, `none`: there is no latency. "
+            "`steps` are those of its grids, which show where a package takes other blocks on another chip.",
             "",
-            *(f"- {sentence}" for sentence in said),
+            *(f"- {sentence}" for sentence in totals),
             "",
             tabulate(table, headers=headers, tablefmt="github", disable_numparse=True),
             "",
-            "## Reasons",
+            "## Reasons and remarks",
             "",
             tabulate(why_not, ["package", "kernel", "chips", "reason"], tablefmt="github", disable_numparse=True),
             "",
@@ -252,17 +285,68 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]], a
     )
 
 
+def _steps(result: Simulation | str) -> str:
+    return "" if isinstance(result, str) or result.executed_steps is None else str(result.executed_steps)
+
+
+def outcome(case: Known, cache: Path, also: str | None) -> Outcome:
+    """What comes of the case, compiled otherwise where it has to be.
+
+    What this JAX does not trace is compiled by the interpreter `also`, if there is one, and what has a part on the
+    SparseCore once more without it.
+    """
+    result = simulated(case, cache)
+    remarks: tuple[str, ...] = ()
+    if isinstance(result, str) and also is not None and _ANOTHER_JAX.search(result):
+        other = replace(case, python=also)
+        if not isinstance(by_other := simulated(other, cache), str):
+            remarks += (f"compiled by another JAX ({also_version(also)}): {result}",)
+            case, result = other, by_other
+    if not isinstance(result, str) and not case.on_tensorcore and any(SPARSE_CORE in text for text in result.unknown):
+        kept = replace(case, on_tensorcore=True)
+        if not isinstance(on_tensorcore := simulated(kept, cache), str) and on_tensorcore.seconds is not None:
+            remarks += (f"compiled to stay on the TensorCore; as shipped: {result.unknown[0]}",)
+            case, result = kept, on_tensorcore
+    return Outcome(result, refused(case, cache), remarks)
+
+
+@functools.cache
+def also_version(python: str) -> str:
+    """The version of JAX that another interpreter has."""
+    asked = "import importlib.metadata as m; print(m.version('jax'))"
+    return subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def simulated(case: Known, cache: Path) -> Simulation | str:
     """What the simulator says of the case, or why there is nothing to simulate."""
     try:
         directory = dumped(case, cache)
         operands = {path.stem: np.load(path) for path in directory.glob("*.npy")}
-        return run_module(read(directory, case.chip), case.chip, deadline_seconds=600, operands=operands)
+        dump = replace(read(directory, case.chip), assumption=_assumed(case))
+        return run_module(dump, case.chip, deadline_seconds=600, operands=operands)
     except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.strip().splitlines() if "Error" in line] or [error.stderr.strip()[-90:]]
-        return f"not compiled: {lines[-1][:150]}"
+        return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache))}"
+    except subprocess.TimeoutExpired:
+        return f"not compiled: the compiler takes longer than {_LONGEST_SECONDS // 60} minutes"
     except RatchetError as error:
         return f"not read: {error}"
+
+
+def _assumed(case: Known) -> Assumption | None:
+    """What its list says of branches that hang on a scalar out of a vector."""
+    if case.origin not in PACKAGES:
+        return None
+    assumed: dict[str, Assumption] = getattr(import_module(module_of(case.origin)), "ASSUMED", {})
+    return assumed.get(case.name)
+
+
+def _raised(stderr: str, installed: Path) -> str:
+    """What a compilation that failed ended with, and the last line of the package that it came from."""
+    text = stderr.strip()
+    errors = [line for line in text.splitlines() if _ERROR.match(line)] or [text[-90:]]
+    frames = re.findall(rf'File "{re.escape(str(installed))}/([^"]+)", line (\d+)', text)
+    place = f"{frames[-1][0]} line {frames[-1][1]}: " if frames else ""
+    return f"{place}{errors[-1][:200]}"
 
 
 def row(case: Known, result: Simulation | str) -> list[str]:
@@ -296,29 +380,31 @@ def main() -> int:
     parser.add_argument("--chips", default="v5e,v6e")
     parser.add_argument("--only", default="", help="cases whose origin and name contain one of these words")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
+    parser.add_argument("--also", help="the interpreter of another environment, for what this JAX does not trace")
     parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")
     given = parser.parse_args()
-    cases = list(known(given.chips.split(","), given.only, on_tensorcore=given.on_tensorcore))
+    chosen = list(known(given.chips.split(","), given.only, on_tensorcore=given.on_tensorcore))
     if find_spec("tokamax") is None:
         print("tokamax is not installed (Python 3.12 and `pip install -e '.[bench]'`): left out", file=sys.stderr)
-        cases = [case for case in cases if case.origin != "tokamax"]
-    for origin in sorted(PACKAGES.keys() & {case.origin for case in cases}):
+        chosen = [case for case in chosen if case.origin != "tokamax"]
+    for origin in sorted(PACKAGES.keys() & {case.origin for case in chosen}):
         if given.install:
             install(origin, given.cache)
         elif not _installed(origin, given.cache).is_dir():
             print(f"{origin} is not installed (--install): left out", file=sys.stderr)
-            cases = [case for case in cases if case.origin != origin]
+            chosen = [case for case in chosen if case.origin != origin]
     table = []
-    rows: dict[tuple[str, str], dict[str, tuple[str | None, list[str]]]] = {}
+    rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]] = {}
     covered: dict[str, list[bool]] = {}
-    for number, case in enumerate(cases, 1):
-        result = simulated(case, given.cache)
-        table.append(row(case, result))
-        covered.setdefault(case.chip.name, []).append(is_covered(result))
-        rows.setdefault((case.origin, case.name), {})[case.chip.name] = refused(case, given.cache), table[-1]
-        print(f"{number}/{len(cases)} {' | '.join(table[-1])}", file=sys.stderr, flush=True)
+    for number, case in enumerate(chosen, 1):
+        came = outcome(case, given.cache, given.also)
+        table.append(row(case, came.result))
+        covered.setdefault(case.chip.name, []).append(is_covered(came.result) and not came.remarks)
+        rows.setdefault((case.origin, case.name), {})[case.chip.name] = came, table[-1]
+        said = " | ".join((*table[-1], *came.remarks))
+        print(f"{number}/{len(chosen)} {said}", file=sys.stderr, flush=True)
     if given.page is not None:
         given.page.write_text(page(rows, shlex.join(sys.argv[1:])), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]

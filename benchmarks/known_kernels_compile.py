@@ -4,14 +4,13 @@ A child of known_kernels.py. The reason why the judge refuses it is left in refu
 """
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
-from known_cases import Program
+from known_cases import Program, cases
 
 from harness.hardware import Chip, chip
 from harness.judge.evaluate.compile.topology import described_device
@@ -22,12 +21,6 @@ from harness.judge.evaluate.trace.traced import refuse_unfit
 from harness.sandbox.messages import Rejected
 
 REFUSED = "refused.txt"
-
-
-def program(origin: str, name: str) -> Program:
-    """The case `name` of `origin`, whose package may be imported only now."""
-    found: Program = import_module(f"known_cases_{origin.replace('-', '_')}").CASES[name]()
-    return found
 
 
 def refusal(case: Program, shapes: tuple[Any, ...], target: Chip) -> str:
@@ -50,7 +43,7 @@ def main(origin: str, case_name: str, chip_name: str, directory: str, *stubs: st
 
     # What an operation asks about the chip while it is traced.
     with asked_for(target), aiming_at(target):
-        case = program(origin, case_name)
+        case = cases(origin)[case_name]()
         for name, values in case.operands.items():
             if isinstance(values, np.ndarray):
                 np.save(Path(directory) / f"{name}.npy", values)

@@ -298,9 +298,12 @@ def outcome(case: Known, cache: Path, also: str | None) -> Outcome:
     result = simulated(case, cache)
     remarks: tuple[str, ...] = ()
     if isinstance(result, str) and also is not None and _ANOTHER_JAX.search(result):
-        other = replace(case, python=also)
-        if not isinstance(by_other := simulated(other, cache), str):
-            remarks += (f"compiled by another JAX ({also_version(also)}): {result}",)
+        other, version = replace(case, python=also), also_version(also)
+        by_other = simulated(other, cache)
+        if isinstance(by_other, str):
+            result = f"{result}; by JAX {version}: {by_other}"
+        else:
+            remarks += (f"compiled by JAX {version}; by this one {result}",)
             case, result = other, by_other
     if not isinstance(result, str) and not case.on_tensorcore and any(SPARSE_CORE in text for text in result.unknown):
         kept = replace(case, on_tensorcore=True)

@@ -1,5 +1,6 @@
 """The operations whose meaning does not matter to time, and so which ones were not understood."""
 
+import re
 from collections import Counter
 
 from harness.dumps.llo import Schedule
@@ -41,5 +42,6 @@ def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:
 
 def _is_named(opcode: str) -> bool:
     if opcode.startswith("v"):
-        return opcode.partition(".")[0] in _VECTOR
+        # `vclamps-f32` is written with a dash.
+        return re.split("[.-]", opcode, maxsplit=1)[0] in _VECTOR
     return opcode in _OTHER or opcode.startswith(("sbr.rel", "sdivrem", "spop", "dma."))

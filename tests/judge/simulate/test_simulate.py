@@ -170,7 +170,7 @@ def test_a_transfer_of_nothing_raises_no_flag(tmp_path: Path) -> None:
     assert result.offences == ()
 
 
-@pytest.mark.parametrize("operation", ["vllmr.16.mxu0", "vc.u32", "vphi", "vmac.bf16.f32.vacc0"])
+@pytest.mark.parametrize("operation", ["vllmr.16.mxu0", "vc.u32", "vphi", "vmac.bf16.f32.vacc0", "vclamps-f32"])
 def test_an_operation_that_is_done_in_its_cycle_costs_none(operation: str, tmp_path: Path) -> None:
     base = run(SMALL, tmp_path / "base")
     more = rf"%0 = {operation} %v0_v1 ;; \1"

@@ -1,7 +1,7 @@
 """Programs that nothing here was written for: which the judge lets in, which have a latency, and why the others do not.
 
     .venv/bin/python benchmarks/known_kernels.py [--chips v5e,v6e] [--only WORD,WORD] [--cache DIR] [--on-tensorcore]
-        [--also PYTHON] [--install] [--page KNOWN_KERNELS.md]
+        [--also PYTHON] [--install] [--compile-minutes 30] [--page KNOWN_KERNELS.md]
 
 JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use, and plain XLA programs, compiled by
 the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
@@ -46,8 +46,6 @@ from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"
-# What takes longer to compile is left out.
-_LONGEST_SECONDS = 1800
 # The last line of a traceback.
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b")
 # What code says that was written for another JAX.
@@ -155,6 +153,7 @@ class Known:
     chip: Chip
     on_tensorcore: bool = False
     python: str = sys.executable
+    compile_seconds: float = 1800.0
 
     @property
     def directory_name(self) -> str:
@@ -173,7 +172,9 @@ class Outcome:
     remarks: tuple[str, ...] = ()
 
 
-def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterator[Known]:
+def known(
+    chips: list[str], only: str, *, on_tensorcore: bool = False, compile_seconds: float = 1800.0
+) -> Iterator[Known]:
     """The cases on each chip whose name contains one of the words of `only`, which commas part."""
     for name in chips:
         listed = {"jax": JAX, "tokamax": TOKAMAX, "xla": XLA}
@@ -182,7 +183,7 @@ def known(chips: list[str], only: str, *, on_tensorcore: bool = False) -> Iterat
         for origin, names in listed.items():
             for case in names:
                 if any(word in f"{origin} {case}" for word in only.split(",")):
-                    yield Known(origin, case, chip(name), on_tensorcore)
+                    yield Known(origin, case, chip(name), on_tensorcore=on_tensorcore, compile_seconds=compile_seconds)
 
 
 def dumped(case: Known, cache: Path) -> Path:
@@ -208,7 +209,7 @@ def dumped(case: Known, cache: Path) -> Path:
             check=True,
             capture_output=True,
             text=True,
-            timeout=_LONGEST_SECONDS,
+            timeout=case.compile_seconds,
         )
     return directory
 
@@ -285,6 +286,12 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
     )
 
 
+def _stated(arguments: list[str]) -> str:
+    """The arguments as anybody gives them: without the places of one machine."""
+    words = shlex.join(arguments)
+    return re.sub(r"(--also) \S+", r"\1 PYTHON", re.sub(r" ?--cache \S+", "", words)).strip()
+
+
 def _steps(result: Simulation | str) -> str:
     return "" if isinstance(result, str) or result.executed_steps is None else str(result.executed_steps)
 
@@ -330,7 +337,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
     except subprocess.CalledProcessError as error:
         return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache))}"
     except subprocess.TimeoutExpired:
-        return f"not compiled: the compiler takes longer than {_LONGEST_SECONDS // 60} minutes"
+        return f"not compiled: tracing and compiling took longer than {case.compile_seconds / 60:g} minutes"
     except RatchetError as error:
         return f"not read: {error}"
 
@@ -385,10 +392,18 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
     parser.add_argument("--also", help="the interpreter of another environment, for what this JAX does not trace")
     parser.add_argument("--install", action="store_true", help="install packages that are rows and not here")
+    parser.add_argument("--compile-minutes", type=float, default=30.0, help="leave out what takes longer to compile")
     parser.add_argument("--page", type=Path, help="write the table for people, with reasons, to this file")
     parser.add_argument("--on-tensorcore", action="store_true", help="keep all work off the SparseCore")
     given = parser.parse_args()
-    chosen = list(known(given.chips.split(","), given.only, on_tensorcore=given.on_tensorcore))
+    chosen = list(
+        known(
+            given.chips.split(","),
+            given.only,
+            on_tensorcore=given.on_tensorcore,
+            compile_seconds=60 * given.compile_minutes,
+        )
+    )
     if find_spec("tokamax") is None:
         print("tokamax is not installed (Python 3.12 and `pip install -e '.[bench]'`): left out", file=sys.stderr)
         chosen = [case for case in chosen if case.origin != "tokamax"]
@@ -409,7 +424,7 @@ def main() -> int:
         said = " | ".join((*table[-1], *came.remarks))
         print(f"{number}/{len(chosen)} {said}", file=sys.stderr, flush=True)
     if given.page is not None:
-        given.page.write_text(page(rows, shlex.join(sys.argv[1:])), encoding="utf-8")
+        given.page.write_text(page(rows, _stated(sys.argv[1:])), encoding="utf-8")
     headers = ["chip", "origin", "case", "simulated", "+/-", "MXU busy", "HBM", "why not, or what is not understood"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     where = ", compiled to stay on the TensorCore" if given.on_tensorcore else ""

@@ -133,6 +133,11 @@ class _Writer:
             return self._parameter(instruction, frame)
         if instruction.shape.plain == _TOKEN:
             return ()
+        if opcode == "get-tuple-element" and frame is self.main:
+            # Of what a branch is handed in a tuple, only the one array has to be known.
+            handed = self._module.branch_operands.get(instruction.operands[0].name)
+            if handed is not None and handed.opcode == "tuple":
+                return self.place(handed.operands[instruction.number or 0].name, frame)
         operands = [self.place(operand.name, frame) for operand in instruction.operands]
         if opcode == "tuple":
             return tuple(operands)
@@ -162,6 +167,8 @@ class _Writer:
         number = instruction.number or 0
         if frame.parameters is not None and number < len(frame.parameters):
             return frame.parameters[number]
+        if frame is self.main and instruction.name in self._module.branch_operands:
+            return self.place(self._module.branch_operands[instruction.name].name, frame)
         values = self._argument(instruction) if frame is self.main else None
         if values is None:
             raise NotEvaluated(f"the contents of the argument {instruction.name} are not known")
@@ -265,9 +272,10 @@ class _Writer:
         def dimensions(order: Sequence[int]) -> str:
             return f", dimensions={{{','.join(map(str, order))}}}"
 
-        if len(before) == len(after) == 1 and (source.elements or 0) > (target.elements or 0):
+        if len(before) == 1 >= len(after) and (source.elements or 0) > (count := target.elements or 0):
             # What a tile is padded with lies behind the elements: a shorter array is the beginning of a longer one.
-            return moved("slice", after, operand, f", slice={{[0:{after[0]}]}}")
+            beginning = moved("slice", [count], operand, f", slice={{[0:{count}]}}")
+            return beginning if after else moved("reshape", after, beginning, "")
         if source.elements != target.elements:
             raise NotEvaluated(f"{instruction.name} has more elements than what it is made from")
         place = moved("transpose", [before[axis] for axis in there], operand, dimensions(there))

@@ -1,5 +1,6 @@
 """An HLO module as records: computations and their instructions, whether they came as text or as a proto."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -164,6 +165,19 @@ class Module:
     def by_name(self) -> dict[str, Computation]:
         """Its computations by their names."""
         return {computation.name: computation for computation in self.computations}
+
+    @cached_property
+    def branch_operands(self) -> dict[str, Instruction]:
+        """What a conditional hands to each parameter of a branch that nothing else calls, by the parameter's name."""
+        everything = [one for computation in self.computations for one in computation.instructions]
+        calls = Counter(name for one in everything for _, name in one.called)
+        found: dict[str, Instruction] = {}
+        for conditional in (one for one in everything if one.opcode == "conditional"):
+            branches = (self.by_name.get(name) for _, name in conditional.called)
+            for branch, operand in zip(branches, conditional.operands[1:], strict=False):
+                if branch is not None and calls[branch.name] == 1 and operand.name in self.instructions:
+                    found |= {each.name: self.instructions[operand.name] for each in branch.parameters.values()}
+        return found
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:

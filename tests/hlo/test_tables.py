@@ -160,6 +160,7 @@ ENTRY %main (sizes: s32[4], scale: f32[]) -> s32[4] {
   %ends.1 = s32[4]{0:T(128)} get-tuple-element(%fusion), index=0
   %counts = s32[6]{0:T(128)S(1)} get-tuple-element(%fusion), index=1
   %shorter = s32[5]{0:T(128)} bitcast(%counts)
+  %leading = s32[]{:T(128)} bitcast(%ends.1)
   %first = s32[]{:T(128)} constant(0)
   %begun = (s32[]{:T(128)}, s32[4]{0:T(128)}) tuple(%first, %ends.1)
   %while = (s32[]{:T(128)}, s32[4]{0:T(128)}) while(%begun), condition=%goes_on, body=%turns
@@ -189,6 +190,7 @@ ENTRY %main (sizes: s32[4], scale: f32[]) -> s32[4] {
         ("ends.1", [3, 4, 9, 9]),
         ("counts", [1, 0, 0, 0, 0, 8]),
         ("shorter", [1, 0, 0, 0, 0]),
+        ("leading", [3]),
         ("doubled", [24, 32, 72, 72]),
         ("whole", [24, 32, 72, 72]),
         ("no_matter", [3, 1, 5, 0]),
@@ -206,6 +208,51 @@ def test_what_xla_computes_from_known_integers(name: str, expected: list[int] | 
 
 def test_nothing_is_computed_from_operands_that_were_not_given() -> None:
     assert Tables(parse.read(COMPUTED)).words("counts") is None
+
+
+BRANCHES = """HloModule m
+
+%idle (none: (s32[4], f32[4])) -> s32[4] {
+  %none = (s32[4]{0:T(128)}, f32[4]{0:T(128)}) parameter(0)
+  ROOT %same = s32[4]{0:T(128)} get-tuple-element(%none), index=0
+}
+
+%work (handed: (s32[4], f32[4])) -> s32[4] {
+  %handed = (s32[4]{0:T(128)}, f32[4]{0:T(128)}) parameter(0)
+  %sizes.1 = s32[4]{0:T(128)} get-tuple-element(%handed), index=0
+  ROOT %twice = s32[4]{0:T(128)} add(%sizes.1, %sizes.1)
+}
+
+%alone (array: s32[4]) -> s32[4] {
+  %array = s32[4]{0:T(128)} parameter(0)
+  ROOT %negative = s32[4]{0:T(128)} negate(%array)
+}
+
+ENTRY %main (sizes: s32[4], scale: f32[4], which: s32[]) -> s32[4] {
+  %sizes = s32[4]{0:T(128)} parameter(0)
+  %scale = f32[4]{0:T(128)} parameter(1)
+  %which = s32[]{:T(128)} parameter(2)
+  %pair = (s32[4]{0:T(128)}, f32[4]{0:T(128)}) tuple(%sizes, %scale)
+  %other = (s32[4]{0:T(128)}, f32[4]{0:T(128)}) tuple(%sizes, %scale)
+  %one = s32[4]{0:T(128)} conditional(%which, %pair, %other, %sizes), branch_computations={%idle, %work, %alone}
+  ROOT %two = s32[4]{0:T(128)} conditional(%which, %other, %one), branch_computations={%idle, %alone}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # A branch of one conditional alone knows what that hands to it, whatever lies beside it.
+        ("twice", [6, 2, 10, 0]),
+        # These are branches of two, which hand them different arrays or the same.
+        ("same", None),
+        ("negative", None),
+    ],
+)
+def test_a_branch_computes_from_what_its_conditional_hands_to_it(name: str, expected: list[int] | None) -> None:
+    words = Tables(parse.read(BRANCHES), {"sizes": np.array([3, 1, 5, 0], np.int32)}).words(name)
+    assert (None if words is None else list(words[:4])) == expected
 
 
 def test_code_that_calls_something_else_is_not_the_same() -> None:

@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
@@ -83,6 +84,7 @@ def compile_program(
         "float_of": float_of,
         "floats_computed": floats_computed,
         "larger": larger,
+        "partial": partial,
         "pick": pick,
         "remainder": remainder,
         "smaller": smaller,
@@ -414,6 +416,8 @@ class _Writer:
             if not op.predicate and terms[0].isdigit():
                 return [f"words[{terms[0]}] = {terms[1]}"]
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
+        if id(op) in self.loads and name == "vstv":
+            return [f"w{self.loads[id(op)]} = partial(tuple, ({self._noted(op.arguments)},)), 0"]
         if id(op) in self.loads:
             return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]
         if id(op) in self.pushes:

@@ -22,6 +22,9 @@ _UNITS = {
 REGISTER_BYTES = 4096
 _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
+# What lies in the first row of an allocation, as it is loaded and as it is stored.
+_ALLOCATION_LOADED = re.compile(r"\s*\[vmem:\[(#allocation[\w.]*)\] sm:\$0x1\]\s*$")
+_STORED = re.compile(r"\s*\[vmem:\[#allocation[\w.]*\] sm:\$0x1\](?:,|\s*/\*vst_source=\*/)?\s*%\w+_(v\d+)")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 # The operation that raises a sync flag of another core or chip.
@@ -139,22 +142,48 @@ def exchanges(schedule: Schedule) -> frozenset[int]:
 
 
 def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
-    """By the identity of each `vpush` the load that fills its register; None where something computes what it pushes.
+    """By the identity of each `vpush` what fills its register: a load, or a scalar in all places of it (`vstv`).
 
-    Only a load that stands before it with no jump or start of a region between is surely the one.
+    None where something computes what it pushes. Only what stands before it with no jump or start of a region between
+    surely fills it. Of what the program has put into an allocation of its own at its beginning, it is what filled that.
     """
     found: dict[int, Op | None] = {}
     for index, op in schedule.ops_where("vpush".__eq__):
-        register = op.operands[0] if op.operands else ""
-        found[id(op)] = None
-        for bundle in schedule.bundles[index - 1 :: -1] if index else ():
-            writers = [other for other in bundle.ops if other.destination == register]
-            if writers:
-                is_load = writers[0].opcode == "vld" and not writers[0].predicate
-                found[id(op)] = writers[0] if is_load and len(writers) == 1 else None
-            if writers or bundle.regions or any(map(is_branch, bundle.ops)):
-                break
+        load = _load_before(schedule, index, op.operands[0] if op.operands else "")
+        found[id(op)] = load and (_load_of_copy(schedule, load) or load)
     return found
+
+
+def _load_before(schedule: Schedule, index: int, register: str) -> Op | None:
+    """The load or `vstv` that fills a vector register before a bundle, with no jump or start of a region between."""
+    for bundle in schedule.bundles[index - 1 :: -1] if index else ():
+        writers = [op for op in bundle.ops if op.destination == register]
+        if writers:
+            is_load = writers[0].opcode in ("vld", "vstv") and not writers[0].predicate
+            return writers[0] if is_load and len(writers) == 1 else None
+        if bundle.regions or any(map(is_branch, bundle.ops)):
+            return None
+    return None
+
+
+def _load_of_copy(schedule: Schedule, load: Op) -> Op | None:
+    """What fills an allocation that the program stores to once, before its first jump, and only loads from else."""
+    allocation = _ALLOCATION_LOADED.match(load.text) if load.opcode == "vld" else None
+    if allocation is None:
+        return None
+    mention = re.compile(re.escape(allocation[1]) + r"(?![\w.])")
+    uses = [(index, op) for index, op in schedule.ops_where(lambda _: True) if mention.search(op.text)]
+    stores = [(index, op) for index, op in uses if op.opcode != "vld"]
+    if len(stores) != 1:
+        return None
+    ((index, store),) = stores
+    stored = _STORED.search(store.text)
+    jumps = (
+        place for place, bundle in enumerate(schedule.bundles) if bundle.regions or any(map(is_branch, bundle.ops))
+    )
+    if store.opcode != "vst" or store.predicate or stored is None or index >= next(jumps, len(schedule.bundles)):
+        return None
+    return _load_before(schedule, index, stored[1])
 
 
 def prefetched_words(schedule: Schedule) -> frozenset[str]:

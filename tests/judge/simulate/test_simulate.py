@@ -713,6 +713,31 @@ def test_a_scalar_spilled_to_hbm_is_the_same_when_it_is_read_back() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("again", "kinds"),
+    [
+        ("", ["chip-halts"]),
+        # Stored to once more, under an address that could be another's, or after a jump.
+        ("%8 = vst [vmem:[#allocation2] sm:$0x1] /*vst_source=*/%v9_v1", ["check-unknown"]),
+        ("%s8_s9 = smov [#allocation2]", ["check-unknown"]),
+    ],
+)
+def test_a_scalar_that_goes_through_a_vector_is_the_same(again: str, kinds: list[str]) -> None:
+    result = execute(
+        "%s1_s0 = smov 7",
+        "%v1_v0 = vstv %s1_s0",
+        "%2 = vst [vmem:[#allocation2] sm:$0x1] /*vst_source=*/%v1_v0",
+        "@1 %s3_s0 = smov 1",
+        again,
+        "%v3_v4 = vld [vmem:[#allocation2] sm:$0x1]",
+        "%4 = vpush %v3_v4",
+        "%s5_s2 = spop %4",
+        "%p1_p0 = scmp.eq.s32.totalorder %s5_s2, 7",
+        "%6 = shalt.err (%p1_p0)",
+    )
+    assert [offence.kind for offence in result.offences] == kinds
+
+
 def test_a_move_to_its_own_register_leaves_what_the_bundle_puts_there() -> None:
     result = execute(
         "%s1_s0 = smov 3",

@@ -204,14 +204,23 @@ def dumped(case: Known, cache: Path) -> Path:
                 str(directory),
                 *(PACKAGES[case.origin].stubs.split() if case.origin in PACKAGES else ()),
             ],
-            env=environment(directory, flags=ON_TENSORCORE if case.on_tensorcore else "")
-            | {"PYTHONPATH": os.pathsep.join(map(str, (HERE.parent, HERE, _installed(case.origin, cache))))},
+            env=_environment(case, directory, cache),
             check=True,
             capture_output=True,
             text=True,
             timeout=case.compile_seconds,
         )
     return directory
+
+
+def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
+    """The environment of the child that compiles a case into `directory`, with the compiler of its own JAX."""
+    variables = environment(directory, flags=ON_TENSORCORE if case.on_tensorcore else "")
+    # JAX sets it to the library of this environment.
+    if case.python != sys.executable:
+        variables.pop("TPU_LIBRARY_PATH", None)
+    folders = (HERE.parent, HERE, _installed(case.origin, cache))
+    return variables | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
 def _installed(origin: str, cache: Path) -> Path:

@@ -168,7 +168,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """What a conditional hands to each parameter of a branch that nothing else calls, by the parameter's name."""
+        """By the name of a branch's parameter the operand of its conditional, for branches that nothing else calls."""
         everything = [one for computation in self.computations for one in computation.instructions]
         calls = Counter(name for one in everything for _, name in one.called)
         found: dict[str, Instruction] = {}

@@ -182,7 +182,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
     return f"of {operand.aval.dtype}: convert to float32 before, or use jnp.sum with dtype=jnp.float32"
 
 
-def _of_gather(equation: Equation) -> str:
+def _of_gather(equation: Equation, _: Chip) -> str:
     """Other gathers than the one that Mosaic lowers, and such as a mark cannot stand in."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
@@ -209,7 +209,7 @@ def _of_gather(equation: Equation) -> str:
     return ""
 
 
-def _of_check(equation: Equation) -> str:
+def _of_check(equation: Equation, _: Chip) -> str:
     return "" if equation.params["debug"] else "without debug: use pl.debug_check"
 
 

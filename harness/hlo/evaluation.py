@@ -203,8 +203,9 @@ class _Writer:
 
     def _has_an_order(self, instruction: Instruction) -> bool:
         """True if a result shows which of several equal keys a sort puts first, which machines do as they like."""
-        sorted_ = (self._module.instructions[operand.name] for operand in instruction.operands)
-        return any(array.dtype == "f32" and one.opcode != "broadcast" for one in sorted_ for array in arrays(one.shape))
+        operands = (self._module.instructions[operand.name] for operand in instruction.operands)
+        unlike = (operand for operand in operands if operand.opcode != "broadcast")
+        return any(array.dtype == "f32" for operand in unlike for array in arrays(operand.shape))
 
     def _line(self, instruction: Instruction, operands: Sequence[_Place], frame: _Frame) -> str:
         text = ", ".join(f"%{self._array(operand, frame)}" for operand in operands) or instruction.literal

@@ -169,15 +169,18 @@ class Module:
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
         """By the name of a branch's parameter the operand of its conditional, for branches that nothing else calls."""
-        everything = [one for computation in self.computations for one in computation.instructions]
-        calls = Counter(name for one in everything for _, name in one.called)
-        found: dict[str, Instruction] = {}
-        for conditional in (one for one in everything if one.opcode == "conditional"):
+        every = [instruction for computation in self.computations for instruction in computation.instructions]
+        calls = Counter(name for instruction in every for _, name in instruction.called)
+        operands: dict[str, Instruction] = {}
+        for conditional in every:
+            if conditional.opcode != "conditional":
+                continue
             branches = (self.by_name.get(name) for _, name in conditional.called)
             for branch, operand in zip(branches, conditional.operands[1:], strict=False):
                 if branch is not None and calls[branch.name] == 1 and operand.name in self.instructions:
-                    found |= {each.name: self.instructions[operand.name] for each in branch.parameters.values()}
-        return found
+                    parameters = branch.parameters.values()
+                    operands |= {parameter.name: self.instructions[operand.name] for parameter in parameters}
+        return operands
 
     @cached_property
     def instructions(self) -> dict[str, Instruction]:

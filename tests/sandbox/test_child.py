@@ -103,7 +103,7 @@ def test_a_result_cannot_be_forged_by_writing_to_every_descriptor(tmp_path: Path
     )
     failure = trace(tmp_path, planted(tmp_path, code))
     assert failure.kind == "forged-result"
-    assert "not an answer to what it was asked" in failure.message
+    assert "not an answer to this request" in failure.message
 
 
 def test_what_it_starts_ends_with_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """All-gather and matrix product on several TPUs, C = A B: the one file that an experiment changes.
 
-The chips hand A's shards around a ring, in the order of their numbers, then each multiplies all of A by its own columns
+The chips hand A's shards around a ring, half of each shard each way, then each multiplies all of A by its own columns
 of B. Nothing overlaps: the product begins when the last shard is there.
 """
 
@@ -20,9 +20,18 @@ MESH = pl.DeviceIdType.MESH
 
 
 def gather(a_ref, all_ref, copied, sent, received):
-    """All [chips, m / chips, k] of each chip's shard [m / chips, k], both in HBM; a step hands one to the next chip."""
+    """All [chips, m / chips, k] of each chip's shard [m / chips, k], both in HBM: half of each shard each way round.
+
+    The ring goes 0, 1, 3, 2: on a slice of 2x2 these stand side by side.
+    """
     me, chips = jax.lax.axis_index("x"), jax.lax.axis_size("x")
-    after, before = jax.lax.rem(me + 1, chips), jax.lax.rem(me - 1 + chips, chips)
+
+    def chip_at(place):
+        place = jax.lax.rem(place + chips, chips)
+        return place ^ (place >> 1)
+
+    place = chip_at(me)
+    after, before = chip_at(place + 1), chip_at(place - 1)
     own = pltpu.make_async_copy(a_ref, all_ref.at[me], copied)
     own.start()
     # Nobody sends to a chip that has not begun.
@@ -31,14 +40,20 @@ def gather(a_ref, all_ref, copied, sent, received):
         pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=MESH)
     pl.semaphore_wait(barrier, 2)
     own.wait()
+    half = a_ref.shape[0] // 2
     for step in range(chips - 1):
-        shard = jax.lax.rem(me - step + chips, chips)
-        part = all_ref.at[shard]
-        copy = pltpu.make_async_remote_copy(
-            part, part, sent.at[step], received.at[step], device_id=(after,), device_id_type=MESH
-        )
-        copy.start()
-        copy.wait()
+        copies = []
+        for way, (neighbour, shard) in enumerate(((after, chip_at(place - step)), (before, chip_at(place + step)))):
+            part = all_ref.at[shard, pl.ds(way * half, half)]
+            copies.append(
+                pltpu.make_async_remote_copy(
+                    part, part, sent.at[way, step], received.at[way, step], device_id=(neighbour,), device_id_type=MESH
+                )
+            )
+        for copy in copies:
+            copy.start()
+        for copy in copies:
+            copy.wait()
 
 
 def multiply(a_ref, b_ref, c_ref):
@@ -56,7 +71,7 @@ def shard_fn(a, b):
             raise ValueError(f"expected {name} to divide {length}, got {name}={block}")
     bm, bn = min(BM, m), min(BN, n)
     anywhere = pl.BlockSpec(memory_space=pl.ANY)
-    semaphores = pltpu.SemaphoreType.DMA((chips - 1,))
+    semaphores = pltpu.SemaphoreType.DMA((2, chips - 1))
     whole = pl.pallas_call(
         gather,
         out_shape=jax.ShapeDtypeStruct((chips, rows, k), a.dtype),

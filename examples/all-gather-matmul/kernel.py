@@ -1,7 +1,7 @@
 """All-gather and matrix product on several TPUs, C = A B: the one file that an experiment changes.
 
-The chips hand A's shards around a ring, half of each shard each way, then each multiplies all of A by its own columns
-of B. Nothing overlaps: the product begins when the last shard is there.
+A's shards go around the ring in halves, one each way, from VMEM to VMEM, and each chip multiplies what it has by its
+own columns of B while the next halves are under way.
 """
 
 import jax
@@ -10,20 +10,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
-KERNEL_NAME = "gather_then_matmul"
+KERNEL_NAME = "overlapped_gather_matmul"
 PROBLEM_DESCRIPTION = "all-gather of A's rows and matmul C = A B on several chips"
 
-BM = 256
-BN = 512
-VMEM_LIMIT = 64 * 2**20
+VMEM_LIMIT = 100 * 2**20
 MESH = pl.DeviceIdType.MESH
 
 
-def gather(a_ref, all_ref, copied, sent, received):
-    """All [chips, m / chips, k] of each chip's shard [m / chips, k], both in HBM: half of each shard each way round.
-
-    The ring goes 0, 1, 3, 2: on a slice of 2x2 these stand side by side.
-    """
+def multiply(a_ref, b_ref, c_ref, all_ref, sent, received):
+    """C [chips, rows, n] in VMEM of shards a [rows, k] and b [k, n]; all [chips, rows, k] receives the other shards."""
     me, chips = jax.lax.axis_index("x"), jax.lax.axis_size("x")
 
     def chip_at(place):
@@ -32,66 +27,55 @@ def gather(a_ref, all_ref, copied, sent, received):
 
     place = chip_at(me)
     after, before = chip_at(place + 1), chip_at(place - 1)
-    own = pltpu.make_async_copy(a_ref, all_ref.at[me], copied)
-    own.start()
-    # Nobody sends to a chip that has not begun.
     barrier = pltpu.get_barrier_semaphore()
     for neighbour in (before, after):
         pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=MESH)
+    all_ref[me] = a_ref[...]
     pl.semaphore_wait(barrier, 2)
-    own.wait()
     half = a_ref.shape[0] // 2
+
+    def part(way, shard):
+        return shard, pl.ds(way * half, half)
+
+    def product(shard, rows):
+        c_ref[shard, rows] = jnp.dot(all_ref[shard, rows], b_ref[...], preferred_element_type=jnp.float32).astype(
+            c_ref.dtype
+        )
+
     for step in range(chips - 1):
         copies = []
         for way, (neighbour, shard) in enumerate(((after, chip_at(place - step)), (before, chip_at(place + step)))):
-            part = all_ref.at[shard, pl.ds(way * half, half)]
+            moved, ends = all_ref.at[part(way, shard)], (sent.at[way, step], received.at[way, step])
             copies.append(
-                pltpu.make_async_remote_copy(
-                    part, part, sent.at[way, step], received.at[way, step], device_id=(neighbour,), device_id_type=MESH
-                )
+                pltpu.make_async_remote_copy(moved, moved, *ends, device_id=(neighbour,), device_id_type=MESH)
             )
         for copy in copies:
             copy.start()
+        for way, shard in enumerate((chip_at(place - step), chip_at(place + step))):
+            product(*part(way, shard))
         for copy in copies:
             copy.wait()
-
-
-def multiply(a_ref, b_ref, c_ref):
-    """One step: strip of A [BM, k] times strip of B [k, BN]; the compiler keeps the sums of a tile in registers."""
-    c_ref[...] = jnp.dot(a_ref[...], b_ref[...], preferred_element_type=jnp.float32).astype(c_ref.dtype)
+    for way, shard in enumerate((chip_at(place - chips + 1), chip_at(place + chips - 1))):
+        product(*part(way, shard))
 
 
 def shard_fn(a, b):
     """C [m, n / chips] of one chip's shards a [m / chips, k] and b [k, n / chips]."""
     chips = jax.lax.axis_size("x")
     (rows, k), n = a.shape, b.shape[1]
-    m = rows * chips
-    for name, length, block in (("BM", m, BM), ("BN", n, BN)):
-        if length % min(block, length):
-            raise ValueError(f"expected {name} to divide {length}, got {name}={block}")
-    bm, bn = min(BM, m), min(BN, n)
-    anywhere = pl.BlockSpec(memory_space=pl.ANY)
     semaphores = pltpu.SemaphoreType.DMA((2, chips - 1))
-    whole = pl.pallas_call(
-        gather,
-        out_shape=jax.ShapeDtypeStruct((chips, rows, k), a.dtype),
-        in_specs=[anywhere],
-        out_specs=anywhere,
-        scratch_shapes=[pltpu.SemaphoreType.DMA, semaphores, semaphores],
-        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
-        name="gather",
-    )(a)
-    return pl.pallas_call(
+    c = pl.pallas_call(
         multiply,
-        out_shape=jax.ShapeDtypeStruct((m, n), a.dtype),
-        grid=(m // bm, n // bn),
-        in_specs=[pl.BlockSpec((bm, k), lambda i, j: (i, 0)), pl.BlockSpec((k, bn), lambda i, j: (0, j))],
-        out_specs=pl.BlockSpec((bm, bn), lambda i, j: (i, j)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"), vmem_limit_bytes=VMEM_LIMIT),
+        out_shape=jax.ShapeDtypeStruct((chips, rows, n), a.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)] * 2,
+        out_specs=pl.BlockSpec(memory_space=pltpu.VMEM),
+        scratch_shapes=[pltpu.VMEM((chips, rows, k), a.dtype), semaphores, semaphores],
+        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True, vmem_limit_bytes=VMEM_LIMIT),
         name=KERNEL_NAME,
-    )(whole.reshape(m, k), b)
+    )(a, b)
+    return c.reshape(rows * chips, n)
 
 
 def kernel_fn(a, b):
-    """The product of a [m, k] and b [k, n]. Raises ValueError where a block does not divide m or a chip's n."""
+    """The product of a [m, k] and b [k, n]."""
     return jax.shard_map(shard_fn, in_specs=(P("x", None), P(None, "x")), out_specs=P(None, "x"), check_vma=False)(a, b)

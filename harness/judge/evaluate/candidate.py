@@ -29,6 +29,7 @@ from harness.judge.evaluate.trace import (
     jaxprs,
     kept_inputs,
     known_bugs,
+    meshes,
     narrow_sums,
     normal_form,
     one_core,
@@ -182,7 +183,8 @@ def _exported(traced: TracedKernel) -> Any:
         contract.CandidateCode("compile", "unsupported", f"lowering for the {traced.chip.name}"),
         interpretation.aiming_at(traced.chip),
     ):
-        return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip)
+        results = meshes.splits(traced.problem.statement().results)
+        return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip, results=results)
 
 
 def _exceeds_vmem(traced: TracedKernel) -> str:

@@ -148,8 +148,9 @@ def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArra
     if request.over is None:
         outputs = run(request.artifact, inputs)
     else:
-        splits = meshes.splits(_problem(request.problem, request.reduced).statement().inputs)
-        outputs = over_mesh.run(request.artifact, inputs, request.over, splits)
+        statement = _problem(request.problem, request.reduced).statement()
+        splits, results = meshes.splits(statement.inputs), meshes.splits(statement.results)
+        outputs = over_mesh.run(request.artifact, inputs, request.over, splits, results)
     if not all(np.array_equal(_bits(kept), _bits(array)) for kept, array in zip(before, inputs, strict=True)):
         raise Rejected("correctness", "inputs-changed", "the kernel wrote to its inputs; use an output or scratch")
     return outputs

@@ -277,6 +277,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full"),
         splits=tuple(array.split for array in plan.problem.statement().inputs),
+        results=tuple(array.split for array in plan.problem.statement().results),
     )
 
 

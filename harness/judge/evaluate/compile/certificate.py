@@ -61,7 +61,7 @@ def certify(request: CertifyRequest) -> Certificate:
         _require_sound(closed, chip)
         traced.refuse_unfit(closed, chip)
         shapes = meshes.placed(closed.in_avals, request.splits, chip)
-        compiled = interpretation.export(closed, shapes, chip.platform, chip)
+        compiled = interpretation.export(closed, shapes, chip.platform, chip, results=request.results)
         if chip.mesh:
             # How arrays are split is noted in other words in one that was written and read.
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))

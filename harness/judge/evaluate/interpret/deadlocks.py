@@ -38,7 +38,7 @@ def deadlocks_found() -> Iterator[None]:
                     f"{DEADLOCK}: a wait for {int(value):,} on a semaphore that has {count:,}, with no copy under way"
                 )
         else:
-            _wait_with_others(self, int(value), int(global_core_id))
+            wait_with_others(self, int(value), int(global_core_id))
         wait(self, value, global_core_id, **options)
 
     semaphore.wait = finite_wait
@@ -48,7 +48,7 @@ def deadlocks_found() -> Iterator[None]:
         semaphore.wait = wait
 
 
-def _wait_with_others(semaphore: Any, value: int, core: int) -> None:
+def wait_with_others(semaphore: Any, value: int, core: int) -> None:
     """Returns when the semaphore holds `value` on this core, and does the copies that raise it until then.
 
     Raises RuntimeError if no core can go on.

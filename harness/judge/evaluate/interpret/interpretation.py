@@ -140,16 +140,26 @@ def _takes(function: Any, count: int) -> bool:
     return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
-def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip, fill: Fill = None) -> Any:
+def export(
+    closed: Any,
+    shapes: tuple[jax.ShapeDtypeStruct, ...],
+    platform: str,
+    chip: Chip,
+    fill: Fill = None,
+    *,
+    results: meshes.Splits = (),
+) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
     For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes,
-    with `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too).
+    with `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too). Over a
+    mesh what it returns is split as `results` say.
     """
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
-        compiled = jax.jit(runnable(closed, False, chip))
+        placements = meshes.placements(results, meshes.abstract_mesh(chip)) if chip.mesh else None
+        compiled = jax.jit(runnable(closed, False, chip), out_shardings=placements and list(placements))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     if chip.mesh:
         raise ValueError("expected a program of one chip: over a mesh one is interpreted and not exported")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
@@ -27,7 +27,9 @@ _runs: Counter[tuple[str, int]] = Counter()
 
 
 @cache
-def _program(artifact: str, chip: Chip, most_under_way: int) -> tuple[Callable[..., Any], tuple[str, ...]]:
+def _program(
+    artifact: str, chip: Chip, results: meshes.Splits, most_under_way: int
+) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """The program of that file as a function that interprets it, and its lines with references that are reshaped.
 
     Raises Rejected `forged-result`.
@@ -36,28 +38,41 @@ def _program(artifact: str, chip: Chip, most_under_way: int) -> tuple[Callable[.
     with interpretation.aiming_at(chip):
         closed = program_codec.decode(Path(artifact).read_bytes())
     parameters = interpretation.checking_parameters(chip, 1, most_under_way)
-    return jax.jit(interpretation.runnable(closed, parameters, chip)), tuple(reshaped.lines(closed.jaxpr))
+    placements = list(meshes.placements(results, _mesh(chip)))
+    program = jax.jit(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
+    return program, tuple(reshaped.lines(closed.jaxpr))
 
 
-def run(artifact: str, inputs: Sequence[NDArray[Any]], chip: Chip, splits: meshes.Splits) -> tuple[NDArray[Any], ...]:
-    """The outputs of the traced program in that file, of whole inputs. Raises Rejected as `WatchedRun.outputs` does."""
+@cache
+def _mesh(chip: Chip) -> Mesh:
+    sizes, names = meshes.axes(chip)
+    return jax.make_mesh(sizes, names, devices=jax.devices(), axis_types=(AxisType.Auto,) * len(names))
+
+
+def run(
+    artifact: str, inputs: Sequence[NDArray[Any]], chip: Chip, splits: meshes.Splits, results: meshes.Splits
+) -> tuple[NDArray[Any], ...]:
+    """The outputs of the traced program in that file, of whole inputs, split as the problem states.
+
+    Raises Rejected as `WatchedRun.outputs` does.
+    """
     digest = 0
     for array in inputs:
         digest = zlib.crc32(array.tobytes(), digest)
     number = _runs[artifact, digest]
     _runs[artifact, digest] += 1
     orders: tuple[transfers.Order, ...] = ("last", "first", digest)
-    sizes, names = meshes.axes(chip)
-    mesh = jax.make_mesh(sizes, names, devices=jax.devices(), axis_types=(AxisType.Auto,) * len(names))
-    placements = [NamedSharding(mesh, PartitionSpec(*split)) for split in splits]
+    mesh = _mesh(chip)
+    placements = meshes.placements(splits, mesh)
     for most_under_way in transfers.MOST_UNDER_WAY:
-        program, lines = _program(artifact, chip, most_under_way)
+        program, lines = _program(artifact, chip, results, most_under_way)
         watched = WatchedRun(
             fill=_FILLS[digest % len(_FILLS)],
             order=orders[(digest + number) % len(orders)],
             order_seed=None if number else digest,
             reshapes=lines,
             where="in TPU interpret mode: ",
+            is_over_mesh=True,
         )
         call = partial(program, *(jax.device_put(*each) for each in zip(inputs, placements, strict=True)))
         try:

@@ -165,7 +165,11 @@ def _options_of(wait: Any) -> set[str]:
 
 def _has_ended(task: Any) -> bool:
     """Whether what a wait would do was done before."""
-    return bool(task.__self__.state == interpret_pallas_call.DmaState.COMPLETED)
+    transfer, states = task.__self__, interpret_pallas_call.DmaState
+    # A wait until it is sent is for the read alone: the thread of another chip may do that, and write later.
+    is_read = not task.__name__.endswith("write")
+    with transfer.lock:
+        return bool(transfer.state == states.COMPLETED or (is_read and transfer.state != states.STARTED))
 
 
 def _moves_nothing(task: Any) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.grid_order import orders_from
+from harness.judge.evaluate.interpret.other_chips import NOT_BEGUN, knowledge_of_chips
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.messages import Fill
 from harness.sandbox.messages import Rejected
@@ -20,6 +21,7 @@ from harness.sandbox.messages import Rejected
 # Words of the interpreter about a kernel that is wrong, and the kind of failure that it is.
 _KINDS = {
     DEADLOCK: "deadlock",
+    NOT_BEGUN: "chip-not-begun",
     transfers.OVERLAP: "overlapping-copy",
     "Revisited block": "revisited-block",
     "ut-of-bounds": "out-of-bounds",
@@ -31,6 +33,7 @@ class WatchedRun:
     """How one run is done: what memory that nothing wrote holds, and in which order transfers end and steps are walked.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message.
+    `is_over_mesh`: several chips run side by side.
     """
 
     fill: Fill
@@ -38,15 +41,16 @@ class WatchedRun:
     order_seed: int | None
     reshapes: Sequence[str]
     where: str
+    is_over_mesh: bool = False
 
     def outputs(self, run: Callable[[], Any]) -> tuple[list[NDArray[Any]], bool]:
         """The outputs of `run`, and whether transfers could have ended in another order.
 
-        Raises Rejected `race`, `out-of-bounds`, `deadlock`, `revisited-block`, `overlapping-copy`,
-        `unfinished-transfer` or `not-interpretable`.
+        Raises Rejected `race`, `out-of-bounds`, `deadlock`, `chip-not-begun`, `chips-differ`, `revisited-block`,
+        `overlapping-copy`, `unfinished-transfer` or `not-interpretable`.
         """
         failure: BaseException | None = None
-        results: list[NDArray[Any]] = []
+        results: Sequence[Any] = ()
         printed = io.StringIO()
         try:
             with (
@@ -57,8 +61,9 @@ class WatchedRun:
                 deadlocks_found(),
                 reshaped.reshaped_references() if self.reshapes else contextlib.nullcontext(),
                 transfers.transfers_end(self.order) as waits,
+                knowledge_of_chips() if self.is_over_mesh else contextlib.nullcontext(),
             ):
-                results = [np.asarray(out) for out in jax.block_until_ready(run())]
+                results = jax.block_until_ready(run())
         # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
         except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
             failure = error
@@ -75,7 +80,7 @@ class WatchedRun:
                 f"{self.where}expected every transfer to be waited for, got {waits.unfinished:,} under way at the "
                 "kernel's end",
             )
-        return results, waits.had_choice
+        return [_whole(out) for out in results], waits.had_choice
 
     def _rejection(self, failure: BaseException) -> BaseException:
         """The failure as what is wrong with the kernel; `failure` itself where nobody knows."""
@@ -101,6 +106,21 @@ class WatchedRun:
             message = f"{self.where}{line.strip()}"
             return Rejected("correctness", "out-of-bounds", message, text[-8000:])
         return failure
+
+
+def _whole(out: jax.Array) -> NDArray[Any]:
+    """The array, of the parts on its devices. Raises Rejected `chips-differ` if two copies of a part differ."""
+    copies: dict[str, tuple[int, bytes]] = {}
+    for shard in out.addressable_shards:
+        chip, held = copies.setdefault(str(shard.index), (shard.device.id, np.asarray(shard.data).tobytes()))
+        if held != np.asarray(shard.data).tobytes():
+            raise Rejected(
+                "correctness",
+                "chips-differ",
+                f"expected the same result on all chips that have a copy of it, got others on chip {chip} and on chip "
+                f"{shard.device.id}",
+            )
+    return np.asarray(out)
 
 
 def _short(race: str) -> str:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import sharding
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace.jaxprs import DOTS, Equation, Jaxpr, equations, line_of, pallas_calls
+from harness.judge.evaluate.trace.jaxprs import DOTS, Equation, Jaxpr, equations, inner, line_of, pallas_calls
 from harness.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
@@ -93,6 +93,8 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     if any(equation.primitive.name in _OVER_CORES for equation in every):
         # Refused as such later; what names an axis there means the cores of one chip.
         return
+    if chip.mesh:
+        _refuse_where_not_all_come(jaxpr)
     for equation in every:
         name = equation.primitive.name
         if chip.mesh:
@@ -103,6 +105,24 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
         placed = next(filter(_is_over_a_mesh, _placements(equation)), None)
         if placed is not None:
             raise _sharded(f"{name} with {type(placed).__name__}", line_of(equation))
+
+
+def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `sharded` for a kernel or collective that a branch or an open loop may keep from some chips."""
+    for branching in equations(jaxpr, into_pallas=False):
+        if branching.primitive.name not in ("cond", "while"):
+            continue
+        for body in inner(branching):
+            for equation in equations(body, into_pallas=False):
+                name = equation.primitive.name
+                if name == "pallas_call" or (name in _ALLOWED_ON_A_MESH and name != "axis_index"):
+                    raise Rejected(
+                        "static",
+                        "sharded",
+                        f"{line_of(equation)}expected kernels and collectives to which all chips come, got {name} in "
+                        f"{branching.primitive.name}: a chip that does not come keeps the others waiting for ever; put "
+                        "the branch into the kernel",
+                    )
 
 
 def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:

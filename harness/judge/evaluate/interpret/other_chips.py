@@ -1,0 +1,120 @@
+"""The knowledge of interpreted chips about each other: whether one has begun, and whose signals a wait has taken.
+
+JAX's TPU interpret mode (0.10.2, 0.12.0) lets a chip write to one that has not begun, if the kernel has a barrier of
+its own; and a wait for one of several signals knows of all that have arrived, whichever it took. Both hide races.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memory
+
+from harness.judge.evaluate.interpret.deadlocks import wait_with_others
+
+NOT_BEGUN = "CHIP NOT BEGUN"
+
+
+@contextlib.contextmanager
+def knowledge_of_chips() -> Iterator[None]:
+    """Within this context a wait for `n` units of a semaphore knows of each sender what it must have sent for that.
+
+    Of what a chip has sent, the units that all others together cannot make up for have been taken, in their order.
+    Raises RuntimeError within an interpreted kernel (NOT_BEGUN) where a chip copies to another one, or raises a
+    semaphore there that is no barrier's, without having heard from it, directly or through others.
+    """
+    memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
+    look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks
+    guarantee, signal, wait, make = (
+        memory.guarantee_semaphore_with_fixed_id,
+        semaphore.signal,
+        semaphore.wait,
+        dma.__init__,
+    )
+    acting = threading.local()
+
+    def looked_up(self: Any, sem_ids: Any, global_core_id: Any) -> Any:
+        acting.core = int(global_core_id)
+        return look_up(self, sem_ids, global_core_id)
+
+    def synchronised(self: Any, *threads: Any) -> None:
+        synchronise(self, *threads)
+        count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
+        # The barrier of JAX before a kernel that has none of its own.
+        self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
+
+    def guaranteed(self: Any, semaphore_id: Any) -> None:
+        self.__dict__.setdefault("barriers", set()).add(int(semaphore_id))
+        guarantee(self, semaphore_id)
+
+    def made(self: Any, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        _require_begun(self.dst_sem.shared_memory, self.src_device_id, self.dst_device_id, self.clock)
+
+    def signalled(self: Any, inc: Any, global_core_id: Any, clock: Any, *arguments: Any, **named: Any) -> None:
+        core, sender = int(global_core_id), getattr(acting, "core", int(global_core_id))
+        if self.id not in getattr(self.shared_memory, "barriers", ()):
+            _require_begun(self.shared_memory, sender, core, clock)
+        with self.cv:
+            self.__dict__.setdefault("sent", {}).setdefault(core, []).append((sender, int(inc), clock.copy()))
+            signal(self, inc, global_core_id, clock, *arguments, **named)
+
+    def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
+        core = int(global_core_id)
+        if has_tasks:
+            wait(self, value, global_core_id, has_tasks=has_tasks, **options)
+            return
+        wait_with_others(self, int(value), core)
+        with self.cv:
+            taken = self.__dict__.setdefault("taken", {})
+            taken[core] = taken.get(core, 0) + int(value)
+            arrived = self.clocks[core]
+            if arrived is not None:
+                self.clocks[core] = _known(arrived, self.__dict__.get("sent", {}).get(core, []), taken[core])
+            try:
+                wait(self, value, global_core_id, has_tasks=has_tasks, **options)
+            finally:
+                self.clocks[core] = arrived
+
+    memory.get_semaphores_and_increment_clock, memory.update_clocks = looked_up, synchronised
+    memory.guarantee_semaphore_with_fixed_id = guaranteed
+    semaphore.signal, semaphore.wait, dma.__init__ = signalled, waited, made
+    try:
+        yield
+    finally:
+        memory.get_semaphores_and_increment_clock, memory.update_clocks = look_up, synchronise
+        memory.guarantee_semaphore_with_fixed_id = guarantee
+        semaphore.signal, semaphore.wait, dma.__init__ = signal, wait, make
+
+
+def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
+    """Raises RuntimeError if what the sender knows holds nothing of the target. A kernel's clocks begin at zero."""
+    if sender != target and not getattr(memory, "all_have_begun", False) and not _numbers(clock)[target]:
+        raise RuntimeError(
+            f"{NOT_BEGUN}: chip {sender} sends to chip {target}, of which it does not know that it has begun; let them "
+            "signal each other's barrier semaphore first"
+        )
+
+
+def _known(arrived: Any, sent: list[tuple[int, int, Any]], taken: int) -> Any:
+    """The clock of what must have been sent for so many units to be taken, of all that has arrived."""
+    known = arrived.copy()
+    numbers = _numbers(known)
+    numbers[:] = 0
+    total = sum(units for _, units, _ in sent)
+    by_sender: dict[int, int] = {}
+    for sender, units, _ in sent:
+        by_sender[sender] = by_sender.get(sender, 0) + units
+    before = dict.fromkeys(by_sender, 0)
+    for sender, units, clock in sent:
+        if before[sender] < taken - (total - by_sender[sender]):
+            np.maximum(numbers, _numbers(clock), out=numbers)
+        before[sender] += units
+    return known
+
+
+def _numbers(clock: Any) -> Any:
+    # jax 0.12 has a class of clocks, jax 0.10 the arrays themselves.
+    return getattr(clock, "clock", clock)

@@ -96,7 +96,7 @@ def trace(request: TraceRequest) -> TraceReply:
         with tracing, asked_device.asked_for(request.chip), interpretation.aiming_at(request.chip):
             _full = traced_program(function, problem, request.chip)
     except Rejected as rejected:
-        explained = one_core.explained(rejected, _sources.values())
+        explained = rejected if request.chip.mesh else one_core.explained(rejected, _sources.values())
         raise explained from rejected
     integrity.require_known_primitives(before, _full.closed.jaxpr)
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)

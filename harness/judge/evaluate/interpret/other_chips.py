@@ -5,6 +5,8 @@ its own; and a wait for one of several signals knows of all that have arrived, w
 """
 
 import contextlib
+import itertools
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,13 +17,14 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call, shared_memor
 from harness.judge.evaluate.interpret.deadlocks import wait_with_others
 
 NOT_BEGUN = "CHIP NOT BEGUN"
+# Ways to take units; of more only the first units that each sender must have sent are known.
+_MOST_WAYS = 4096
 
 
 @contextlib.contextmanager
 def knowledge_of_chips() -> Iterator[None]:
-    """Within this context a wait for `n` units of a semaphore knows of each sender what it must have sent for that.
+    """Within this context a wait for some units of a semaphore knows what must have happened for them, and no more.
 
-    Of what a chip has sent, the units that all others together cannot make up for have been taken, in their order.
     Raises RuntimeError within an interpreted kernel (NOT_BEGUN) where a chip copies to another one, or raises a
     semaphore there that is no barrier's, without having heard from it, directly or through others.
     """
@@ -99,19 +102,30 @@ def _require_begun(memory: Any, sender: int, target: int, clock: Any) -> None:
 
 
 def _known(arrived: Any, sent: list[tuple[int, int, Any]], taken: int) -> Any:
-    """The clock of what must have been sent for so many units to be taken, of all that has arrived."""
+    """The clock of what must have happened for so many units to be taken, of all that has arrived.
+
+    The units may be of any of the senders, from each its first ones: of every way to take them the chip knows what all
+    ways have in common.
+    """
     known = arrived.copy()
     numbers = _numbers(known)
     numbers[:] = 0
-    total = sum(units for _, units, _ in sent)
-    by_sender: dict[int, int] = {}
-    for sender, units, _ in sent:
-        by_sender[sender] = by_sender.get(sender, 0) + units
-    before = dict.fromkeys(by_sender, 0)
+    heard: dict[int, list[Any]] = {}
     for sender, units, clock in sent:
-        if before[sender] < taken - (total - by_sender[sender]):
-            np.maximum(numbers, _numbers(clock), out=numbers)
-        before[sender] += units
+        before = heard.setdefault(sender, [np.zeros_like(numbers)])
+        before += [np.maximum(before[-1], _numbers(clock))] * units
+    spare = sum(len(clocks) - 1 for clocks in heard.values()) - taken
+    counts = [range(max(0, len(clocks) - 1 - spare), len(clocks)) for clocks in heard.values()]
+    if math.prod(map(len, counts)) > _MOST_WAYS:
+        counts = [count[:1] for count in counts]
+        taken = sum(count[0] for count in counts)
+    ways = [
+        np.maximum.reduce([clocks[count] for clocks, count in zip(heard.values(), way, strict=True)])
+        for way in itertools.product(*counts)
+        if sum(way) == taken
+    ]
+    if ways:
+        numbers[:] = np.minimum.reduce(ways)
     return known
 
 

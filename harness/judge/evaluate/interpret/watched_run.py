@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ _KINDS = {
     "Revisited block": "revisited-block",
     "ut-of-bounds": "out-of-bounds",
 }
+
+
+# `write of ('vmem', 106, 3, 0)[(0, slice(0, 64, 1))]`: memory, buffer, chip, core.
+_ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\)\])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,12 @@ class WatchedRun:
         race = interpretation.race_of(failure, printed.getvalue())
         interpretation.reset()
         if race is not None:
-            raise Rejected("correctness", "race", f"{self.where}data race: {_short(race)}", race)
+            raise Rejected(
+                "correctness",
+                "race",
+                f"{self.where}data race: {_of_chips(race) if self.is_over_mesh else _short(race)}",
+                race,
+            )
         if failure is not None:
             raise self._rejection(failure)
         if waits.unfinished:
@@ -106,6 +116,18 @@ class WatchedRun:
             message = f"{self.where}{line.strip()}"
             return Rejected("correctness", "out-of-bounds", message, text[-8000:])
         return failure
+
+
+def _of_chips(race: str) -> str:
+    """The first access of a race in words: JAX names it by keys, with its clock in numbers."""
+    access = _ACCESS.search(race)
+    if access is None:
+        return _short(race)
+    what, memory, number, chip, where = access.groups()
+    return (
+        f"a {what} of buffer {number} in {memory} of chip {chip} at {where}, which nothing orders with another access: "
+        "let the chip that writes wait for a signal of the one that reads"
+    )
 
 
 def _whole(out: jax.Array) -> NDArray[Any]:

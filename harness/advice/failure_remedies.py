@@ -21,6 +21,9 @@ _BY_KIND = {
     "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
     "wrong-shape": "make out_shape, and what kernel_fn returns, of the problem's shape",
     "bad-claim": "correct what that function returns, or leave it out; it may take the problem's parameters by name",
+    "chip-not-begun": "let each chip signal the barrier semaphore of those that send to it, and wait for all of them "
+    "before it sends",
+    "chips-differ": "return the same on every chip, or split the output over the mesh as the problem does",
     "sharded": "judge what one device runs: the body of shard_map, at the shapes of one shard; or state a problem over "
     "a mesh, as all-gather-matmul does (docs/SEVERAL_CHIPS.md)",
     "sparsecore": "write the kernel for the TensorCore, with pl.pallas_call",

@@ -46,7 +46,7 @@ def params(cid=0):
 
 def kernel(a_ref, b_ref, c_ref, buf, sent, received, cap, slack):
     slack[...] = jnp.zeros(slack.shape, slack.dtype)
-    me, chips, after, before = ring()
+    me, chips, _, _ = ring()
     barrier = pltpu.get_barrier_semaphore()
     enter(barrier, *(jax.lax.rem(me + hop, chips) for hop in range(1, chips)))
     half = a_ref.shape[0] // 2
@@ -71,7 +71,7 @@ def kernel(a_ref, b_ref, c_ref, buf, sent, received, cap, slack):
             def _(_):
                 slack[...] += 1.0
 
-        for hop, copy in enumerate(moved, 1):
+        for copy in moved:
             if r:
                 pl.semaphore_wait(cap, 1)
             copy.start()

@@ -110,6 +110,8 @@ def _known(arrived: Any, sent: list[tuple[int, int, Any]], taken: int) -> Any:
     known = arrived.copy()
     numbers = _numbers(known)
     numbers[:] = 0
+    if not sent:
+        return known
     heard: dict[int, list[Any]] = {}
     for sender, units, clock in sent:
         before = heard.setdefault(sender, [np.zeros_like(numbers)])

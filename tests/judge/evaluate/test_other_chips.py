@@ -1,4 +1,4 @@
-"""A wait for some of the signals that have arrived: what the chip knows is what all ways to take them have in common."""
+"""A wait for some of the signals that have arrived: a chip knows what all ways to take them have in common."""
 
 import numpy as np
 import pytest

@@ -148,7 +148,7 @@ class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
     There, memory that nothing wrote holds `fill`. `trace` is what was reported of the two; `splits` say over which axes
-    of the chip's mesh the dimensions of each input are split, and `results` those of what is returned.
+    of the chip's mesh the dimensions of each input are split, and behind these of each result.
     """
 
     program: str
@@ -158,7 +158,6 @@ class CertifyRequest:
     artifact: str
     fill: Fill
     splits: tuple[tuple[str | None, ...], ...] = ()
-    results: tuple[tuple[str | None, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

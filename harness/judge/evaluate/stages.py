@@ -269,6 +269,7 @@ def _exported(plan: Plan, state: State, answer: StageAnswer) -> Taken:
 
 
 def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRequest]:
+    statement = plan.problem.statement()
     yield CertifyRequest(
         program=str(plan.artifact(_TRACED)),
         for_chip=str(plan.artifact(plan.chip.platform)),
@@ -276,8 +277,7 @@ def _certify(plan: Plan, state: State, reply: ShapesReply) -> Iterator[CertifyRe
         trace=_trace_of(state).trace,
         artifact=str(plan.directory_of("certifier") / "candidate.cpu"),
         fill=unforeseen_fill("full"),
-        splits=tuple(array.split for array in plan.problem.statement().inputs),
-        results=tuple(array.split for array in plan.problem.statement().results),
+        splits=tuple(array.split for array in (*statement.inputs, *statement.results)),
     )
 
 

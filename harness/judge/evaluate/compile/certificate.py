@@ -60,8 +60,9 @@ def certify(request: CertifyRequest) -> Certificate:
         closed = program_codec.decode(Path(request.program).read_bytes())
         _require_sound(closed, chip)
         traced.refuse_unfit(closed, chip)
-        shapes = meshes.placed(closed.in_avals, request.splits, chip)
-        compiled = interpretation.export(closed, shapes, chip.platform, chip, results=request.results)
+        splits, results = request.splits[: len(closed.in_avals)], request.splits[len(closed.in_avals) :]
+        shapes = meshes.placed(closed.in_avals, splits, chip)
+        compiled = interpretation.export(closed, shapes, chip.platform, chip, results=results)
         if chip.mesh:
             # How arrays are split is noted in other words in one that was written and read.
             compiled = jax.export.deserialize(bytearray(compiled.serialize()))

@@ -38,7 +38,7 @@ def _program(
     with interpretation.aiming_at(chip):
         closed = program_codec.decode(Path(artifact).read_bytes())
     parameters = interpretation.checking_parameters(chip, 1, most_under_way)
-    placements = list(meshes.placements(results, _mesh(chip)))
+    placements = list(interpretation.placements(results, _mesh(chip)))
     program = jax.jit(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
     return program, tuple(reshaped.lines(closed.jaxpr))
 
@@ -63,7 +63,7 @@ def run(
     _runs[artifact, digest] += 1
     orders: tuple[transfers.Order, ...] = ("last", "first", digest)
     mesh = _mesh(chip)
-    placements = meshes.placements(splits, mesh)
+    placements = interpretation.placements(splits, mesh)
     for most_under_way in transfers.MOST_UNDER_WAY:
         program, lines = _program(artifact, chip, results, most_under_way)
         watched = WatchedRun(

@@ -50,10 +50,5 @@ def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeD
     )
 
 
-def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
-    """Where arrays that are split so lie on the mesh."""
-    return tuple(NamedSharding(mesh, PartitionSpec(*split)) for split in splits)
-
-
 def _sharding(split: tuple[str | None, ...], mesh: Any) -> NamedSharding | None:
     return None if mesh is None else NamedSharding(mesh, PartitionSpec(*split))

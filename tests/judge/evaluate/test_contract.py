@@ -322,7 +322,7 @@ def test_packages_that_are_imported_count(tmp_path: Path) -> None:
 
 # What a kernel.py may do in passing to the process that traces it: the line, and how the failure names it.
 PATCHES = {
-    "interpretation.export": ("judge-patched", "real = judge.export\njudge.export = lambda *a: real(*a)"),
+    "interpretation.export": ("judge-patched", "real = judge.export\njudge.export = lambda *a, **k: real(*a, **k)"),
     "jax.export.export": (
         "judge-patched",
         "import jax.export\nreal = jax.export.export\njax.export.export = lambda *a, **k: real(*a, **k)",

@@ -11,7 +11,7 @@ from harness import chips
 from harness.advice.report import report
 from harness.chips.row import Calibrated, Intervals
 from harness.dumps.llo import read_module
-from harness.hardware import chip
+from harness.hardware import chip, with_mesh
 from harness.judge.evaluate.timing import resimulation
 from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
@@ -203,3 +203,18 @@ def test_what_xla_keeps_in_vmem_is_no_traffic(compiler: str, tmp_path: Path) -> 
     assert verdict.failure is not None
     assert verdict.failure.kind == "impossible"
     assert "of the 819.0 GB/s that a v5e has" in verdict.failure.message
+
+
+def test_links_are_doubted_where_there_are_several_chips() -> None:
+    on_several = with_mesh(chip("v5e"), (("x", 4),))
+    alone, several = machine_variants.doubts(chip("v5e")), machine_variants.doubts(on_several)
+    assert several.keys() - alone.keys() == {
+        "links: reached_share x0.9",
+        "links: reached_share x1.1",
+        "links: hop_seconds x0.5",
+        "links: hop_seconds x2.0",
+    }
+    slower, believed = several["links: reached_share x0.9"].links, chips.row("v5e").links
+    assert slower is not None
+    assert believed is not None
+    assert slower.reached_bytes_per_second == pytest.approx(0.9 * believed.reached_bytes_per_second)

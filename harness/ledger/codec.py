@@ -91,11 +91,6 @@ def compact(built: Any) -> str:
     return _text(built, separators=(",", ":"))
 
 
-def same_value(document: bytes, other: bytes) -> bool:
-    """True for two documents that are equal as JSON, in whatever layout."""
-    return document == other or value_text(document) == value_text(other)
-
-
 def value_text(data: bytes) -> str:
     """The same text for all documents that are equal as JSON. Raises RecordError."""
     try:

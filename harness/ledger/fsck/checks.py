@@ -86,7 +86,7 @@ def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Fin
         return
     for name in Row.__dataclass_fields__:
         old, new = getattr(row, name), getattr(anew, name)
-        if name in ("commit", "is_on_branch") or _equal(old, new):
+        if name in ("commit", "is_on_branch") or equal(old, new):
             continue
         if name == "looked_at" and old is None:
             # Rows before schema 12 have none.
@@ -302,7 +302,8 @@ def distinct(everything: Iterable[HeldAttempt]) -> Iterable[HeldAttempt]:
     return by_text.values()
 
 
-def _equal(old: object, new: object) -> bool:
+def equal(old: object, new: object) -> bool:
+    """True if the two are the same value; numbers may differ as doubles do whose sums were added in another order."""
     if isinstance(old, float) and isinstance(new, float):
         return math.isclose(old, new, rel_tol=_RELATIVE_TOLERANCE)
     return old == new

@@ -1,6 +1,5 @@
 """Facts that must hold of notes: whole lines, about kernels of the ledger, with figures that follow from each other."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 from harness.errors import RatchetError
@@ -8,12 +7,11 @@ from harness.hardware import chip
 from harness.judge.key import checks_digest, key_digest, problem_digest
 from harness.judge.verdict import roofline
 from harness.ledger import notes
+from harness.ledger.fsck.checks import equal
 from harness.ledger.fsck.inventory import HeldAttempt, fetch, finding
 from harness.ledger.paths import Place
 from harness.records import Finding, Note
 
-# Doubles that went through JSON and back are equal; products may be taken in another order.
-_RELATIVE_TOLERANCE = 1e-9
 _REMEDY = "the line was edited: take it out of the file, and ./ratchet.sh rescale finds the time again"
 
 
@@ -40,7 +38,7 @@ def notes_hold(place: Place, everything: Sequence[HeldAttempt]) -> Iterator[Find
             yield finding("note-edited", where, complaint, _REMEDY)
         if note.key.source == "simulated" and note.seconds is not None:
             seconds, other = times.setdefault((note.kernel_sha256, note.key_digest), (note.seconds, where))
-            if not _equal(seconds, note.seconds):
+            if not equal(seconds, note.seconds):
                 complaint = f"it says {note.seconds} s, under the same key {other} says {seconds} s"
                 yield finding("note-edited", where, complaint, _REMEDY)
         if note.kind == "checked":
@@ -81,11 +79,5 @@ def _wrong_figures(note: Note, record: HeldAttempt) -> Iterator[str]:
     for complaint in roofline.impossibilities(statement.work, note.seconds, machine):
         yield f"its time is impossible: {complaint}"
     util = roofline.utilisation(statement.work.flops, note.seconds, roofline.peak(statement.work, machine))
-    if not _equal(util, note.util) or not _equal(roofline.score(util, note.seconds), note.score):
+    if not equal(util, note.util) or not equal(roofline.score(util, note.seconds), note.score):
         yield f"its util and score do not follow from its {note.seconds} s"
-
-
-def _equal(number: float | None, other: float | None) -> bool:
-    if number is None or other is None:
-        return number is other
-    return math.isclose(number, other, rel_tol=_RELATIVE_TOLERANCE)

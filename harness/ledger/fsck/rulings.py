@@ -12,12 +12,10 @@ from harness.judge.verdict import decision
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger.codec import schema_of
-from harness.ledger.fsck.checks import NOT_COMPUTED
+from harness.ledger.fsck.checks import NOT_COMPUTED, equal
 from harness.ledger.fsck.inventory import HeldAttempt, finding
 from harness.records import Attempt, Evidence, Finding, Key, Policy, Simulation, Verdict
 
-# Sums of doubles may be added in another order than then.
-_RELATIVE_TOLERANCE = 1e-9
 # Since this schema a simulated gain is accepted only with the recorded runs on other machines.
 _RESIMULATED_SINCE = 2
 # Since this schema the hash of a record's statement is the problem in its key; older statements had fewer fields.
@@ -155,10 +153,10 @@ def _cycles(run: Simulation) -> Iterator[str]:
         return
     by_clock = run.cycles / run.clock_hz
     parts = run.bundle_cycles + run.dma_wait_cycles + run.unit_stall_cycles + run.launch_cycles
-    if not _equal(run.seconds, by_clock):
+    if not equal(run.seconds, by_clock):
         yield f"simulated time is {run.seconds:.6g} s, its cycles take {by_clock:.6g} s"
     # Bundles are counted in whole cycles.
-    if not math.isclose(run.cycles, parts, rel_tol=_RELATIVE_TOLERANCE, abs_tol=1.0):
+    if not math.isclose(run.cycles, parts, rel_tol=1e-9, abs_tol=1.0):
         yield f"simulated cycles are {run.cycles:.6g}, their parts add up to {parts:.6g}"
 
 
@@ -169,17 +167,17 @@ def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
     records = book.of(attempt.champion.attempt)
     if attempt.kind == "experiment" and attempt.champion_evidence is not None and attempt.key.source == "simulated":
         times = [_seconds(attempt_.evidence) for attempt_ in records if attempt_.key.timed == attempt.key.timed]
-        if times and not any(_equal(_seconds(attempt.champion_evidence), time) for time in times):
+        if times and not any(equal(_seconds(attempt.champion_evidence), time) for time in times):
             yield "time", f"its champion takes another time than the record of attempt {attempt.champion.attempt} says"
     ratio, seconds_ = attempt.verdict.time_ratio, _seconds(attempt.evidence)
     if attempt.kind == "rebaseline" and ratio is not None and records:
         times = [_seconds(attempt_.evidence) for attempt_ in records]
-        if not any(seconds_ is not None and time and _equal(ratio, seconds_ / time) for time in times):
+        if not any(seconds_ is not None and time and equal(ratio, seconds_ / time) for time in times):
             yield "verdict", f"its time is not {ratio:.4g} times that of attempt {attempt.champion.attempt}"
 
 
 def _differing(stated: float | None, derived: float | None, what: str) -> Iterator[str]:
-    if not _equal(stated, derived):
+    if not equal(stated, derived):
         shown = ["unknown" if time is None else f"{time:.6g} s" for time in (stated, derived)]
         yield f"{what} is {shown[0]}, its evidence gives {shown[1]}"
 
@@ -220,7 +218,7 @@ def _objection(
     if ruled.outcome != recorded.outcome:
         is_impossible = ruled.failure is not None and ruled.failure.kind == "impossible"
         return "impossible-time" if is_impossible else "verdict", complaint
-    if attempt.kind == "experiment" and not _equal(recorded.time_ratio, ruled.time_ratio):
+    if attempt.kind == "experiment" and not equal(recorded.time_ratio, ruled.time_ratio):
         return (
             "verdict",
             f"is recorded with the time ratio {recorded.time_ratio}, its evidence gives {ruled.time_ratio}",
@@ -249,9 +247,3 @@ def _is_early_accept(record: HeldAttempt) -> bool:
 
 def _seconds(evidence: Evidence) -> float | None:
     return evidence.latency.seconds if evidence.latency else None
-
-
-def _equal(number: float | None, other: float | None) -> bool:
-    if number is None or other is None:
-        return number is other
-    return math.isclose(number, other, rel_tol=_RELATIVE_TOLERANCE)

@@ -70,7 +70,13 @@ class Observed:
     def room(self) -> float:
         """The share of the time above useful work and least traffic at full speed: no kernel needs it."""
         least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second
-        return max(0.0, 1 - max(self.report.compute_only_seconds, least) / self.seconds)
+        floors = (self.report.compute_only_seconds, least, self.link_seconds)
+        return max(0.0, 1 - max(floors) / self.seconds)
+
+    @property
+    def link_seconds(self) -> float:
+        """The least time of what comes to a chip from others; 0 for one chip."""
+        return self.report.communication.floor_seconds if self.report.communication else 0.0
 
     def share(self, cycles: float) -> float:
         """`cycles` as a share of the simulated time; 0 if that is unknown."""

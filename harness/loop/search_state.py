@@ -74,12 +74,14 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
     """A lower bound on the chip's time for `work`, and the champion's distance from it."""
     compute = roofline.compute_only_seconds(work, chip)
     memory = roofline.least_memory_seconds(work, chip)
-    least = max(compute, memory)
+    links = roofline.link_only_seconds(work, chip)
+    least = max(compute, memory, links or 0.0)
     return Floor(
         compute_seconds=compute,
         memory_seconds=memory,
         seconds=least,
-        bound_by="compute" if compute >= memory else "memory",
+        link_seconds=links,
+        bound_by="compute" if compute == least else "memory" if memory == least else "links",
         gap_seconds=None if champion_seconds is None else champion_seconds - least,
         gap_fraction=None if champion_seconds is None else 1 - least / champion_seconds,
     )

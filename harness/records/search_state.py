@@ -36,16 +36,18 @@ class SearchChampion:
 class Floor:
     """A lower bound on the chip's time: useful FLOPs at peak, each array moved once at full bandwidth.
 
-    `seconds` is the larger of the two. `gap_seconds` is the champion's time above it, and `gap_fraction` that as a
+    On several chips also the bytes from others over all links of a chip (`link_seconds`, None for one chip). `seconds`
+    is the largest of these. `gap_seconds` is the champion's time above it, and `gap_fraction` that as a
     share of the champion's time: the most that any change can still save. None: no latency on this chip is known.
     """
 
     compute_seconds: float
     memory_seconds: float
     seconds: float
-    bound_by: Literal["compute", "memory"]
+    bound_by: Literal["compute", "memory", "links"]
     gap_seconds: float | None
     gap_fraction: float | None
+    link_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,11 +58,13 @@ def _champion(state: SearchState) -> str:
 
 def _floor(state: SearchState) -> str:
     floor = state.floor
-    both = f"compute {milliseconds(floor.compute_seconds, ' ')}, memory {milliseconds(floor.memory_seconds, ' ')}"
+    parts = f"compute {milliseconds(floor.compute_seconds, ' ')}, memory {milliseconds(floor.memory_seconds, ' ')}"
+    if floor.link_seconds is not None:
+        parts += f", links {milliseconds(floor.link_seconds, ' ')}"
     if floor.gap_seconds is None or floor.gap_fraction is None:
-        return f"{both}: bound by {floor.bound_by}"
+        return f"{parts}: bound by {floor.bound_by}"
     above = f"{milliseconds(floor.gap_seconds, ' ')} above it, {percent(floor.gap_fraction)} of the time"
-    return f"{both}: bound by {floor.bound_by}, the champion is {above}"
+    return f"{parts}: bound by {floor.bound_by}, the champion is {above}"
 
 
 def _kind(kind: KindTried) -> str:

@@ -20,7 +20,7 @@ class Next(Verb):
         "go on. Reads only; judges nothing."
     )
     is_watched = True
-    document = Document(6, SearchState)
+    document = Document(7, SearchState)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:

@@ -8,9 +8,10 @@ from evidence_examples import V5E
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
 from harness.candidate import Candidate
-from harness.hardware import chip
+from harness.hardware import chip, with_mesh
 from harness.judge.verdict.roofline import impossibilities
 from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win
+from harness.operators import AllGatherMatmul
 from harness.records import Edit, Hint, Row
 from harness.records.search_state import SearchState
 from harness.records.titles import title_moves
@@ -41,6 +42,17 @@ def test_the_floor_is_the_larger_of_arithmetic_and_least_traffic() -> None:
     assert floor.gap_fraction == pytest.approx(1 - floor.seconds / 2.16e-3)
     thin = replace(work, matmul_flops=10, vector_flops=0)
     assert floor_of(thin, V5E, None).bound_by == "memory"
+
+
+def test_the_floor_of_several_chips_is_that_of_their_links_if_it_is_the_largest() -> None:
+    problem = AllGatherMatmul(m=2048, n=4096, k=4096).statement()
+    on = with_mesh(V5E, problem.mesh)
+    floor = floor_of(problem.work, on, 202.5e-6)
+    assert floor.link_seconds == pytest.approx(12_582_912 / 100e9)
+    assert (floor.bound_by, floor.seconds) == ("links", floor.link_seconds)
+    assert floor.gap_fraction == pytest.approx(1 - floor.seconds / 202.5e-6)
+    assert floor_of(replace(problem.work, link_bytes=0), on, None).bound_by == "memory"
+    assert floor_of(problem.work, V5E, None).link_seconds is None
 
 
 def test_what_a_cache_holds_need_not_be_moved() -> None:

@@ -168,7 +168,8 @@ def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: P
     assert [c.name for c in run.compilations if c.phase != "import"] == ["jit(product)"]
     assert [c.phase for c in run.compilations if c.name == "jit(product)"] == ["first call"]
     assert [t for t in run.transfers if t.phase != "import"] == []
-    assert findings(run) == []
+    # How long it waited for its input depends on what else the machine does.
+    assert [finding for finding in findings(run) if finding["rule"] != "input"] == []
 
 
 def test_a_file_is_run_as_a_main_program_and_json_says_what_is_unknown_here(

@@ -70,7 +70,7 @@ def small_gap(seen: Observed) -> RuleCase | None:
     ):
         # The gap is above the traffic that the kernel has, and blocks decide how much that is.
         return None
-    floor = max(report.compute_only_seconds, memory)
+    floor = max(report.compute_only_seconds, memory, seen.link_seconds)
     suggestion = "stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule"
     # The gap is above the kernel's own traffic, the bound of the gain above the least traffic that there can be.
     if percent(seen.room) != percent(gap):

@@ -304,7 +304,7 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
     """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
     families = plan.problem.families(full=True)
-    return families[1:] if _shapes_of(state).interpret_full and not plan.chip.mesh and len(families) > 1 else families
+    return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
@@ -386,7 +386,7 @@ def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[In
     One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
     reference program of this shape has NaN there.
     """
-    if reply.interpret_full and not plan.chip.mesh:
+    if reply.interpret_full:
         family = plan.problem.families(full=True)[0]
         outputs = str(plan.outputs_of(f"{family}-full"))
         yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())

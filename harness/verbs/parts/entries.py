@@ -9,11 +9,11 @@ from urllib.parse import quote
 from harness.advice import report as reporting
 from harness.advice.comparison import figures
 from harness.advice.source_names import name_lines
-from harness.hardware import chip
+from harness.hardware import chip, with_mesh
 from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger.bulk_read import Held
 from harness.loop.search_state import floor_of
-from harness.records import Report, ScaledRow, Sweep, Work
+from harness.records import Report, ScaledRow, Statement, Sweep
 from harness.render.series import Against, Bound, Entry
 from harness.render.traces.lanes import Lane, lanes_of
 
@@ -60,7 +60,7 @@ def entry_of(
         advice=reporting.advise(evidence, report),
         against=_against(stored, before),
         # A CPU's time must not be shown next to the floor of a TPU.
-        bound=None if attempt.key.source == "measured cpu" else _bound(report, attempt.evidence.problem.work),
+        bound=None if attempt.key.source == "measured cpu" else _bound(report, attempt.evidence.problem),
         score_range=_score_range(report) if row.score is not None and row.seconds == report.seconds else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
@@ -109,12 +109,16 @@ def _against(stored: Held, before: Sequence[Entry]) -> Against | None:
     return Against(number=number, report=None, why_unknown=why)
 
 
-def _bound(report: Report, work: Work) -> Bound:
+_BOUNDS = {"compute": "compute-only", "memory": "memory-only (every array once)", "links": "link-only (all links)"}
+
+
+def _bound(report: Report, problem: Statement) -> Bound:
     """The least time of the useful work, and the score it would give."""
-    floor = floor_of(work, chip(report.chip), None)
-    name = "compute-only" if floor.bound_by == "compute" else "memory-only (every array once)"
+    floor = floor_of(problem.work, with_mesh(chip(report.chip), problem.mesh), None)
     return Bound(
-        name=name, seconds=floor.seconds, score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds)
+        name=_BOUNDS[floor.bound_by],
+        seconds=floor.seconds,
+        score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds),
     )
 
 

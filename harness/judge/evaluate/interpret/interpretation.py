@@ -140,11 +140,6 @@ def _takes(function: Any, count: int) -> bool:
     return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
-def placements(splits: meshes.Splits, mesh: Any) -> tuple[jax.sharding.NamedSharding, ...]:
-    """Where arrays that are split so lie on the mesh."""
-    return tuple(jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*split)) for split in splits)
-
-
 def export(
     closed: Any,
     shapes: tuple[jax.ShapeDtypeStruct, ...],
@@ -163,11 +158,9 @@ def export(
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
-        split = placements(results, meshes.abstract_mesh(chip)) if chip.mesh else None
+        split = meshes.placements(results, meshes.abstract_mesh(chip)) if chip.mesh else None
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
-    if chip.mesh:
-        raise ValueError("expected a program of one chip: over a mesh one is interpreted and not exported")
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
         return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)

@@ -38,25 +38,25 @@ def knowledge_of_chips() -> Iterator[None]:
     )
     acting = threading.local()
 
-    def looked_up(self: Any, sem_ids: Any, global_core_id: Any) -> Any:
+    def note_core(self: Any, sem_ids: Any, global_core_id: Any) -> Any:
         acting.core = int(global_core_id)
         return look_up(self, sem_ids, global_core_id)
 
-    def synchronised(self: Any, *threads: Any) -> None:
+    def note_barrier(self: Any, *threads: Any) -> None:
         synchronise(self, *threads)
         count = threads[1] - threads[0] if len(threads) > 1 else len(threads[0])
         # The barrier of JAX before a kernel that has none of its own.
         self.all_have_begun = getattr(self, "all_have_begun", False) or count == self.num_cores
 
-    def guaranteed(self: Any, semaphore_id: Any) -> None:
+    def note_semaphore(self: Any, semaphore_id: Any) -> None:
         self.__dict__.setdefault("barriers", set()).add(int(semaphore_id))
         guarantee(self, semaphore_id)
 
-    def made(self: Any, *arguments: Any, **named: Any) -> None:
+    def make_transfer(self: Any, *arguments: Any, **named: Any) -> None:
         make(self, *arguments, **named)
         _require_begun(self.dst_sem.shared_memory, self.src_device_id, self.dst_device_id, self.clock)
 
-    def signalled(self: Any, inc: Any, global_core_id: Any, clock: Any, *arguments: Any, **named: Any) -> None:
+    def note_signal(self: Any, inc: Any, global_core_id: Any, clock: Any, *arguments: Any, **named: Any) -> None:
         core, sender = int(global_core_id), getattr(acting, "core", int(global_core_id))
         if self.id not in getattr(self.shared_memory, "barriers", ()):
             _require_begun(self.shared_memory, sender, core, clock)
@@ -64,7 +64,7 @@ def knowledge_of_chips() -> Iterator[None]:
             self.__dict__.setdefault("sent", {}).setdefault(core, []).append((sender, int(inc), clock.copy()))
             signal(self, inc, global_core_id, clock, *arguments, **named)
 
-    def waited(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
+    def wait_for_known(self: Any, value: Any, global_core_id: Any, *, has_tasks: bool = False, **options: Any) -> None:
         core = int(global_core_id)
         if has_tasks:
             wait(self, value, global_core_id, has_tasks=has_tasks, **options)
@@ -81,9 +81,9 @@ def knowledge_of_chips() -> Iterator[None]:
             finally:
                 self.clocks[core] = arrived
 
-    memory.get_semaphores_and_increment_clock, memory.update_clocks = looked_up, synchronised
-    memory.guarantee_semaphore_with_fixed_id = guaranteed
-    semaphore.signal, semaphore.wait, dma.__init__ = signalled, waited, made
+    memory.get_semaphores_and_increment_clock, memory.update_clocks = note_core, note_barrier
+    memory.guarantee_semaphore_with_fixed_id = note_semaphore
+    semaphore.signal, semaphore.wait, dma.__init__ = note_signal, wait_for_known, make_transfer
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ Each check and probe runs the program itself. Transfers end in the order in whic
 round, or in a drawn one; the same inputs run again end them in another order.
 """
 
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,12 +17,12 @@ from jax.sharding import AxisType, Mesh
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
+from harness.judge.evaluate.draws import unforeseen_number
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
+from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import meshes, program_codec
 
-# Numbers in memory that nothing wrote, one of them for each inputs; None is NaN.
-_FILLS = (None, 1.5e9, -2.75e9)
 # How often each program has run on the same inputs.
 _runs: Counter[tuple[str, int]] = Counter()
 
@@ -38,9 +39,15 @@ def _program(
     with interpretation.aiming_at(chip):
         closed = program_codec.decode(Path(artifact).read_bytes())
     parameters = interpretation.checking_parameters(chip, 1, most_under_way)
-    placements = list(interpretation.placements(results, _mesh(chip)))
+    placements = list(meshes.placements(results, _mesh(chip)))
     program = jax.jit(interpretation.runnable(closed, parameters, chip), out_shardings=placements)
     return program, tuple(reshaped.lines(closed.jaxpr))
+
+
+@cache
+def _fill(artifact: str) -> Fill:
+    """The contents of memory that nothing wrote, for all runs of a program: NaN, or an unforeseen number."""
+    return secrets.choice((None, unforeseen_number(), unforeseen_number(is_negative=True)))
 
 
 @cache
@@ -63,11 +70,11 @@ def run(
     _runs[artifact, digest] += 1
     orders: tuple[transfers.Order, ...] = ("last", "first", digest)
     mesh = _mesh(chip)
-    placements = interpretation.placements(splits, mesh)
+    placements = meshes.placements(splits, mesh)
     for most_under_way in transfers.MOST_UNDER_WAY:
         program, lines = _program(artifact, chip, results, most_under_way)
         watched = WatchedRun(
-            fill=_FILLS[digest % len(_FILLS)],
+            fill=_fill(artifact),
             order=orders[(digest + number) % len(orders)],
             order_seed=None if number else digest,
             reshapes=lines,

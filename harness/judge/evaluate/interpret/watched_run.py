@@ -27,8 +27,6 @@ _KINDS = {
     "Revisited block": "revisited-block",
     "ut-of-bounds": "out-of-bounds",
 }
-
-
 # `write of ('vmem', 106, 3, 0)[(0, slice(0, 64, 1))]`: memory, buffer, chip, core.
 _ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\)\])")
 
@@ -132,15 +130,15 @@ def _of_chips(race: str) -> str:
 
 def _whole(out: jax.Array) -> NDArray[Any]:
     """The array, of the parts on its devices. Raises Rejected `chips-differ` if two copies of a part differ."""
-    copies: dict[str, tuple[int, bytes]] = {}
+    copies: dict[str, Any] = {}
     for shard in out.addressable_shards:
-        chip, held = copies.setdefault(str(shard.index), (shard.device.id, np.asarray(shard.data).tobytes()))
-        if held != np.asarray(shard.data).tobytes():
+        first = copies.setdefault(str(shard.index), shard)
+        if first is not shard and np.asarray(first.data).tobytes() != np.asarray(shard.data).tobytes():
             raise Rejected(
                 "correctness",
                 "chips-differ",
-                f"expected the same result on all chips that have a copy of it, got others on chip {chip} and on chip "
-                f"{shard.device.id}",
+                "expected the same result on all chips that have a copy of it, got others on chips "
+                f"{first.device.id} and {shard.device.id}",
             )
     return np.asarray(out)
 

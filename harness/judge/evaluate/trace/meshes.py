@@ -31,24 +31,23 @@ def splits(inputs: Sequence[Array]) -> Splits:
     return tuple(array.split for array in inputs)
 
 
+def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
+    """Where arrays that are split so lie on the mesh."""
+    return tuple(NamedSharding(mesh, PartitionSpec(*split)) for split in splits)
+
+
 def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes of these arrays, split over the axes of `mesh`; without a mesh (None) nothing is said of that."""
+    where = placements(splits(inputs), mesh) if mesh is not None else (None,) * len(inputs)
     return tuple(
-        jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=_sharding(array.split, mesh))
-        for array in inputs
+        jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=place)
+        for array, place in zip(inputs, where, strict=True)
     )
 
 
 def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes of these values, split so over the mesh of the chip's program; one chip splits nothing."""
-    if not chip.mesh:
-        return tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
-    mesh = abstract_mesh(chip)
+    where = placements(splits, abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
     return tuple(
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=_sharding(split, mesh))
-        for aval, split in zip(avals, splits, strict=True)
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in zip(avals, where, strict=True)
     )
-
-
-def _sharding(split: tuple[str | None, ...], mesh: Any) -> NamedSharding | None:
-    return None if mesh is None else NamedSharding(mesh, PartitionSpec(*split))

@@ -31,7 +31,7 @@ ENTRIES: dict[str, SemanticsEntry] = {
 }
 # Of operations outside kernels.
 OUTSIDE_ENTRIES: dict[str, SemanticsEntry] = {name: entry for entry in OUTSIDE for name in entry.primitives}
-_ONE_DEVICE = "to another device: one is judged, as prepare.py states no MESH"
+_ONE_DEVICE = "to another device: one is judged, as the problem is that of one chip"
 # Kernels over a mesh of cores or devices.
 _OVER_A_MESH = ("core_map", "mpmd_map")
 

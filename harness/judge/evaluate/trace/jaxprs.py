@@ -253,9 +253,31 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
 def written_tables(equation: Equation) -> list[Any]:
     """The inputs of integers that this Pallas call's kernel writes to, in order."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
-    written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+    written = _written(body)
     inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
     return [ref for ref in inputs if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating)]
+
+
+def _written(jaxpr: Jaxpr) -> set[Any]:
+    """The references that its equations write to; a wait, which has the effects of its copy, writes nothing.
+
+    JAX waits for a remote copy to be sent as for one the other way round: it would write to what is only read.
+    """
+    written: set[Any] = set()
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dma_wait":
+            continue
+        touched = {effect.input for effect in equation.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+        within: set[Any] = set()
+        for part in inner(equation) if touched else ():
+            # The operands of a part are the last ones of its equation: before them stand predicates and other parts'.
+            own = part.constvars or part.invars
+            operands = dict(zip(own, equation.invars[-len(own) :], strict=False))
+            within |= {operands[ref] for ref in _written(part) if ref in operands}
+            if len(own) > len(equation.invars):
+                within = touched
+        written |= touched & within if any(inner(equation)) else touched
+    return written
 
 
 def refuse_written_inputs(jaxpr: Jaxpr) -> None:
@@ -267,7 +289,7 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
         if is_triton(equation):
             continue
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
-        written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+        written = _written(body)
         first = mapping.num_index_operands
         aliased = {source for source, _ in equation.params["input_output_aliases"]}
         for position, block in enumerate(mapping.block_mappings[: mapping.num_inputs], first):
@@ -277,7 +299,8 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
                     "static",
                     "input-written",
                     f"{line_of(equation)}expected the kernel to leave its inputs alone, but it copies to input "
-                    f"{position}, {body.invars[position].aval}, which is the caller's array; write to an output",
+                    f"{position}, {body.invars[position].aval}, which is the caller's array, or what the kernel before "
+                    "it returned; write to an output",
                 )
 
 

@@ -13,7 +13,6 @@ from jax.sharding import PartitionSpec as P
 
 KERNEL_NAME = "k"
 PROBLEM_DESCRIPTION = "a matmul on several chips"
-MESH = pl.DeviceIdType.MESH
 VM = pl.BlockSpec(memory_space=pltpu.VMEM)
 
 
@@ -23,11 +22,11 @@ def ring():
 
 
 def signal(sem, chip, n=1):
-    pl.semaphore_signal(sem, n, device_id=(chip,), device_id_type=MESH)
+    pl.semaphore_signal(sem, n, device_id=(chip,))
 
 
 def remote(src, dst, s, r, chip):
-    return pltpu.make_async_remote_copy(src, dst, s, r, device_id=(chip,), device_id_type=MESH)
+    return pltpu.make_async_remote_copy(src, dst, s, r, device_id=(chip,))
 
 
 def enter(barrier, *chips):

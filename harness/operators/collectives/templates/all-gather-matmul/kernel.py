@@ -16,7 +16,6 @@ PROBLEM_DESCRIPTION = "all-gather of A's rows and matmul C = A B on several chip
 BM = 256
 BN = 512
 VMEM_LIMIT = 64 * 2**20
-MESH = pl.DeviceIdType.MESH
 
 
 def gather(a_ref, all_ref, copied, sent, received):
@@ -28,15 +27,13 @@ def gather(a_ref, all_ref, copied, sent, received):
     # Nobody sends to a chip that has not begun.
     barrier = pltpu.get_barrier_semaphore()
     for neighbour in (before, after):
-        pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=MESH)
+        pl.semaphore_signal(barrier, 1, device_id=(neighbour,))
     pl.semaphore_wait(barrier, 2)
     own.wait()
     for step in range(chips - 1):
         shard = jax.lax.rem(me - step + chips, chips)
         part = all_ref.at[shard]
-        copy = pltpu.make_async_remote_copy(
-            part, part, sent.at[step], received.at[step], device_id=(after,), device_id_type=MESH
-        )
+        copy = pltpu.make_async_remote_copy(part, part, sent.at[step], received.at[step], device_id=(after,))
         copy.start()
         copy.wait()
 

@@ -14,7 +14,6 @@ KERNEL_NAME = "ring_reduce_scatter"
 PROBLEM_DESCRIPTION = "matmul C = A B and reduce-scatter of C's rows over several chips"
 
 VMEM_LIMIT = 100 * 2**20
-MESH = pl.DeviceIdType.MESH
 
 
 def reduce(a_ref, b_ref, c_ref, sum_ref, send_ref, sent, received):
@@ -23,7 +22,7 @@ def reduce(a_ref, b_ref, c_ref, sum_ref, send_ref, sent, received):
     after, before = jax.lax.rem(me + 1, chips), jax.lax.rem(me - 1 + chips, chips)
     barrier = pltpu.get_barrier_semaphore()
     for neighbour in (before, after):
-        pl.semaphore_signal(barrier, 1, device_id=(neighbour,), device_id_type=MESH)
+        pl.semaphore_signal(barrier, 1, device_id=(neighbour,))
     pl.semaphore_wait(barrier, 2)
     rows = c_ref.shape[0]
 
@@ -41,7 +40,6 @@ def reduce(a_ref, b_ref, c_ref, sum_ref, send_ref, sent, received):
             sent.at[step],
             received.at[step],
             device_id=(after,),
-            device_id_type=MESH,
         )
         copy.start()
         copy.wait()

@@ -51,7 +51,7 @@ def test_the_floor_of_several_chips_is_that_of_their_links_if_it_is_the_largest(
     assert floor.link_seconds == pytest.approx(12_582_912 / 100e9)
     assert (floor.bound_by, floor.seconds) == ("links", floor.link_seconds)
     assert floor.gap_fraction == pytest.approx(1 - floor.seconds / 202.5e-6)
-    assert floor_of(replace(problem.work, link_bytes=0), on, None).bound_by == "memory"
+    assert floor_of(replace(problem.work, link_bytes=0), on, None).bound_by == "compute"
     assert floor_of(problem.work, V5E, None).link_seconds is None
 
 

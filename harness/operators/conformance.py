@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -147,6 +148,39 @@ def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
             yield f"expected second_shape() to give the same arrays at a smaller shape, got {_words(statement)}"
         if statement == small.statement():
             yield f"expected second_shape() to give another shape, got {_words(statement)} again"
+
+
+def _over_mesh(problem: Problem, small: Problem) -> Iterator[str]:
+    """The mesh."""
+    if problem.statement().mesh != small.statement().mesh:
+        yield f"expected reduced shapes over the same mesh, {_axes(problem)}, got {_axes(small)}"
+    for one in (problem, small) if small is not problem else (problem,):
+        statement, of_whole = one.statement(), " at a reduced shape" if one is not problem else ""
+        sizes, arrays = dict(statement.mesh), (*statement.inputs, *statement.outputs)
+        if not sizes and statement.work.link_bytes:
+            yield f"expected no link_bytes without a mesh, got {statement.work.link_bytes:,}"
+        if sizes and (len(sizes) < len(statement.mesh) or min(sizes.values()) < 1 or prod(sizes.values()) < 2):
+            yield f"expected a mesh of 2 chips or more, whose axes have names of their own, got {_axes(one)}"
+        elif sizes and statement.work.link_bytes < 1:
+            yield "expected link_bytes of at least 1, what has to come to each chip from others, got none"
+        if sizes and not any(axis for array in arrays for axis in array.split):
+            yield f"expected an input or output that is split over the mesh, {_axes(one)}, got none"
+        for array in arrays:
+            named = [axis for axis in array.split if axis is not None]
+            if unknown := [axis for axis in named if axis not in sizes]:
+                yield f"expected {array.name} to be split over axes of the mesh, {_axes(one)}, got {', '.join(unknown)}"
+            elif len(set(named)) < len(named):
+                yield f"expected {array.name} to be split over each axis once, got {', '.join(named)}"
+            elif array.split and len(array.split) != len(array.shape):
+                yield f"expected {array.name} to name an axis, or None, for each of {len(array.shape)} dimensions"
+            elif array.split and any(
+                length % sizes.get(axis or "", 1) for length, axis in zip(array.shape, array.split, strict=True)
+            ):
+                yield f"expected the chips, {_axes(one)}, to divide {array.name}, {list(array.shape)}{of_whole}"
+
+
+def _axes(problem: Problem) -> str:
+    return ", ".join(f"{axis}={size}" for axis, size in problem.statement().mesh) or "no mesh"
 
 
 def _kind(statement: Statement) -> tuple[Any, ...]:
@@ -363,6 +397,7 @@ def _probe_complaints(small: Problem, probe: Any) -> Iterator[str]:
 
 _RULES: dict[str, Rule] = {
     "the statement": _statement,
+    "the mesh": _over_mesh,
     "the smaller shapes": _shapes,
     "the timing inputs": _timing,
     "the inputs": _inputs,

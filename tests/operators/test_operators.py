@@ -316,6 +316,19 @@ def stated(**changes: Any) -> Any:
     return lambda self: replace(Plain.statement(self), **changes)
 
 
+def split(axes: tuple[str | None, ...], **changes: Any) -> Any:
+    """The problem with all its arrays split so."""
+
+    def statement(self: Any) -> Any:
+        plain = Plain.statement(self)
+        arrays = {
+            name: tuple(replace(array, split=axes) for array in getattr(plain, name)) for name in ("inputs", "outputs")
+        }
+        return replace(plain, **arrays, **{"work": INCOMING, **changes})
+
+    return statement
+
+
 def still(self: Any, full: bool, seed: int) -> Any:
     """Probes that promise that what they change does not move."""
     return tuple(replace(probe, stays=probe.moves) for probe in Plain.probes(self, full, seed))
@@ -329,6 +342,8 @@ def promising(self: Any, full: bool, seed: int) -> Any:
 
 NOTHING = Work(matmul_flops=0, vector_flops=0, minimum_hbm_bytes=1)
 MUCH = Work(matmul_flops=1, vector_flops=0, minimum_hbm_bytes=1 << 40)
+CHIPS: dict[str, Any] = {"mesh": (("x", 4),)}
+INCOMING = Work(matmul_flops=0, vector_flops=1, minimum_hbm_bytes=1, link_bytes=1)
 TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
 
 
@@ -338,6 +353,16 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"statement": stated(work=NOTHING)}, "expected useful work of some FLOPs"),
         ({"statement": stated(work=MUCH)}, "expected minimum_hbm_bytes of at most 524,288"),
         ({"statement": stated(outputs=())}, "expected inputs and outputs with names"),
+        ({"statement": stated(work=INCOMING)}, "expected no link_bytes without a mesh, got 1"),
+        ({"statement": stated(**CHIPS)}, "expected link_bytes of at least 1"),
+        ({"statement": stated(**CHIPS, work=INCOMING)}, "expected an input or output that is split over the mesh, x=4"),
+        ({"statement": stated(mesh=(("x", 1),), work=INCOMING)}, "expected a mesh of 2 chips or more"),
+        ({"statement": split(("x", None))}, "expected x to be split over axes of the mesh, no mesh, got x"),
+        ({"statement": split(("y", None), **CHIPS)}, "expected x to be split over axes of the mesh, x=4, got y"),
+        ({"statement": split(("x", "x"), **CHIPS)}, "expected x to be split over each axis once, got x, x"),
+        ({"statement": split(("x",), **CHIPS)}, "expected x to name an axis, or None, for each of 2 dimensions"),
+        ({"statement": split((None, "x"), mesh=(("x", 3),))}, "expected the chips, x=3, to divide x, [512, 256]"),
+        ({"statement": split(("x", None), mesh=(("x", 128),))}, "to divide x, [64, 256] at a reduced shape"),
         ({"statement": stated(expected=TWICE)}, "expected each counter once, got exp, exp"),
         ({"statement": lambda self: self.nothing}, "the statement cannot be tried: AttributeError"),
         ({"reduced": lambda self: iter((self,))}, "expected reduced shapes to be smaller than the whole"),

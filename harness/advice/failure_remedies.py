@@ -24,8 +24,8 @@ _BY_KIND = {
     "chip-not-begun": "let each chip signal the barrier semaphore of those that send to it, and wait for all of them "
     "before it sends",
     "chips-differ": "return the same on every chip, or split the output over the mesh as the problem does",
-    "sharded": "judge what one device runs: the body of shard_map, at the shapes of one shard; or state a problem over "
-    "a mesh, as all-gather-matmul does (docs/SEVERAL_CHIPS.md)",
+    "sharded": "on one chip judge the body of shard_map, at the shapes of one shard; what runs on several needs a "
+    "problem over a mesh, and there shard_map over that mesh (docs/SEVERAL_CHIPS.md)",
     "sparsecore": "write the kernel for the TensorCore, with pl.pallas_call",
     "flop-claim": "make compute_flops() return the judge's figure, which counts useful work once",
     "dot-outside-pallas": "move that matmul into the Pallas call",

@@ -46,6 +46,12 @@ def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit,
 
     A BlockSpec of pl.pallas_call takes one buffer or two, one of pltpu.emit_pipeline more for an input (jax 0.10.2).
     """
+    if seen.steps == 1:
+        words = (
+            f"leave {names} in HBM (a BlockSpec with memory_space=pl.ANY) and fetch the next part with "
+            "pltpu.make_async_copy while the kernel computes with the last: with one step all of it comes first"
+        )
+        return words, "buffers", "body", ()
     larger = larger_key_block(seen)
     if larger:
         words = f"{raise_words(larger)}: each step then has more arithmetic to hide a transfer behind"

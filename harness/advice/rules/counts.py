@@ -22,6 +22,8 @@ _MOSTLY_FREE = 0.50
 _LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
 # What the names of operations may hold that copy or transpose.
 _MOVES = ("copy", "transpose", "fusion")
+# How the names of operations between chips begin: what they cost is said with the links.
+_COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 def _expected(seen: Observed, name: str) -> int:
@@ -59,8 +61,8 @@ def around(seen: Observed) -> RuleCase | None:
     moves = hlo.copy + hlo.transpose if hlo else 0
     names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
     ops = seen.run.ops if seen.run else ()
-    others = [op for op in ops if not op.name.startswith(names)]
-    if len(others) == len(ops):
+    others = [op for op in ops if not op.name.startswith((*names, *_COLLECTIVES))]
+    if not any(op.name.startswith(names) for op in ops):
         # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
         others = []
     elif not any(word in op.name for op in others for word in _MOVES):
@@ -120,11 +122,17 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     """Advice on avoiding the `moves`, copies and transposes, and the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     advice = []
+    whole = _outputs_in_vmem(seen)
     kept = seen.evidence.trace.written_over if seen.evidence.trace else ()
     if kept and hlo is not None and hlo.copy:
         advice.append(
             f"leave input_output_aliases out: the caller keeps {', '.join(kept[:3])}, so that XLA copies it before the "
             "call writes over it"
+        )
+    elif "copy" in names and whole:
+        return (
+            f"leave {' and '.join(whole)} in HBM (a BlockSpec with memory_space=pl.ANY) and copy each part there when "
+            "it is done: the call ends with all of it in VMEM, and XLA copies it out"
         )
     elif "copy" in names or (moves and hlo is not None and hlo.copy):
         advice.append(
@@ -136,6 +144,13 @@ def _how_to_avoid(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
     if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
+
+
+def _outputs_in_vmem(seen: Observed) -> list[str]:
+    """The outputs that the call keeps in VMEM as a whole, without a grid that would write them block by block."""
+    if seen.call is None or seen.call.grid:
+        return []
+    return [w.name for w in seen.call.windows if w.role == "output" and w.memory_space == "vmem" and w.buffers == 1]
 
 
 @rule(

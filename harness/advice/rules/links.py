@@ -42,8 +42,8 @@ def uneven_links(seen: Observed) -> RuleCase | None:
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
         f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
         f"to it {seen.label}",
-        suggestion="send one half of each shard each way round a ring whose neighbours stand side by side: on a slice "
-        "of 2x2 that is 0, 1, 3, 2",
+        suggestion="send one half of each shard, or of each sum, one way round a ring whose neighbours stand side by "
+        "side, and the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
         gain=gain,
         gain_source=SCHEDULE,
         knob="route",

@@ -123,8 +123,9 @@ def dma_waits(seen: Observed) -> RuleCase | None:
     by_operand = (
         f"{', '.join(f'`{name}` {percent(part)}' for name, part in list(waits.items())[:3])}; " if waits else ""
     )
+    cycles = count(round(share * seen.seconds * seen.run.clock_hz))
     observation = (
-        f"the core waits for DMA {percent(share)} of the time ({by_operand}{count(seen.run.dma_wait_cycles)} cycles) "
+        f"the core waits for DMA {percent(share)} of the time ({by_operand}{cycles} cycles) "
         f"[simulated {seen.report.chip}], though the arithmetic takes longer than the transfers"
     )
     single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
@@ -142,7 +143,8 @@ def dma_waits(seen: Observed) -> RuleCase | None:
         observation += f"; {' and '.join(small)} move under {percent(_NOTABLE_SHARE, 0)} of the bytes and wait behind "
         observation += "other transfers"
         changing = large
-    suggestion, knob, kind, edits = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
+    names = " and ".join(changing) or ("the inputs" if seen.steps == 1 else "the inputs that change every step")
+    suggestion, knob, kind, edits = fetch_ahead(seen, names)
     return RuleCase(
         observation=observation,
         suggestion=suggestion,

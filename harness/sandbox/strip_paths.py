@@ -21,8 +21,9 @@ _ESCAPES = re.compile(
 # Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and
 # unassigned ones, line and paragraph separators: what steers a terminal or a browser, or shows as something else.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-# A path up to the folder of packages or of the standard library; the rest names the file.
-_LIBRARIES = re.compile(r"(?:/[^\s\"'/]+)+/(?:site|dist)-packages/|(?:/[^\s\"'/]+)+/(?=python3\.\d+/)")
+# A path up to the folder of packages or of the standard library; the rest names the file. In quotes it may have blanks.
+_PATH = r"(?:(?<=\")/[^\"\n]+|(?:/[^\s\"'/]+)+)"
+_LIBRARIES = re.compile(rf"{_PATH}/(?:site|dist)-packages/|{_PATH}/(?=python3\.\d+/)")
 
 
 def strip_paths(failure: Failure | None, *folders: Path) -> Failure | None:

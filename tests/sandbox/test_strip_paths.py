@@ -25,5 +25,14 @@ def test_paths_are_relative() -> None:
     assert "/elsewhere/x" in found.detail
 
 
+def test_folders_with_blanks_are_left_out_as_well() -> None:
+    failure = Failure(stage="contract", kind="crash", message="", detail=DETAIL.replace("/srv/me", "/srv/a user"))
+    found = strip_paths(failure, Path("/srv/a user/ratchet"), Path("/srv/a user/mine"))
+    assert found is not None
+    assert '"harness/judge/evaluate/candidate.py"' in found.detail
+    assert 'File "jax/_src/pjit.py", line 7' in found.detail
+    assert "/srv" not in found.detail
+
+
 def test_no_failure_stays_none() -> None:
     assert strip_paths(None, Path("/srv")) is None

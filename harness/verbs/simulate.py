@@ -21,6 +21,9 @@ from harness.verbs.parts.arguments import add_operands
 if TYPE_CHECKING:
     from harness.hardware import Chip
 
+# Why a part's time is a floor; else that of its operations.
+_FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFigures:
@@ -197,10 +200,12 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     for unit in simulation.units:
         busy = unit.busy_cycles / total if unit.busy_cycles is not None else 0.0
         floors[unit.name] = max(unit.executed_slots / unit.offered_slots, busy)
+    if simulation.links:
+        floors["links"] = max(link.busy_seconds for link in simulation.links) / seconds
     limit = max(floors, key=floors.__getitem__)
     # Rounded counts may exceed the time by a little.
     share = min(1.0, floors[limit])
-    why = "its bytes at full bandwidth" if limit == "HBM" else "its operations without a pause"
+    why = _FLOORS.get(limit, "its operations without a pause")
     return [
         f"{_cycles('floor', share * total, total)} ({limit}: {why})",
         f"{_cycles('rest', (1 - share) * total, total)} (all that a better schedule can save)",

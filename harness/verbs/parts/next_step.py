@@ -8,7 +8,7 @@ from harness.advice import report as reporting
 from harness.candidate import Candidate, Settings
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.hardware import chip
+from harness.hardware import chip, with_mesh
 from harness.ledger import Ledger, history, table
 from harness.loop import search_state
 from harness.loop.package_kernel import for_kernel
@@ -67,7 +67,7 @@ def _search_inputs(
     return search_state.SearchInputs(
         contest=ledger.place.name,
         problem=last.evidence.problem if last else contest.problem.statement(),
-        chip=chip(last.evidence.chip) if last else contest.chip,
+        chip=with_mesh(chip(last.evidence.chip), last.evidence.problem.mesh) if last else contest.chip,
         rows=rows,
         candidates=candidates,
         candidate=contest.candidate(),

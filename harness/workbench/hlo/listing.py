@@ -163,7 +163,10 @@ def _collectives(sent: tuple[Traffic, ...], target: Figures) -> Table:
         "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
         "only a profile shows whether it is hidden behind other work."
     )
-    title, why = f"collectives, predicted on {target.name}", "the module is split over devices and sends nothing"
+    title, why = (
+        f"collectives, predicted on {target.name}",
+        "XLA has no collective in it; what kernels send by themselves is not listed here",
+    )
     return table_of("collectives", title, "predicted", _TRAFFIC, sent, (note,), why)
 
 

@@ -106,7 +106,9 @@ class WatchedRun:
             # Last, behind the lines of code of a traceback.
             line = next((line for line in reversed(text.splitlines()) if words in line), None)
             if line is not None:
-                said = f"{line[line.index(words) :].strip()} (bytes for a copy)" if words == DEADLOCK else line.strip()
+                said = line.strip()
+                if words == DEADLOCK:
+                    said = f"{said[said.index(words) :]} (a copy counts its bytes, a signal what it adds)"
                 return Rejected("correctness", kind, f"{self.where}{said}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError):
             lines = text.splitlines()

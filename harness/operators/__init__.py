@@ -21,6 +21,8 @@ from harness.operators.tolerance import check
 if TYPE_CHECKING:
     from harness.operators.attention.backward import AttentionBackward
     from harness.operators.attention.forward import Attention
+    from harness.operators.collectives.alone import AllGather, AllReduce, ReduceScatter
+    from harness.operators.collectives.ring_attention import RingAttention
     from harness.operators.collectives.sharded_matmul import AllGatherMatmul, MatmulReduceScatter
     from harness.operators.norm.rmsnorm import RMSNorm
     from harness.operators.paged.attention import PagedAttention

@@ -16,6 +16,7 @@ from harness.operators.outputs import in_rows, spans
 from harness.operators.problem import Exact, Problem, Rows, Values
 from harness.operators.suite import Member, Suite
 from harness.operators.tolerance import Errors, errors
+from harness.records import Array
 
 # Answers at these rows: float64 `[rows, columns]`, of several outputs beside each other.
 Answer = Callable[[Sequence[Values], Rows], Exact]
@@ -122,8 +123,13 @@ def _null_kernels(problem: Problem) -> Iterator[tuple[str, Answer]]:
         yield "the mean of all rows in each", mean
         yield "the first block repeated", first_block
     for place, array in enumerate(problem.statement().inputs):
-        if all((array.shape, array.dtype) == (output.shape, output.dtype) for output in outputs):
+        # Where it has to come to other chips it is not passed on by doing nothing.
+        if all(_kind(array) == _kind(output) for output in outputs):
             yield f"the input {array.name} passed on", _passed_on(place, len(outputs))
+
+
+def _kind(array: Array) -> tuple[object, ...]:
+    return array.shape, array.dtype, array.split
 
 
 def _passed_on(place: int, count: int) -> Answer:

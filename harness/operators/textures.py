@@ -1,5 +1,6 @@
 """The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -121,8 +122,8 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 
 
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
-    """An array of this shape, a vector as one row, float32 and not rounded."""
-    rows, columns = (1, *shape)[-2:]
+    """An array of this shape, its last axis along a row, float32 and not rounded."""
+    rows, columns = math.prod(shape[:-1]), shape[-1]
     found = normal(random, rows, columns)
     _scale(found, np.float32(texture.noise))
     if texture.row_offset:

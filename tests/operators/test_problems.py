@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.operators import (
+    AllGather,
     AllGatherMatmul,
+    AllReduce,
     Attention,
     AttentionBackward,
     GroupedMatmul,
@@ -20,6 +22,8 @@ from harness.operators import (
     PagedAttention,
     Problem,
     QuantizedMatmul,
+    ReduceScatter,
+    RingAttention,
     RMSNorm,
     SwiGLU,
     TopK,
@@ -48,6 +52,11 @@ PROBLEMS: dict[str, Problem] = {
     "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
     "all-gather matmul": AllGatherMatmul(m=512, n=512, k=384),
     "matmul reduce-scatter": MatmulReduceScatter(m=512, n=384, k=512),
+    "all-gather": AllGather(rows=512, columns=384),
+    "all-gather, float32, two chips": AllGather(rows=260, columns=128, dtype="float32", chips=2),
+    "reduce-scatter": ReduceScatter(rows=512, columns=384),
+    "all-reduce": AllReduce(rows=512, columns=128, chips=8),
+    "ring attention": RingAttention(sequence=260, head_dim=64),
     "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
     "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
     "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),

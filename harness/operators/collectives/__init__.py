@@ -1,3 +1,10 @@
 """Operators over a mesh: their arrays are split over several chips, which talk to each other within the kernel."""
 
-OPERATORS = {"AllGatherMatmul": "sharded_matmul", "MatmulReduceScatter": "sharded_matmul"}
+OPERATORS = {
+    "AllGather": "alone",
+    "AllGatherMatmul": "sharded_matmul",
+    "AllReduce": "alone",
+    "MatmulReduceScatter": "sharded_matmul",
+    "ReduceScatter": "alone",
+    "RingAttention": "ring_attention",
+}

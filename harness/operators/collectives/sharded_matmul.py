@@ -4,19 +4,15 @@ from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from harness.errors import UsageError
 from harness.operators.axes import axis
+from harness.operators.collectives.over_chips import AXIS, OverChips, Split
 from harness.operators.products.matmul import Matmul
 from harness.operators.rounding import DTYPES
 from harness.records import Statement, Work
 
-# The only axis of the mesh.
-AXIS = "x"
-Split = tuple[str | None, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedMatmul(Matmul):
+class ShardedMatmul(OverChips, Matmul):
     """C [m, n] = A [m, k] B [k, n] on `chips` chips in a mesh with the axis x, products added up in float32.
 
     Raises UsageError `bad-problem` for sizes that the chips do not divide.
@@ -28,21 +24,6 @@ class ShardedMatmul(Matmul):
     n: int = field(metadata=axis(shortest=512))
     k: int = field(metadata=axis(shortest=512))
     chips: int = 4
-
-    def require_fields(self) -> None:
-        """Raises UsageError `bad-problem` where a size does not exist, or is not split evenly."""
-        Matmul.require_fields(self)
-        if self.chips < 2 or any(length % self.chips for length in self._split_lengths):
-            raise UsageError(
-                "bad-problem",
-                f"{self.operation}: expected 2 chips or more, which divide {self.m} x {self.n} x {self.k} (m x n x k) "
-                f"where they split it, got {self.chips}",
-            )
-
-    @property
-    @abstractmethod
-    def _split_lengths(self) -> tuple[int, ...]:
-        """The lengths that are divided by the number of chips."""
 
     @property
     @abstractmethod
@@ -62,15 +43,8 @@ class ShardedMatmul(Matmul):
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         whole = Matmul.statement(self)
-        a, b, c = self.splits
-        return replace(
-            whole,
-            title=f"{self.what}, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}, on {self.chips} chips",
-            inputs=tuple(replace(array, split=split) for array, split in zip(whole.inputs, (a, b), strict=True)),
-            outputs=tuple(replace(array, split=c) for array in whole.outputs),
-            mesh=((AXIS, self.chips),),
-            work=self.work(),
-        )
+        title = f"{self.what}, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}"
+        return self.over_chips(replace(whole, title=title), self.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +54,6 @@ class AllGatherMatmul(ShardedMatmul):
     operation = "all_gather_matmul"
     splits = ((AXIS, None), (None, AXIS), (None, AXIS))
     what = "all-gather of A and matmul C = A B"
-
-    @property
-    def _split_lengths(self) -> tuple[int, ...]:
-        return (self.m, self.n)
 
     @property
     def _incoming_elements(self) -> int:
@@ -97,10 +67,6 @@ class MatmulReduceScatter(ShardedMatmul):
     operation = "matmul_reduce_scatter"
     splits = ((None, AXIS), (AXIS, None), (AXIS, None))
     what = "matmul C = A B and reduce-scatter of C"
-
-    @property
-    def _split_lengths(self) -> tuple[int, ...]:
-        return (self.m, self.k)
 
     @property
     def _incoming_elements(self) -> int:

@@ -17,7 +17,15 @@ from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.trace import meshes
 from harness.judge.evaluate.trace.one_core import refuse_sharded
 from harness.judge.verdict import roofline
-from harness.operators import AllGatherMatmul, MatmulReduceScatter
+from harness.operators import (
+    AllGather,
+    AllGatherMatmul,
+    AllReduce,
+    Attention,
+    MatmulReduceScatter,
+    ReduceScatter,
+    RingAttention,
+)
 from harness.records import Array
 from harness.sandbox import environment
 from harness.sandbox.messages import Rejected
@@ -98,19 +106,53 @@ def test_inputs_are_split_as_the_problem_states() -> None:
     assert alone.sharding is None
 
 
-@pytest.mark.parametrize(
-    ("operator", "elements"), [(AllGatherMatmul, 2048 * 4096 * 3 // 4), (MatmulReduceScatter, 2048 * 1024 * 3 // 4)]
-)
-def test_the_bound_of_the_links_is_the_bytes_that_come_over_both(operator: type, elements: int) -> None:
-    problem = operator(m=2048, n=1024, k=4096)
+MATMUL: dict[str, Any] = {"m": 2048, "n": 1024, "k": 4096}
+# What each chip lacks, by hand: three shards of A; three terms of its own rows; K and V of three chips.
+INCOMING = {
+    AllGatherMatmul(**MATMUL): 3 * (512 * 4096) * 2,
+    MatmulReduceScatter(**MATMUL): 3 * (512 * 1024) * 2,
+    AllGather(rows=2048, columns=1024): 3 * (512 * 1024) * 2,
+    ReduceScatter(rows=2048, columns=1024): 3 * (512 * 1024) * 4,
+    # Each chip is sent three terms of its rows, and the sums of three others.
+    AllReduce(rows=2048, columns=1024): 2 * 3 * (512 * 1024) * 4,
+    RingAttention(sequence=2048, head_dim=128, heads=4, kv_heads=2): 3 * 2 * (2 * 512 * 128) * 2,
+}
+
+
+@pytest.mark.parametrize("problem", INCOMING, ids=lambda problem: problem.operation)
+def test_the_bound_of_the_links_is_the_bytes_that_come_over_both(problem: Any) -> None:
     work = problem.statement().work
-    assert work.link_bytes == 2 * elements
-    assert work.matmul_flops == 2 * 2048 * 1024 * 4096 // 4
+    assert work.link_bytes == INCOMING[problem]
     # On a slice of 2x2 each chip has two neighbours, at 50 GB/s each way.
-    assert roofline.link_only_seconds(work, V5E) == pytest.approx(2 * elements / 100e9)
+    assert roofline.link_only_seconds(work, V5E) == pytest.approx(INCOMING[problem] / 100e9)
     assert roofline.link_only_seconds(work, chip("v5e")) is None
-    (said,) = roofline.impossibilities(work, 0.99 * 2 * elements / 100e9, V5E)
+    (said,) = roofline.impossibilities(work, 0.99 * INCOMING[problem] / 100e9, V5E)
     assert "have to come to each chip" in said
+
+
+def test_the_work_of_a_problem_on_several_chips_is_that_of_one() -> None:
+    assert AllGatherMatmul(**MATMUL).work().matmul_flops == 2 * 2048 * 1024 * 4096 // 4
+    summed, everywhere = (problem(rows=2048, columns=1024).work() for problem in (ReduceScatter, AllReduce))
+    assert summed.vector_flops == everywhere.vector_flops == 3 * 2048 * 1024 // 4
+    # A chip reads its term, and writes a quarter of the sums or all.
+    assert summed.minimum_hbm_bytes == 4 * (2048 + 512) * 1024
+    assert everywhere.minimum_hbm_bytes == 4 * (2048 + 2048) * 1024
+    alone = Attention(sequence=2048, head_dim=128).work()
+    assert RingAttention(sequence=2048, head_dim=128).work().exponentials == alone.exponentials // 4
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: AllReduce(rows=512, columns=128, dtype="bfloat16"), "expected dtype float32, got 'bfloat16'"),
+        (lambda: AllGather(rows=510, columns=128), "which divide 510 of x, got 4"),
+        (lambda: RingAttention(sequence=512, head_dim=128, causal=True), "expected neither causal, window nor"),
+        (lambda: RingAttention(sequence=510, head_dim=128), "which divide 510 of q, 510 of k"),
+    ],
+)
+def test_a_problem_on_several_chips_that_does_not_exist_is_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make()
 
 
 @pytest.mark.parametrize(("m", "n"), [(510, 512), (512, 510)])

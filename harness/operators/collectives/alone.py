@@ -1,0 +1,294 @@
+"""Collectives by themselves: all-gather, which is exact, and reduce-scatter and all-reduce, which add up in float32."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.operators import textures
+from harness.operators.axes import axis
+from harness.operators.blocks import drawn_block, turned
+from harness.operators.collectives.over_chips import AXIS, OverChips, Split
+from harness.operators.controls import Answer, rounded
+from harness.operators.exact import ExactAnswers
+from harness.operators.probes import Part, Probe, Region, probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.rounding import DTYPES, sum_variance
+from harness.operators.space import DRAWN, RECIPE, generator
+from harness.records import Array, Statement, Work
+
+# Sums of these grow evenly, and another number in every column, as in attention.
+_OFFSETS = (96.0, 104.0)
+# What two chips have that cancels is so much larger than what is left: a sum in bfloat16 (8 bits) loses all of that.
+_CANCELLED = 2.0**10
+# What a row of the composite is, by its position modulo 4, counted from a drawn place.
+_COMPOSITE = ("normal", "far-values", "normal", "cancelling")
+# Elements converted at a time.
+_PART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collective(OverChips, textures.Textured):
+    """One input x and one output y [rows, columns], which come from all chips."""
+
+    splits: ClassVar[tuple[Split, Split]]
+    what: ClassVar[str]
+    own_families = ("normal", "far-values", "cancelling")
+    # Elements of x that one check may read: all of the templates' problems.
+    checked = 1 << 24
+    rows: int = field(metadata=axis(shortest=256))
+    columns: int
+    chips: int = 4
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """The dtype of both arrays."""
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of x."""
+
+    @property
+    @abstractmethod
+    def _moved(self) -> int:
+        """How often each element of y has to come to a chip, in sum over all chips."""
+
+    @property
+    @abstractmethod
+    def _operations(self) -> int:
+        """The operations for each element of y, in sum over all chips."""
+
+    def work(self) -> Work:
+        """The useful work of one chip, as if all did the same: its part of x read, and of y written, once."""
+        elements, size = self.rows * self.columns, DTYPES[self.dtype].itemsize
+        read = int(np.prod(self._shape)) // self.chips
+        written = elements // (self.chips if AXIS in self.splits[1] else 1)
+        return Work(
+            matmul_flops=0,
+            vector_flops=self._operations * elements // self.chips,
+            minimum_hbm_bytes=(read + written) * size,
+            link_bytes=self._moved * elements // self.chips * size,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        whole = Statement(
+            operation=self.operation,
+            title=f"{self.what}, {self.rows} rows of {self.columns}, {self.dtype}",
+            parameters=self.parameters,
+            inputs=(Array(name="x", shape=self._shape, dtype=self.dtype),),
+            outputs=(Array(name="y", shape=(self.rows, self.columns), dtype=self.dtype),),
+            work=self.work(),
+        )
+        return self.over_chips(whole, self.splits)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """x of the named family. Raises ValueError for one that does not exist.
+
+        normal: N(0, 1). far-values: N(c, 1) with c near 100, another in every column. cancelling: large numbers on the
+        first chip, and their opposites on the last, beside N(0, 1). composite: these by row.
+        """
+        dtype = DTYPES[self.dtype]
+        if family.startswith((DRAWN, RECIPE)):
+            made, _, _ = self._textured(family, seed)
+            return (made[0].astype(dtype),)
+        self.require_family(family)
+        random = generator(family, seed)
+        x = random.standard_normal(self._shape, dtype=np.float32)
+        length = self._shape[-2]
+        pattern = turned(_COMPOSITE, seed, length) if family == "composite" else (family,)
+        kinds = np.array(pattern)[np.arange(length) % len(pattern)]
+        x[..., kinds == "far-values", :] += random.uniform(*_OFFSETS, self.columns).astype(np.float32)
+        opposed = kinds == "cancelling"
+        if x.ndim > 2:
+            large = _CANCELLED * random.standard_normal((int(opposed.sum()), self.columns), dtype=np.float32)
+            x[0, opposed] += large
+            x[-1, opposed] -= large
+        return (x.astype(dtype),)
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """That each row of y depends on its own row of x on every chip that has one, and on no other."""
+        random = np.random.default_rng(np.random.SeedSequence((seed, self.rows)))
+        family = "composite" if full else "normal"
+        every, turned_rows = range(self.columns), drawn_block(self.rows, random)
+        if len(self._shape) == 2:
+            region = Region(array=0, ranges=(turned_rows, every), factor=-1.0)
+            stays = (range(turned_rows.start), range(turned_rows.stop, self.rows))
+            name = f"rows {turned_rows.start} to {turned_rows.stop - 1} of x"
+            return (probe(name, family, [region], _parts([turned_rows], every), _parts(stays, every)),)
+        # Each chip in rows of its own: one run shows all. An odd period, so that rows of every kind are changed.
+        period = (self.chips + 1) | 1
+        places = [int(place) for place in random.permutation(period)]
+        rows = [range(place, self.rows, period) for place in places]
+        regions = [
+            Region(array=0, ranges=(range(chip, chip + 1), rows[chip], every), factor=-1.0)
+            for chip in range(self.chips)
+        ]
+        name = f"rows of x, on each of {self.chips} chips others,"
+        return (probe(name, family, regions, _parts(rows[: self.chips], every), _parts(rows[self.chips :], every)),)
+
+    @property
+    def row_cost(self) -> int:
+        """Elements of x for one row of y."""
+        return int(np.prod(self._shape)) // self.rows
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[rows]`: how far each row is off, by its largest error in deviations."""
+        off = np.empty(self.rows)
+        size = max(1, _PART // self.row_cost)
+        for start in range(0, self.rows, size):
+            rows = np.arange(start, min(start + size, self.rows))
+            error = np.abs(outputs[0][rows].astype(np.float64) - self.reference(inputs, rows))
+            off[rows] = (error / np.maximum(self.rounding(inputs, rows), np.finfo(np.float32).tiny)).max(axis=1)
+        return off
+
+    @abstractmethod
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As of a Problem."""
+
+    @abstractmethod
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As of a Problem."""
+
+
+def _parts(rows: Sequence[range], columns: range) -> list[Part]:
+    return [Part(rows=some, columns=columns) for some in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllGather(ExactAnswers, _Collective):
+    """y = x on each chip, of which each has some rows of x before; compared exactly."""
+
+    operation = "all_gather"
+    splits = ((AXIS, None), (None, None))
+    what = "all-gather"
+    dtype: str = "bfloat16"
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.rows, self.columns)
+
+    @property
+    def _moved(self) -> int:
+        return self.chips - 1
+
+    @property
+    def _operations(self) -> int:
+        # Nothing is computed: one for each element that is read.
+        return 1
+
+    def exact(self) -> tuple[str, ...]:
+        """y is copied."""
+        return ("y",)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: the rows of x."""
+        return inputs[0][rows].astype(np.float64)
+
+    def controls(self) -> dict[str, Answer]:
+        """Shards in other places, and one that is missing."""
+
+        def moved(inputs: Sequence[Values], rows: Rows) -> Exact:
+            return self.reference(inputs, (rows + self.rows // self.chips) % self.rows)
+
+        def own_twice(inputs: Sequence[Values], rows: Rows) -> Exact:
+            return self.reference(
+                inputs, np.where(rows < self.rows // self.chips, rows + self.rows // self.chips, rows)
+            )
+
+        return {"each shard in the place of the one before": moved, "the first shard left out": own_twice}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reduction(_Collective):
+    """x [chips, rows, columns], one term of y = sum of x over the chips on each; float32, in any order.
+
+    With sums of bfloat16 the outcome would be one of how often a partial sum is rounded on its way: refused.
+    """
+
+    dtype: str = "float32"
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` where a size does not exist, is not split evenly, or dtype is not float32."""
+        OverChips.require_fields(self)
+        if self.dtype != "float32":
+            raise UsageError("bad-problem", f"{self.operation}: expected dtype float32, got {self.dtype!r}")
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.chips, self.rows, self.columns)
+
+    @property
+    def _operations(self) -> int:
+        return self.chips - 1
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: the sums in float64."""
+        found: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float64)
+        return found
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]` float64: added one chip after the other in float32."""
+        found: Exact = inputs[0][:, rows].sum(axis=0, dtype=np.float32).astype(np.float64)
+        return found
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), columns]`: the standard deviation of a float32 sum of so many terms, by `sum_variance`."""
+        terms = inputs[0][:, rows].astype(np.float64)
+        variance = sum_variance(np.square(terms).sum(axis=0), terms.sum(axis=0), self.chips)
+        # Zero only where all terms are.
+        found: Exact = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
+        return found
+
+    def controls(self) -> dict[str, Answer]:
+        """A term that is missing or counted twice, and sums that are not kept in float32 on their way."""
+
+        def without_the_last(inputs: Sequence[Values], rows: Rows) -> Exact:
+            return self.reference((inputs[0][:-1],), rows)
+
+        def first_twice(inputs: Sequence[Values], rows: Rows) -> Exact:
+            found: Exact = self.reference(inputs, rows) + inputs[0][0, rows]
+            return found
+
+        def in_bfloat16(inputs: Sequence[Values], rows: Rows) -> Exact:
+            found = np.zeros((len(rows), self.columns))
+            for term in inputs[0]:
+                found = rounded(found + term[rows], "bfloat16")
+            return found
+
+        return {
+            "the last chip's term left out": without_the_last,
+            "the first chip's term added twice": first_twice,
+            "sums sent in bfloat16": in_bfloat16,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceScatter(_Reduction):
+    """The rows of y are split over the chips: to a chip comes each term of its rows, or a sum with it, once."""
+
+    operation = "reduce_scatter"
+    splits = ((AXIS, None, None), (AXIS, None))
+    what = "reduce-scatter"
+
+    @property
+    def _moved(self) -> int:
+        return self.chips - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce(_Reduction):
+    """Each chip has all of y: each element takes chips - 1 ways to be added up, and as many to come to all."""
+
+    operation = "all_reduce"
+    splits = ((AXIS, None, None), (None, None))
+    what = "all-reduce"
+
+    @property
+    def _moved(self) -> int:
+        return 2 * (self.chips - 1)

@@ -1,0 +1,53 @@
+"""An operator whose arrays are split over the chips of a mesh with one axis, which divide them evenly."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.errors import UsageError
+from harness.operators.axes import Operator
+from harness.records import Statement
+
+# The only axis of the mesh.
+AXIS = "x"
+# For each dimension of an array the axis that it is split over.
+Split = tuple[str | None, ...]
+
+
+class OverChips(Operator):
+    """What a problem on `chips` chips has to keep; the first base of a class, so that it comes before its operator."""
+
+    __slots__ = ()
+    chips: int
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` where a size does not exist, or is not split evenly."""
+        super().require_fields()
+        statement = self.statement()
+        lengths = {
+            f"{length} of {array.name}": length
+            for array in (*statement.inputs, *statement.outputs)
+            for length, axis in zip(array.shape, array.split, strict=True)
+            if axis is not None
+        }
+        uneven = [name for name, length in lengths.items() if length % self.chips]
+        if self.chips < 2 or uneven:
+            raise UsageError(
+                "bad-problem",
+                f"{self.operation}: expected 2 chips or more, which divide {', '.join(uneven or lengths)}, "
+                f"got {self.chips}",
+            )
+
+    def over_chips(self, whole: Statement, splits: Sequence[Split]) -> Statement:
+        """The statement of one chip's problem on all chips: its inputs and outputs are split so, in this order."""
+        arrays = [
+            replace(array, split=split) for array, split in zip((*whole.inputs, *whole.outputs), splits, strict=True)
+        ]
+        count = len(whole.inputs)
+        return replace(
+            whole,
+            title=f"{whole.title}, on {self.chips} chips",
+            inputs=tuple(arrays[:count]),
+            outputs=tuple(arrays[count:]),
+            mesh=((AXIS, self.chips),),
+            work=self.work(),
+        )

@@ -1,0 +1,47 @@
+"""Attention over several chips: queries, keys and values are split along the sequence, each chip needs all keys."""
+
+from dataclasses import dataclass, replace
+
+from harness.errors import UsageError
+from harness.operators.attention.forward import Attention
+from harness.operators.collectives.over_chips import AXIS, OverChips
+from harness.operators.rounding import DTYPES
+from harness.records import Statement, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingAttention(OverChips, Attention):
+    """Attention, not masked, on `chips` chips in a mesh with the axis x: q, k, v and o are split along the sequence.
+
+    Raises UsageError `bad-problem` for lengths that the chips do not divide, and for a mask: contiguous parts would
+    give the chips different amounts of work.
+    """
+
+    operation = "ring_attention"
+    chips: int = 4
+
+    def require_fields(self) -> None:
+        """Raises UsageError `bad-problem` where a size does not exist, is not split evenly, or keys are hidden."""
+        OverChips.require_fields(self)
+        if self.causal or self.window is not None or self.segments is not None:
+            raise UsageError("bad-problem", "ring_attention: expected neither causal, window nor segments")
+
+    def work(self) -> Work:
+        """The useful work of one chip: its queries with all keys; all keys and values but its own come from others."""
+        whole = Attention.work(self)
+        keys = 2 * self.batch * self.kv_heads * self.kv_sequence * self.head_dim // self.chips
+        return replace(
+            whole,
+            matmul_flops=whole.matmul_flops // self.chips,
+            vector_flops=whole.vector_flops // self.chips,
+            exponentials=whole.exponentials // self.chips,
+            minimum_hbm_bytes=whole.minimum_hbm_bytes // self.chips,
+            link_bytes=(self.chips - 1) * keys * DTYPES[self.dtype].itemsize,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        whole = Attention.statement(self)
+        split = (*(None,) * (len(whole.inputs[0].shape) - 2), AXIS, None)
+        title = whole.title.replace("attention forward", "ring attention")
+        return self.over_chips(replace(whole, title=title), [split] * 4)

@@ -1,0 +1,12 @@
+OPERATION = "all_reduce"  # y [ROWS, COLUMNS] on each chip = the sum of x [CHIPS, ROWS, COLUMNS], a term on each
+ROWS = 2048
+COLUMNS = 1024
+CHIP = "v5e"
+CHIPS = 4  # in a mesh with the axis "x"
+
+
+def problem():
+    """What the judge computes, checks and credits; the kernel has no say in it."""
+    from harness.operators import AllReduce
+
+    return AllReduce(rows=ROWS, columns=COLUMNS, chips=CHIPS)

@@ -27,6 +27,11 @@ _SETTINGS = {
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     # Four chips, each with 128 rows of A and 256 columns of B.
     "gathered": (("M", "512"), ("N", "1024"), ("K", "512")),
+    # Four chips, each with 128 rows, or keys.
+    "moved": (("ROWS", "512"), ("COLUMNS", "256")),
+    "scattered": (("ROWS", "512"), ("COLUMNS", "256")),
+    "summed": (("ROWS", "512"), ("COLUMNS", "256")),
+    "ring": (("SEQUENCE", "512"),),
     "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "grouped_many": (("M", "1024"), ("GROUPS", "8"), ("K", "512"), ("N", "512")),
     "transposed": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
@@ -67,6 +72,10 @@ _TEMPLATES = {
     "float32": "matmul",
     "matmul": "matmul",
     "gathered": "all-gather-matmul",
+    "moved": "all-gather",
+    "scattered": "reduce-scatter",
+    "summed": "all-reduce",
+    "ring": "ring-attention",
     "quantized": "quantized-matmul",
     "int8": "quantized-matmul-int8",
     "grouped": "grouped-matmul",

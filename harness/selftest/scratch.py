@@ -27,6 +27,7 @@ _SETTINGS = {
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     # Four chips, each with 128 rows of A and 256 columns of B.
     "gathered": (("M", "512"), ("N", "1024"), ("K", "512")),
+    "reduced": (("M", "512"), ("N", "512"), ("K", "1024")),
     # Four chips, each with 128 rows, or keys.
     "moved": (("ROWS", "512"), ("COLUMNS", "256")),
     "scattered": (("ROWS", "512"), ("COLUMNS", "256")),
@@ -72,6 +73,7 @@ _TEMPLATES = {
     "float32": "matmul",
     "matmul": "matmul",
     "gathered": "all-gather-matmul",
+    "reduced": "matmul-reduce-scatter",
     "moved": "all-gather",
     "scattered": "reduce-scatter",
     "summed": "all-reduce",

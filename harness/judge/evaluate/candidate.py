@@ -227,11 +227,12 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
             f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} else); correct the claim",
         )
     if work.outside > _OUTSIDE_SHARE * statement.work.flops:
+        moved = ", elements of XLA's collectives among them" if statement.mesh else ""
         raise Rejected(
             "static",
             "work-outside-pallas",
-            f"{work.outside:,} floating-point operations outside Pallas calls, more than {_OUTSIDE_SHARE:.0%} of the "
-            f"useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
+            f"{work.outside:,} floating-point operations outside Pallas calls{moved}, more than {_OUTSIDE_SHARE:.0%} "
+            f"of the useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 from harness.errors import UsageError
 from harness.hardware import Chip, chip, with_mesh
 from harness.judge.evaluate.interpret import interpretation
-from harness.judge.evaluate.trace import meshes
+from harness.judge.evaluate.trace import jaxprs, meshes
 from harness.judge.evaluate.trace.one_core import refuse_sharded
 from harness.judge.verdict import roofline
 from harness.operators import (
@@ -73,12 +73,34 @@ def over_mesh(body: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: jax.shard_map(body, in_specs=split, out_specs=split, check_vma=False)(x)
 
 
-def test_collectives_that_compute_are_refused_by_name() -> None:
-    summed = traced(over_mesh(lambda part: jax.lax.psum(part, "x")))
-    with pytest.raises(Rejected, match=r"expected collectives that move data .*, got psum"):
-        refuse_sharded(summed.jaxpr, V5E)
-    moved = traced(over_mesh(lambda part: jax.lax.ppermute(part, "x", [(0, 1), (1, 0)])))
-    refuse_sharded(moved.jaxpr, V5E)
+def test_sums_over_chips_are_refused_where_xla_rounds_them_on_their_way() -> None:
+    def narrow(part: Any) -> Any:
+        return jax.lax.psum(part.astype(jnp.bfloat16), "x")
+
+    with pytest.raises(Rejected, match=r"expected a sum over chips in 32 bits, got psum of bfloat16: XLA rounds it"):
+        refuse_sharded(traced(over_mesh(narrow)).jaxpr, V5E)
+    for collective in (
+        lambda part: jax.lax.psum(part, "x"),
+        lambda part: jax.lax.psum_scatter(part, "x", tiled=True),
+        lambda part: jax.lax.pmax(part, "x"),
+        lambda part: jax.lax.ppermute(part, "x", [(0, 1), (1, 0)]),
+    ):
+        refuse_sharded(traced(over_mesh(collective)).jaxpr, V5E)
+
+
+def test_what_xla_moves_or_adds_up_counts_as_work_outside_of_kernels() -> None:
+    # Of 8 x 128 elements on each chip.
+    for collective in (lambda part: jax.lax.psum(part, "x"), lambda part: jax.lax.all_gather(part, "x")):
+        assert jaxprs.flops(traced(over_mesh(collective)).jaxpr, {}).outside == 8 * 128
+
+
+def test_a_collective_that_is_not_compared_is_refused_by_name() -> None:
+    def ragged(part: Any) -> Any:
+        sizes = jnp.ones(4, jnp.int32)
+        return jax.lax.ragged_all_to_all(part, part, sizes, sizes, sizes, sizes, axis_name="x")
+
+    with pytest.raises(Rejected, match=r"expected collectives of all_gather, .*, got ragged_all_to_all"):
+        refuse_sharded(traced(over_mesh(ragged)).jaxpr, V5E)
 
 
 def test_a_program_of_one_chip_talks_to_no_other() -> None:

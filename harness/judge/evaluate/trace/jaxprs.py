@@ -46,6 +46,21 @@ REDUCTIONS = frozenset(
         "sort",
     )
 )
+# One FLOP for each element of the operand too, moved or added up: XLA's own is no answer where the collective is the
+# problem, whose useful work is as much.
+COLLECTIVES = frozenset(
+    (
+        "all_gather",
+        "all_gather_invariant",
+        "all_to_all",
+        "pmax",
+        "pmin",
+        "ppermute",
+        "psum",
+        "psum_invariant",
+        "reduce_scatter",
+    )
+)
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
 
@@ -367,8 +382,8 @@ def _own_flops(equation: Equation) -> int:
         return _dot_flops(equation)
     if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
         return 0
-    operand = equation.invars[0].aval if name in REDUCTIONS else equation.outvars[0].aval
-    if name not in REDUCTIONS and name not in ELEMENTWISE:
+    operand = equation.outvars[0].aval if name in ELEMENTWISE else equation.invars[0].aval
+    if name not in ELEMENTWISE | REDUCTIONS | COLLECTIVES:
         return 0
     elements: int = math.prod(operand.shape)
     return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0

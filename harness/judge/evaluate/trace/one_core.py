@@ -8,7 +8,16 @@ import jax.numpy as jnp
 from jax import sharding
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace.jaxprs import DOTS, Equation, Jaxpr, equations, inner, line_of, pallas_calls
+from harness.judge.evaluate.trace.jaxprs import (
+    COLLECTIVES,
+    DOTS,
+    Equation,
+    Jaxpr,
+    equations,
+    inner,
+    line_of,
+    pallas_calls,
+)
 from harness.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
@@ -78,16 +87,18 @@ _NO_SPARSECORE = (
 )
 
 
-# Moves data between the chips of a mesh and computes nothing: XLA's own programs for it are simulated.
-_ALLOWED_ON_A_MESH = frozenset(
-    ("all_gather", "all_gather_invariant", "all_to_all", "axis_index", "ppermute", "shard_map")
-)
+# Sums over the chips of a mesh: in which order XLA adds up is not known, as of its other sums. Each step of the way
+# rounds to the operand's dtype; of 32 bits that is within what sums are allowed, of fewer it is not.
+_SUMS = frozenset(("psum", "psum_invariant", "reduce_scatter"))
+_SUM_BYTES = 4
+# XLA's own programs for these are simulated.
+_ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 
 
 def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
     """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here.
 
-    On a chip of a mesh it is refused for collectives that compute.
+    On a chip of a mesh it is refused for sums over chips of fewer than 32 bits, and for collectives that are not known.
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
@@ -128,8 +139,20 @@ def _refuse_where_not_all_come(jaxpr: Jaxpr) -> None:
 def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
     name = equation.primitive.name
     if name in _SHARDED - _ALLOWED_ON_A_MESH:
-        said = f"{line_of(equation)}expected collectives that move data ({', '.join(sorted(_ALLOWED_ON_A_MESH))}), got "
-        raise Rejected("static", "sharded", f"{said}{name}: in which order XLA computes there is not modelled")
+        known = ", ".join(sorted(_ALLOWED_ON_A_MESH))
+        said = f"{line_of(equation)}expected collectives of {known}, got {name}"
+        raise Rejected(
+            "static", "sharded", f"{said}, which is not compared between the platforms; send within a kernel"
+        )
+    narrow = [var.aval.dtype for var in equation.invars if name in _SUMS and var.aval.dtype.itemsize < _SUM_BYTES]
+    if narrow:
+        raise Rejected(
+            "static",
+            "sharded",
+            f"{line_of(equation)}expected a sum over chips in 32 bits, got {name} of {narrow[0]}: XLA rounds it after "
+            "each step of its way, and how many there are is not known; convert to float32 before, or add up within a "
+            "kernel",
+        )
     mesh = equation.params.get("mesh") if name == "shard_map" else None
     if mesh is not None and tuple(mesh.shape.items()) != chip.mesh:
         sizes = ", ".join(f"{axis}={size}" for axis, size in chip.mesh)

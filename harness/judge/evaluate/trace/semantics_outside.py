@@ -97,6 +97,14 @@ OUTSIDE = (
         "moved between chips",
         "in a contest over a mesh only",
     ),
+    entry("pmax pmin", "guarded", "exact", "exact", "in a contest over a mesh only"),
+    entry(
+        "psum psum_invariant reduce_scatter",
+        "guarded",
+        "in some order",
+        "in some order, rounded after each step",
+        "in a contest over a mesh only, of 32 bits: rounding of floats",
+    ),
     entry("call_hi_primitive", "guarded", "calls", "calls", "only of JAX's own classes (jnp.searchsorted in jax 0.12)"),
     entry("cond while scan", "same", "the same", "the same", _BODY),
     entry(

@@ -382,9 +382,9 @@ def _own_flops(equation: Equation) -> int:
         return _dot_flops(equation)
     if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
         return 0
-    operand = equation.outvars[0].aval if name in ELEMENTWISE else equation.invars[0].aval
     if name not in ELEMENTWISE | REDUCTIONS | COLLECTIVES:
         return 0
+    operand = equation.outvars[0].aval if name in ELEMENTWISE else equation.invars[0].aval
     elements: int = math.prod(operand.shape)
     return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0
 

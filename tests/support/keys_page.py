@@ -110,7 +110,7 @@ def lines() -> Iterator[str]:
     for pair, names in sorted(rows.items(), key=lambda row: (row[0] != ("all", "all"), row[0])):
         yield f"| {pair[0]} | {pair[1]} | {' '.join(names)} |"
     yield ""
-    others = ", ".join(f"`{name}`" for name in OPERATORS.values())
+    others = ", ".join(f"`{name}`" for name in dict.fromkeys(OPERATORS.values()))
     yield (
         f"All other files move no key. Operators are {others}; some are made of another: paged attention of attention, "
         "grouped and quantized products of matmul."

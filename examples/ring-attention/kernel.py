@@ -1,8 +1,8 @@
 """Attention on several TPUs, softmax(scale Q K^T) V, not masked: the one file that an experiment changes.
 
 Each chip keeps its queries. The shards of keys and values go around a ring, one way round, in the order of the chips'
-numbers; a chip attends to the shard that it has, with a running maximum and sum for each query, then hands it on.
-Nothing overlaps: the next shard sets out when the chip is done with it.
+numbers; a chip hands on the shard that it has, and attends to it, with a running maximum and sum for each query, while
+the next one comes.
 """
 
 import functools
@@ -22,7 +22,7 @@ VMEM_LIMIT = 100 * 2**20
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, keys, values, m_ref, l_ref, acc_ref, sent, received, *, scale):
-    """o [heads, rows, d] of q [heads, rows, d] and all keys; keys, values [chips, kv_heads, rows, d]: one shard a step.
+    """o [heads, rows, d] of q [heads, rows, d] and all keys; keys, values [chips, kv_heads, rows, d]: one a step.
 
     m, l, acc [heads, rows, d] float32: the running maximum and sum of each query (the same in every column) and the
     output not yet divided.
@@ -41,6 +41,15 @@ def attend(q_ref, k_ref, v_ref, o_ref, keys, values, m_ref, l_ref, acc_ref, sent
         pl.semaphore_signal(barrier, 1, device_id=(neighbour,))
     pl.semaphore_wait(barrier, 2)
     for step in range(chips):
+        copies = [
+            pltpu.make_async_remote_copy(
+                ref.at[step], ref.at[step + 1], sent.at[step, i], received.at[step, i], device_id=(after,)
+            )
+            for i, ref in enumerate((keys, values))
+            if step < chips - 1
+        ]
+        for copy in copies:
+            copy.start()
 
         @pl.loop(0, heads * (rows // block))
         def _(number):
@@ -61,17 +70,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, keys, values, m_ref, l_ref, acc_ref, sent
                 weights.astype(v.dtype), v, preferred_element_type=jnp.float32
             )
 
-        if step < chips - 1:
-            copies = [
-                pltpu.make_async_remote_copy(
-                    ref.at[step], ref.at[step + 1], sent.at[step, i], received.at[step, i], device_id=(after,)
-                )
-                for i, ref in enumerate((keys, values))
-            ]
-            for copy in copies:
-                copy.start()
-            for copy in copies:
-                copy.wait()
+        for copy in copies:
+            copy.wait()
     o_ref[...] = (acc_ref[...] / l_ref[...]).astype(o_ref.dtype)
 
 

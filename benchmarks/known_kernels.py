@@ -219,21 +219,21 @@ def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
     # JAX sets it to the library of this environment.
     if case.python != sys.executable:
         variables.pop("TPU_LIBRARY_PATH", None)
-    folders = (HERE.parent, HERE, _installed(case.origin, cache))
+    folders = (HERE.parent, HERE, _installed(case.origin, cache, case.python))
     return variables | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
-def _installed(origin: str, cache: Path) -> Path:
-    """Where a package of PACKAGES is installed for this command alone."""
-    return cache / "packages" / origin
+def _installed(origin: str, cache: Path, python: str) -> Path:
+    """Where a package of PACKAGES is installed for this command alone; each interpreter has its own compiled files."""
+    return cache / ("packages" if python == sys.executable else "packages-also") / origin
 
 
-def install(origin: str, cache: Path) -> None:
+def install(origin: str, cache: Path, python: str) -> None:
     """Installs a package of PACKAGES beside the dumps, without what it depends on, unless it is there."""
-    folder = _installed(origin, cache)
+    folder = _installed(origin, cache, python)
     if not folder.is_dir():
         asked = ["--no-deps", "--target", str(folder), *PACKAGES[origin].requirements.split()]
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *asked], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *asked], check=True)
 
 
 def refused(case: Known, cache: Path) -> str | None:
@@ -344,7 +344,7 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
         dump = replace(read(directory, case.chip), assumption=_assumed(case))
         return run_module(dump, case.chip, deadline_seconds=600, operands=operands)
     except subprocess.CalledProcessError as error:
-        return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache))}"
+        return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache, case.python))}"
     except subprocess.TimeoutExpired:
         return f"not compiled: tracing and compiling took longer than {case.compile_seconds / 60:g} minutes"
     except RatchetError as error:
@@ -418,8 +418,9 @@ def main() -> int:
         chosen = [case for case in chosen if case.origin != "tokamax"]
     for origin in sorted(PACKAGES.keys() & {case.origin for case in chosen}):
         if given.install:
-            install(origin, given.cache)
-        elif not _installed(origin, given.cache).is_dir():
+            for python in filter(None, (sys.executable, given.also)):
+                install(origin, given.cache, python)
+        elif not _installed(origin, given.cache, sys.executable).is_dir():
             print(f"{origin} is not installed (--install): left out", file=sys.stderr)
             chosen = [case for case in chosen if case.origin != origin]
     table = []

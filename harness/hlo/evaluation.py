@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.hlo.module import Instruction, Module
-from harness.hlo.shapes import Array, Shape, Tuple, arrays
+from harness.hlo.shapes import JOINED, Array, Shape, Tuple, arrays
 
 Values = npt.NDArray[np.generic]
 # Within the new module: the name of an instruction, or what a tuple holds.
@@ -257,31 +258,44 @@ class _Writer:
         return self._written(frame, kind, "broadcast", f"%{unset}", ", dimensions={}")
 
     def _bitcast(self, instruction: Instruction, operand: _Place, frame: _Frame) -> str:
-        """The same elements in the order in which they lie in memory, from one layout to another."""
+        """The same memory as another array; what tiles are padded with is unknown."""
         source, target = self._module.instructions[instruction.operands[0].name].shape, instruction.shape
         if isinstance(source, Tuple) or isinstance(target, Tuple) or isinstance(operand, tuple):
             raise NotEvaluated("a bitcast of a tuple")
         if source.dtype != target.dtype and _bytes(source) != _bytes(target):
             raise NotEvaluated("a bitcast to elements of another size")
-        there, here = source.major_to_minor, target.major_to_minor
-        before, after = source.dimensions, target.dimensions
+        there, here = _levels(source), _levels(target)
+        if (size := prod(there[-1].tiled)) != prod(here[-1].tiled):
+            raise NotEvaluated(f"{instruction.name} has another size in memory than what it is made from")
 
-        def moved(opcode: str, sizes: Sequence[int | None], operand: str, attributes: str) -> str:
+        def moved(opcode: str, sizes: Sequence[int], operand: str, attributes: str = "") -> str:
             kind = f"{source.dtype}[{','.join(map(str, sizes))}]"
             return self._written(frame, kind, opcode, f"%{operand}", attributes)
 
-        def dimensions(order: Sequence[int]) -> str:
-            return f", dimensions={{{','.join(map(str, order))}}}"
+        def turned(sizes: Sequence[int], order: Sequence[int], operand: str) -> str:
+            after = [sizes[axis] for axis in order]
+            return moved("transpose", after, operand, f", dimensions={{{','.join(map(str, order))}}}")
 
-        if len(before) == 1 >= len(after) and (source.elements or 0) > (count := target.elements or 0):
-            # What a tile is padded with lies behind the elements: a shorter array is the beginning of a longer one.
-            beginning = moved("slice", [count], operand, f", slice={{[0:{count}]}}")
-            return beginning if after else moved("reshape", after, beginning, "")
-        if source.elements != target.elements:
-            raise NotEvaluated(f"{instruction.name} has more elements than what it is made from")
-        place = moved("transpose", [before[axis] for axis in there], operand, dimensions(there))
-        place = moved("reshape", [after[axis] for axis in here], place, "")
-        place = moved("transpose", after, place, dimensions([here.index(axis) for axis in range(len(here))]))
+        place = turned(there[0].sizes, source.major_to_minor, operand)
+        for level in there[1:]:
+            place = moved("reshape", level.sizes, place)
+            if level.padded != level.sizes:
+                unset = self._unset(Array(dtype=source.dtype), frame)
+                edges = "x".join(f"0_{more - size}" for size, more in zip(level.sizes, level.padded, strict=True))
+                kind = f"{source.dtype}[{','.join(map(str, level.padded))}]"
+                place = self._written(frame, kind, "pad", f"%{place}, %{unset}", f", padding={edges}")
+            place = turned(level.split, level.order, moved("reshape", level.split, place))
+        place = moved("reshape", [size], place)
+        for level in here[:0:-1]:
+            back = [level.order.index(axis) for axis in range(len(level.order))]
+            place = moved("reshape", level.padded, turned(level.tiled, back, moved("reshape", level.tiled, place)))
+            if level.padded != level.sizes:
+                cut = ", ".join(f"[0:{count}]" for count in level.sizes)
+                place = moved("slice", level.sizes, place, f", slice={{{cut}}}")
+        order = target.major_to_minor
+        place = moved("reshape", [here[0].sizes[axis] for axis in order], place)
+        back = [order.index(axis) for axis in range(len(order))]
+        place = turned([here[0].sizes[axis] for axis in order], back, place)
         if source.dtype != target.dtype:
             return self._written(frame, target.plain, "bitcast-convert", f"%{place}", "")
         return place
@@ -311,6 +325,46 @@ class _Writer:
         signature = ", ".join(f"{place}: {self._kinds[place]}" for place in parameters)
         self._texts.append(f"%{written} ({signature}) -> {kind} {{\n" + "\n".join(lines) + "\n}\n")
         return written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """A step from an array towards its memory: dimensions, these with the padding of a tile, and these cut by it.
+
+    `order` brings the tile's own dimensions, which are `split` off, to the end: `tiled`.
+    """
+
+    sizes: tuple[int, ...]
+    padded: tuple[int, ...]
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def tiled(self) -> tuple[int, ...]:
+        return tuple(self.split[axis] for axis in self.order)
+
+
+def _levels(array: Array) -> list[_Level]:
+    """The array's own dimensions, and one step for each tile of its layout. Raises NotEvaluated."""
+    own = tuple(size or 0 for size in array.dimensions)
+    levels = [_Level(sizes=own, padded=own, split=own, order=array.major_to_minor)]
+    for tile in array.layout.tiles if array.layout is not None else ():
+        if JOINED in tile:
+            raise NotEvaluated("a bitcast of joined dimensions")
+        before = levels[-1].tiled
+        sizes = (1,) * (len(tile) - len(before)) + before
+        whole = len(sizes) - len(tile)
+        counts = [-(-size // step) for size, step in zip(sizes[whole:], tile, strict=True)]
+        ends = range(whole, whole + 2 * len(tile))
+        levels.append(
+            _Level(
+                sizes=sizes,
+                padded=(*sizes[:whole], *(count * step for count, step in zip(counts, tile, strict=True))),
+                split=(*sizes[:whole], *(size for pair in zip(counts, tile, strict=True) for size in pair)),
+                order=(*range(whole), *ends[::2], *ends[1::2]),
+            )
+        )
+    return levels
 
 
 def _bytes(array: Array) -> int | None:

@@ -172,7 +172,8 @@ class Offence:
 
     - chip-halts: a check of the compiler fails, at which the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.
-    - transfer-part-waited: a wait ends with a part of a transfer, and which part has arrived is unknown.
+    - transfer-part-waited: a wait ends with a part of a transfer, and the rest is not waited for before something may
+      touch what was started on its semaphore: which part has arrived is unknown.
     - semaphore-not-zero: a kernel ends and leaves a semaphore with a count.
     - memory-nobody-wrote: control flow depends on a word of scalar memory that nothing wrote.
     - check-unknown: a check of the compiler depends on something that the simulator does not know.

@@ -105,6 +105,45 @@ def test_words_of_a_table_of_two_dimensions() -> None:
         assert words[((i >> 3) * 3 + (j >> 7)) * 1024 + (i & 7) * 128 + (j & 127)] == table[i, j]
 
 
+# As XLA hands a table of rows to a kernel as one line: seen in a published kernel. A bitcast keeps memory and tiles.
+RESHAPED = """HloModule m
+
+ENTRY %main (rows: s32[16,32], bytes: u8[40,130]) -> s32[16384] {
+  %rows = s32[16,32]{1,0:T(8,128)} parameter(0)
+  %bytes = u8[40,130]{1,0:T(8,128)(4,1)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  %wide = s32[16,1024]{1,0:T(8,128)} pad(%rows, %zero), padding=0_0x0_992
+  %tiles = s32[2,8,8,128]{3,2,1,0:T(8,128)} bitcast(%wide)
+  %turned = s32[2,8,8,128]{3,1,2,0:T(8,128)} copy(%tiles)
+  %behind = s32[2048]{0:T(1024)} bitcast(%rows)
+  %larger = s32[4096]{0:T(1024)} bitcast(%rows)
+  %column = s32[40,130,1]{1,0,2:T(8,128)} bitcast(%words)
+  %words = s32[40,130]{1,0:T(8,128)} convert(%bytes)
+  %turned_bytes = u8[5,8,130]{2,1,0:T(8,128)(4,1)} bitcast(%bytes)
+  ROOT %line = s32[16384]{0:T(1024)} bitcast(%turned)
+}
+"""
+
+
+def test_a_bitcast_keeps_memory_with_its_tiles() -> None:
+    rows = np.arange(512, dtype=np.int32).reshape(16, 32)
+    data = np.random.default_rng(0).integers(0, 256, (40, 130)).astype(np.uint8)
+    operands: dict[str, np.ndarray] = {"rows": rows, "bytes": data}
+    tables = Tables(parse.read(RESHAPED), operands)
+    line = tables.values("line")
+    assert line is not None
+    wanted = np.zeros((16, 1024), np.int32)
+    wanted[:, :32] = rows
+    assert np.array_equal(line, wanted.ravel())
+    for name, shape in (("column", (40, 130, 1)), ("turned_bytes", (5, 8, 130))):
+        values = tables.values(name)
+        assert values is not None
+        assert np.array_equal(values, data.reshape(shape))
+    # Memory behind the elements of a row is nobody's, and there is less of it than that.
+    assert tables.values("behind") is None
+    assert tables.values("larger") is None
+
+
 def test_bytes_are_packed_four_to_a_word() -> None:
     text = "HloModule m\n\nENTRY %main () -> s8[200] {\n  %t = s8[200]{0:T(512)(128)(4,1)} parameter(0)\n}\n"
     words = Tables(parse.read(text), {"t": np.arange(200, dtype=np.uint8).astype(np.int8)}).words("t")
@@ -131,7 +170,7 @@ COMPUTED = """HloModule m
   %ends = s32[4]{0:T(128)} reduce-window(%p.1, %zero), window={size=4 pad=3_0}, to_apply=%added
   %counted = s32[6]{0:T(128)} scatter(%zeros, %places, %p.1), update_window_dims={}, inserted_window_dims={0}, \
 scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%added
-  %places = s32[4,1]{1,0:T(8,128)} bitcast(%p.2)
+  %places = s32[4,1]{0,1:T(1,128)} bitcast(%p.2)
   ROOT %both = (s32[4]{0:T(128)}, s32[6]{0:T(128)}) tuple(%ends, %counted)
 }
 

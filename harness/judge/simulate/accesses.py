@@ -17,6 +17,7 @@ _PLACE = re.compile(r"\s*\[vmem:\[(?:(#allocation[\w.]*)|%[a-z]+\d+_(s\d+))(?: \
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MASK = re.compile(r"sm:\$0x([0-9a-f]+)")
 _STRIDE = re.compile(r"\bss:\$(-?\d+)")
+_PATTERN = re.compile(r"\bpattern:\$0x([0-9a-f]{8})\b")
 _ALWAYS = ("vld", "vld.sshfl", "vst", "vst.msk")
 # Rows from `first` to before `end`.
 Rows = tuple[int, int]
@@ -121,14 +122,17 @@ def _access(op: Op, match: re.Match[str], names: Names) -> Access | None:
 def _offsets(options: str) -> tuple[Rows, ...]:
     """The rows of a register's sublanes, relative to the first; of one whose sublanes are shuffled (`sps`) that alone.
 
-    None where a register says which sublanes.
+    The mask is of the register's sublanes: where a load has a pattern, each of its digits, the last one first, says
+    which row that sublane gets. None where a register says which sublanes.
     """
-    mask, stride = _MASK.search(options), _STRIDE.search(options)
+    mask, stride, pattern = _MASK.search(options), _STRIDE.search(options), _PATTERN.search(options)
     if mask is None:
         return ()
     sublanes = [sublane for sublane in range(8) if int(mask[1], 16) >> sublane & 1]
     if "sps:" in options:
         sublanes = sublanes[:1] if sublanes[:1] == [0] else []
+    if pattern is not None:
+        sublanes = [int(pattern[1][7 - sublane], 16) for sublane in sublanes]
     step = int(stride[1]) if stride else 1
     return _merged((sublane * step, sublane * step + 1) for sublane in sublanes)
 

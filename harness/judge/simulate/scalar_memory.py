@@ -2,9 +2,10 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from itertools import chain
 from math import ceil
 
 from harness.judge.simulate.accesses import Touch
@@ -100,6 +101,8 @@ class Memory:
         self.remarks: dict[str, int] = {}
         # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
+        # Waits that ended with a part of a transfer, by flag, until all that was started on it has been waited for.
+        self._parts: dict[int, list[str]] = {}
         # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
         self._set: set[int] = set()
         if port is not None:
@@ -245,6 +248,10 @@ class Memory:
         key = kind, what, line
         self.offences[key] = self.offences.get(key, 0) + 1
 
+    def _offend_parts(self, parts: Iterable[str]) -> None:
+        for what in parts:
+            self.offend("transfer-part-waited", what)
+
     def end(self, clock: int, bundle: int) -> int:
         """The cycle at which the last transfer has ended, of an op whose program is done at `clock`.
 
@@ -252,6 +259,7 @@ class Memory:
         compiler leaves the flags of a grid's windows at one.
         """
         last, name, outgoing = clock, "", False
+        self._offend_parts(chain.from_iterable(self._parts.values()))
         for address, pending in self.arrivals.items():
             for arrival, _, operand, is_outgoing in pending:
                 transfer = operand if operand.startswith(OTHER_CHIP) else f"a transfer of {operand}"
@@ -417,7 +425,8 @@ class Memory:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
 
         `launches`: the wait belongs to the barrier at which all chips begin a program.
-        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it.
+        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it. No
+        matter where the rest is waited for before anything touches the memory of what was started on the flag.
         """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
@@ -444,9 +453,11 @@ class Memory:
             )
         if brought and value > needed and name != SIGNAL:
             what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
-            self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
+            self._parts.setdefault(address, []).append(what + f"{brought} of {name} brings it")
         if value == needed and not pending:
-            self.under_way.arrived(address)
+            parts = self._parts.pop(address, ())
+            if not self.under_way.arrived(address):
+                self._offend_parts(parts)
         if ready > clock:
             if launches:
                 self.account.add(bundle, "barrier wait", ready - clock)

@@ -83,6 +83,7 @@ class Moving:
     source: Side
     target: Side
     line: str
+    is_raced: bool = False
 
     @property
     def name(self) -> str:
@@ -151,6 +152,8 @@ class UnderWay:
         self._is_watching = is_watching
         self._reading, self._writing = ({space: _Pieces() for space in _PIECE_BITS} for _ in range(2))
         self._by_flag: dict[int, list[Moving]] = {}
+        # Flags with a transfer whose memory is not known on both sides.
+        self._unfollowed: set[int] = set()
         # Transfers of a kernel have few sizes and strides.
         self._strides_of: dict[tuple[int, ...], _Strides | None] = {}
 
@@ -166,12 +169,16 @@ class UnderWay:
         """Notes a transfer of `size` granules; `layout` is empty, or strides and steps, or a descriptor's address.
         One whose place or strides are not known is not followed.
         """
-        if not self._is_watching or isinstance(flag, Unknown):
+        is_empty = not isinstance(size, Unknown) and size == 0
+        if not self._is_watching or isinstance(flag, Unknown) or is_empty:
             return
         strides = self._strides(size, layout)
         if strides is None:
+            self._unfollowed.add(flag)
             return
         moving = Moving(_side(source, 0, strides), _side(target, 1, strides), line)
+        if not (moving.source.regions and moving.target.regions):
+            self._unfollowed.add(flag)
         self._look_at(moving)
         self._by_flag.setdefault(flag, []).append(moving)
         for side, under_way in ((moving.source, self._reading), (moving.target, self._writing)):
@@ -180,9 +187,15 @@ class UnderWay:
         for allocation in self._allocations(moving):
             self.busy[allocation] = self.busy.get(allocation, 0) + 1
 
-    def arrived(self, flag: int) -> None:
-        """All that was started on the flag has been waited for."""
+    def arrived(self, flag: int) -> bool:
+        """Notes that all that was started on the flag has been waited for.
+
+        Returns `True` if all of it and the program's accesses were followed, and nothing touched its memory before.
+        """
+        is_clear = bool(self._touches) and flag not in self._unfollowed
+        self._unfollowed.discard(flag)
         for moving in self._by_flag.pop(flag, ()):
+            is_clear = is_clear and not moving.is_raced
             for side, under_way in ((moving.source, self._reading), (moving.target, self._writing)):
                 if side.regions:
                     under_way[side.space].remove(moving, side)
@@ -190,6 +203,7 @@ class UnderWay:
                 self.busy[allocation] -= 1
                 if not self.busy[allocation]:
                     del self.busy[allocation]
+        return is_clear
 
     def touch(self, number: int, base: int) -> None:
         """Loads and stores of a stretch, from a register that holds `base`."""
@@ -213,6 +227,7 @@ class UnderWay:
             if is_race and any(self._is_in(base, each, side.regions) for each in access.rows):
                 what = "a store to" if access.is_write else "a load from"
                 verb = "writes" if is_written else "reads"
+                moving.is_raced = True
                 self._raced(f"{what} VMEM that {moving.name} {verb}, {_NOT_WAITED}", access.source)
                 return
 
@@ -224,6 +239,7 @@ class UnderWay:
         """What is under way against a transfer that starts."""
         source, target = moving.source, moving.target
         if source.space == target.space and _meet(source.regions, target.regions):
+            moving.is_raced = True
             self._raced(f"{moving.name} that reads what it writes", moving.line)
         pairs = (
             (source, [(other, other.target) for other in self._near(self._writing, source)]),
@@ -233,6 +249,7 @@ class UnderWay:
         for side, others in pairs:
             for other, theirs in others:
                 if _meet(side.regions, theirs.regions):
+                    moving.is_raced = other.is_raced = True
                     self._raced(
                         f"{moving.name} that meets {other.name} in {side.space.upper()}, {_NOT_WAITED}", moving.line
                     )

@@ -14,6 +14,7 @@ from harness.judge.simulate.scalar import Names
 from harness.judge.simulate.transfer_races import Region, _meet, _side, _strides_of
 from harness.loop import scaffold
 from harness.loop.bench import Bench
+from harness.records import Offence
 from harness.selftest import planted, scratch
 
 V5E = machine_of(chip("v5e"))
@@ -40,15 +41,21 @@ def _wait(flag: int, granules: int = 256) -> tuple[str, str]:
     return (f"%3 = dma.done.wait [#allocation{flag}], {granules}", f"%4 = vsyncadd [#allocation{flag}], {back}")
 
 
-def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
-    """What was named in a kernel of these bundles behind the beginning, each with its line."""
+def offences(*bundles: str, entry: str = _ENTRY) -> tuple[Offence, ...]:
+    """What was named in a kernel of these bundles behind the beginning."""
     lines = [
         f"   {address:#x}   : > {{ {bundle} }}{entry if not address else ''}"
         for address, bundle in enumerate((*_BEGIN, *bundles))
     ]
     run = run_op(parse_schedule("kernel.1", "\n".join(lines).replace("0x0 ", "0 ")), V5E)
     assert run.reason == ""
-    return [(offence.what, offence.line) for offence in run.offences if offence.kind == "transfer-raced"]
+    return run.offences
+
+
+def races(*bundles: str, entry: str = _ENTRY) -> list[tuple[str, str]]:
+    """The races in it, each with its line."""
+    named = offences(*bundles, entry=entry)
+    return [(offence.what, offence.line) for offence in named if offence.kind == "transfer-raced"]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,34 @@ def test_what_touches_the_memory_of_a_transfer_is_named(bundles: tuple[str, ...]
 )
 def test_what_was_waited_for_or_lies_elsewhere_is_no_race(bundles: tuple[str, ...]) -> None:
     assert races(*bundles) == []
+
+
+_LARGE = _FETCH_OTHER.replace("4]", "3]").replace("256", "512")
+
+
+@pytest.mark.parametrize(
+    ("bundles", "kinds"),
+    [
+        # Two copies of two sizes on one semaphore, waited for in either order, and then used: as kernels are shipped.
+        ((_FETCH, _LARGE, *_wait(3, 512), *_wait(3), _READ), []),
+        ((_FETCH, _LARGE, *_wait(3), *_wait(3, 512), _READ), []),
+        ((_FETCH, _LARGE, *_wait(3, 384), *_wait(3, 384), _READ), []),
+        ((_FETCH, _FETCH.replace("256", "0"), *_wait(3, 128), *_wait(3, 128), _READ), []),
+        # Used before the rest is waited for; the rest is not waited for; a copy whose memory is not known.
+        ((_FETCH, _LARGE, *_wait(3, 512), _READ, *_wait(3)), ["transfer-raced", "transfer-part-waited"]),
+        ((_FETCH, *_wait(3, 128), _READ_OTHER), ["transfer-part-waited", "semaphore-not-zero"]),
+        (
+            (_FETCH, _FETCH.replace("%s1_s5", "%s1_s9"), *_wait(3, 128), *_wait(3, 384), _READ_OTHER),
+            ["transfer-part-waited"],
+        ),
+        # Nothing is known of what a program without accesses that can be followed does in between.
+        ((_FETCH, *_wait(3, 128), *_wait(3, 128)), ["transfer-part-waited"]),
+    ],
+)
+def test_a_part_may_be_waited_for_where_the_rest_is_before_it_matters(
+    bundles: tuple[str, ...], kinds: list[str]
+) -> None:
+    assert [offence.kind for offence in offences(*bundles)] == kinds
 
 
 def test_allocations_without_a_register_are_told_apart() -> None:
@@ -176,11 +211,17 @@ def test_levels_of_strides_make_one_whole() -> None:
         ("[#allocation2] ss:$4 sm:$0x3", ((0, 1), (4, 5))),
         ("[#allocation2] ss:$0 sm:$0xff", ((0, 1),)),
         ("[#allocation2] ss:$-1 sps:$4 sm:$0xff", ((0, 1),)),
+        # The mask is of the register. Two rows that lie behind two others: seen in a published kernel.
+        ("[#allocation2 + $0x1fc] sm:$0x30 pattern:$0x76325410", ((0x1FE, 0x200),)),
+        ("[#allocation2] sm:$0x33 pattern:$0x75316420", ((0, 4),)),
+        ("[#allocation2] sm:$0xff pattern:$0x75316420", ((0, 8),)),
     ],
 )
 def test_the_rows_of_a_load(place: str, rows: tuple[Rows, ...]) -> None:
     names, address = Names(), "%s1_s2 = smov [#allocation2]"
-    schedule = parse_schedule("kernel.1", f"   0   : > {{ %v1_v0 = vld [vmem:{place}]  ;;  {address} }}{_ENTRY}")
+    opcode = "vld.sshfl" if "pattern" in place else "vld"
+    load = f"%v1_v0 = {opcode} [vmem:{place}]"
+    schedule = parse_schedule("kernel.1", f"   0   : > {{ {load}  ;;  {address} }}{_ENTRY}")
     (access,) = accesses(schedule, names)[0]
     base = names.base("#allocation2")
     assert tuple((first - base, end - base) for first, end in access.rows) == rows

@@ -33,6 +33,9 @@ def test_whatever_is_imported_from_it_is_there_and_computes_nothing() -> None:
     made = type("Derived", (object,), {})
     assert not isinstance(made, engine.Type)
     assert engine.Type | None is not None
+    # A class that it decorates can be decorated by others.
+    assert engine.struct.dataclass(made) is made
+    assert engine.struct.dataclass(made, frozen=True) is not made
     with pytest.raises(TypeError):
         engine.count + 1
     with pytest.raises(RuntimeError, match=r"no_such_stack.engine.log.is_on holds decides something.*install"):

@@ -23,8 +23,10 @@ class _Absent:
             raise AttributeError(f"{self._name} is a stand-in (STUBS of prepare.py): it has no {name}")
         return _Absent(f"{self._name}.{name}")
 
-    def __call__(self, *_: object, **__: object) -> Any:
-        return self
+    def __call__(self, *arguments: object, **options: object) -> Any:
+        # A class that it decorates stays what it is, so that others can decorate it.
+        is_decorator = len(arguments) == 1 and isinstance(arguments[0], type) and not options
+        return arguments[0] if is_decorator else self
 
     def __or__(self, _: object) -> Any:
         # As annotations have it.

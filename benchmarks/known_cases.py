@@ -28,19 +28,22 @@ class Program:
 Case = Callable[[], Program]
 
 
-# Packages of which one module has all cases, by package.
-_SMALL = ("jaxite", "pallas-forge", "recurrentgemma")
+# Modules that have cases of several packages, by package.
+_SHARED = {
+    **dict.fromkeys(("jaxite", "pallas-forge", "recurrentgemma"), "small"),
+    **dict.fromkeys(("flywheel-tpu", "deltanet-tpu", "gdn2-pallas", "deciax", "sglang-jax", "maxtext"), "attention"),
+}
 
 
 def module_of(origin: str) -> str:
     """The module with the cases of JAX, tokamax, XLA or a package."""
-    return "known_cases_small" if origin in _SMALL else f"known_cases_{origin.replace('-', '_')}"
+    return f"known_cases_{_SHARED.get(origin, origin.replace('-', '_'))}"
 
 
 def cases(origin: str) -> dict[str, Case]:
     """The cases of JAX, tokamax, XLA or a package, by name. No package is imported before a case is called."""
     listed: dict[str, Any] = import_module(module_of(origin)).CASES
-    return listed[origin] if origin in _SMALL else listed
+    return listed[origin] if origin in _SHARED else listed
 
 
 def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:

@@ -56,11 +56,12 @@ _ANOTHER_JAX = re.compile(r"module 'jax\S*' has no attribute|cannot import name 
 class Package:
     """A package whose kernels are rows: what is installed for it, and what it imports and its kernels do not need.
 
-    Names with blanks between them.
+    Names with blanks between them. `python` is the oldest that it is made for, if this project takes an older one.
     """
 
     requirements: str
     stubs: str = ""
+    python: tuple[int, int] = (3, 11)
 
 
 PACKAGES = {
@@ -74,6 +75,12 @@ PACKAGES = {
     "recurrentgemma": Package(
         "recurrentgemma==1.0.1 einops jaxtyping wadler-lindig typeguard==2.13.3", "flax torch orbax sentencepiece"
     ),
+    "flywheel-tpu": Package("flywheel-tpu==0.3.0", python=(3, 12)),
+    "deltanet-tpu": Package("deltanet-tpu==0.3.0", python=(3, 12)),
+    "gdn2-pallas": Package("gdn2-pallas==0.1.1"),
+    "deciax": Package("deciax==0.1.2", "huggingface_hub tokenizers safetensors transformers", python=(3, 12)),
+    "sglang-jax": Package("sglang-jax==0.0.2", python=(3, 12)),
+    "maxtext": Package("maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt", python=(3, 12)),
 }
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (
@@ -213,6 +220,19 @@ def dumped(case: Known, cache: Path) -> Path:
     return directory
 
 
+def pythons(origin: str, also: str | None) -> list[str]:
+    """The interpreters that take a package of PACKAGES, this one first."""
+    given = [python for python in (sys.executable, also) if python is not None]
+    return [python for python in given if origin not in PACKAGES or _version_of(python) >= PACKAGES[origin].python]
+
+
+@functools.cache
+def _version_of(python: str) -> tuple[int, ...]:
+    asked = "import sys; print(*sys.version_info[:2])"
+    said = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout
+    return tuple(map(int, said.split()))
+
+
 def _environment(case: Known, directory: Path, cache: Path) -> dict[str, str]:
     """The environment of the child that compiles a case into `directory`, with the compiler of its own JAX."""
     variables = environment(directory, flags=ON_TENSORCORE if case.on_tensorcore else "")
@@ -313,7 +333,8 @@ def outcome(case: Known, cache: Path, also: str | None) -> Outcome:
     """
     result = simulated(case, cache)
     remarks: tuple[str, ...] = ()
-    if isinstance(result, str) and also is not None and _ANOTHER_JAX.search(result):
+    if isinstance(result, str) and also not in (None, case.python) and _ANOTHER_JAX.search(result):
+        assert also is not None
         other, version = replace(case, python=also), also_version(also)
         by_other = simulated(other, cache)
         if isinstance(by_other, str):
@@ -417,11 +438,15 @@ def main() -> int:
         print("tokamax is not installed (Python 3.12 and `pip install -e '.[bench]'`): left out", file=sys.stderr)
         chosen = [case for case in chosen if case.origin != "tokamax"]
     for origin in sorted(PACKAGES.keys() & {case.origin for case in chosen}):
-        if given.install:
-            for python in filter(None, (sys.executable, given.also)):
-                install(origin, given.cache, python)
-        elif not _installed(origin, given.cache, sys.executable).is_dir():
-            print(f"{origin} is not installed (--install): left out", file=sys.stderr)
+        taking = pythons(origin, given.also)
+        for python in taking if given.install else ():
+            install(origin, given.cache, python)
+        if taking and _installed(origin, given.cache, taking[0]).is_dir():
+            chosen = [replace(case, python=taking[0]) if case.origin == origin else case for case in chosen]
+        else:
+            needed = ".".join(map(str, PACKAGES[origin].python))
+            missing = "is not installed (--install)" if taking else f"needs Python {needed} (--also)"
+            print(f"{origin} {missing}: left out", file=sys.stderr)
             chosen = [case for case in chosen if case.origin != origin]
     table = []
     rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]] = {}

@@ -46,6 +46,13 @@ def cases(origin: str) -> dict[str, Case]:
     return listed[origin] if origin in _SHARED else listed
 
 
+def explained(origin: str, case: str) -> str:
+    """Whose fault it is, and where, that a case of a package stays out or is raced, as far as somebody has read it."""
+    listed: dict[str, Any] = getattr(import_module(module_of(origin)), "EXPLAINED", {})
+    text: str = (listed.get(origin, {}) if origin in _SHARED else listed).get(case, "")
+    return text
+
+
 def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
     """An operand whose contents no schedule depends on."""
     return jax.ShapeDtypeStruct(shape, dtype)

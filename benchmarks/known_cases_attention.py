@@ -4,6 +4,7 @@ All of these packages need Python 3.12.
 """
 
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import jax.numpy as jnp
@@ -55,7 +56,12 @@ def _flywheel_pages(queries: list[int]) -> Program:
         "block_table": integers(np.arange(_SEQUENCES * _EACH).reshape(_SEQUENCES, _EACH)),
         "seqused_k": _lengths(queries),
     }
-    options = {"v": None, "cu_seqlens_k": None, "max_seqlen_q": max(queries), "max_seqlen_k": _EACH * _PAGE}
+    options: dict[str, Any] = {
+        "v": None,
+        "cu_seqlens_k": None,
+        "max_seqlen_q": max(queries),
+        "max_seqlen_k": _EACH * _PAGE,
+    }
     return _flywheel("flash_attn_varlen_func", operands, **options, causal=True)
 
 
@@ -189,11 +195,8 @@ def _maxtext_mixed() -> Program:
     }
 
     def mixed(layer_output: Any, x: Any, h_post: Any, residual: Any) -> Any:
-        from maxtext.kernels.mhc import common, mhc_kernels_fwd
-
-        return mhc_kernels_fwd.post(
-            layer_output, (x, h_post, residual), common.MhcKernelConfig(vmem_limit_bytes=48 << 20)
-        )
+        config = import_module("maxtext.kernels.mhc.common").MhcKernelConfig(vmem_limit_bytes=48 << 20)
+        return import_module("maxtext.kernels.mhc.mhc_kernels_fwd").post(layer_output, (x, h_post, residual), config)
 
     return Program(mixed, operands)
 

@@ -136,6 +136,24 @@ def _divergence() -> Program:
 
 # Each block of rows has targets, and so much to do.
 ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
+_OLD = "the package's: pltpu.repeat is of an older JAX, and neither of these two has it"
+_NAMED = "the package's: it takes no chip whose name is not `TPU v` and a digit, as v7x calls itself TPU7x"
+_XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
+_SLOW = "the compiler's: it takes more than nine minutes for v7x, where it takes one for v6e"
+# By reading the package.
+EXPLAINED = {
+    "flash causal": _OLD,
+    "block-sparse causal": _OLD,
+    "ragged paged v2, decode": _NAMED,
+    "ragged paged v2, mixed": _NAMED,
+    "ring on one device": _XLA,
+    "gated delta rule": _XLA,
+    "gated delta rule, ragged": _XLA,
+    "cross-entropy": _SLOW,
+    "divergence of logits": _SLOW,
+    "paged prefill": "the package's: it starts the first pages of head 0 alone (_pallas_impl_fwd.py line 331), so that "
+    "the next head waits for ever; both buffers share one semaphore (line 309), so that a wait says nothing of either",
+}
 _MLA = "multi_latent_ragged_page_attention"
 CASES: dict[str, Case] = {
     "flash causal": partial(_attention, "flash_attention", causal=True),

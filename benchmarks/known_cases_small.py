@@ -43,6 +43,9 @@ def _whole_numbers() -> Program:
     return called("jaxite.jaxite_lib.polymul_kernel", "i32_matmul", arrays)
 
 
+_NAMED = "the package's: it takes no chip whose name is not `TPU v` and a digit, as v7x calls itself TPU7x"
+# By reading the packages.
+EXPLAINED = {"jaxite": {"product of polynomials": _NAMED}}
 # By package.
 CASES: dict[str, dict[str, Case]] = {
     "pallas-forge": {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,13 +25,24 @@ def _called(
 
 
 def _quantized(
-    *, by_blocks: bool = False, dtype: Any = jnp.int8, activations: Any = None, rows: int = 1024, depth: int = 4096
+    *,
+    by_blocks: bool = False,
+    dtype: Any = jnp.int8,
+    activations: Any = None,
+    rows: int = 1024,
+    depth: int = 4096,
+    tiles: tuple[int, int, int] | None = None,
 ) -> Program:
     out = 4096
     scale = of(depth // 256, 1, out, dtype=jnp.float32) if by_blocks else of(out, dtype=jnp.float32)
     operands = {"x": of(rows, depth), "w_q": of(out, depth, dtype=dtype), "w_scale": scale}
     options: dict[str, Any] = {"x_q_dtype": activations or (dtype if by_blocks else None)}
     options |= {"block_size": 256} if by_blocks else {}
+    if tiles is not None:
+        # Imported with the package, and no sooner.
+        options["tuned_value"] = import_module("tpu_inference.kernels.quantized_matmul.tuned_block_sizes").TunedValue(
+            *tiles, 1
+        )
     module = "blockwise_kernel" if by_blocks else "kernel"
     return _called(f"quantized_matmul.{module}", "quantized_matmul_kernel", operands, **options)
 
@@ -213,6 +225,31 @@ def _mixes(function: str) -> Program:
     return _called("experimental.deepseek_v4.mhc.post_kernel", function, operands, tuple(operands))
 
 
+_IN_OUT = (
+    "raced as it says: a window that is read and written (BufferedRef.input_output, {}) has two buffers, and JAX's "
+    "emit_pipeline (pipeline.py, copy_in before the body, wait_out behind it) fetches into the one that it still stores"
+)
+_DECODED = (
+    "raced as it says: a block's states are fetched (line {}) into the buffer that the block before it still stores "
+    "(line {}), and the wait for that store comes one block later (line {})"
+)
+# By reading the package.
+EXPLAINED = {
+    "quantized matmul by blocks, int8": "the package's: sums of int32 do not fit its scratch buffer of bfloat16 "
+    "(blockwise_kernel.py lines 110 and 214), and where it has no tuned blocks it computes none (line 130)",
+    "quantized matmul by blocks, fp8": "the package's: for a shape without tuned blocks it fetches 128 columns at a "
+    "time, a half of a block, and so computes none (blockwise_kernel.py line 130)",
+    "ragged paged, stacked": _IN_OUT.format("decode/non_sliding_window/kernel.py line 450"),
+    "latent attention v1": "a limit of the simulator: XLA's loop over the cache reads its number of turns in a loop",
+    "latent attention v1, cache update": "the package's function is XLA's alone; its loop reads its number of turns "
+    "in a loop, which the simulator does not follow",
+    "gated delta rule v1, decode": _DECODED.format(202, 326, 314),
+    "gated delta rule v2, decode": _DECODED.format(285, 410, 397),
+    "gated delta rule v2, scan": "raced as it says: recurrent_scan_impl.py line 854 writes the state that the copy "
+    "of two tokens before still stores; the wait for it stands behind, at line 872",
+    "gated delta rule v3, fused": _IN_OUT.format("gdn/v3/memory_ref.py line 534"),
+    "rope": _IN_OUT.format("rope.py line 243"),
+}
 _V3 = "ragged_paged_attention.v3"
 _FLOAT8 = jnp.float8_e4m3fn
 CASES: dict[str, Case] = {
@@ -224,6 +261,9 @@ CASES: dict[str, Case] = {
     "quantized matmul fp8, tuned shape": partial(_quantized, dtype=_FLOAT8, activations=_FLOAT8, rows=4096, depth=2048),
     "quantized matmul by blocks, int8": partial(_quantized, by_blocks=True),
     "quantized matmul by blocks, fp8": partial(_quantized, by_blocks=True, dtype=_FLOAT8, rows=4096, depth=2048),
+    "quantized matmul by blocks, fp8, own tiles": partial(
+        _quantized, by_blocks=True, dtype=_FLOAT8, tiles=(512, 1024, 1024)
+    ),
     "ragged paged v2, decode": partial(_ragged_v2, _DECODE),
     "ragged paged v2, mixed": partial(_ragged_v2, _MIXED),
     "ragged paged v2, cache update": _cache_update,

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
-from known_cases import cases, module_of
+from known_cases import cases, explained, module_of
 from tabulate import tabulate
 
 from harness import units
@@ -280,9 +280,9 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
             mark = "*" * (time != "none" and bool(unknown)) + "†" * (time != "none" and bool(outcome.remarks))
             enters = "?" if outcome.refused is None else "no" if outcome.refused else "yes"
             cells += [enters, time + mark, _steps(outcome.result)]
-            reasons += [
-                (origin, name, chip_name, text) for text in (outcome.refused, *outcome.remarks, unknown) if text
-            ]
+            texts = [text for text in (outcome.refused, *outcome.remarks, unknown, *_offences(outcome.result)) if text]
+            read = explained(origin, name) if texts and origin in PACKAGES else ""
+            reasons += [(origin, name, chip_name, text) for text in (*texts, read) if text]
         table.append([origin, name, *cells])
     headers = ["package", "kernel", *(f"{name}: {what}" for name in chips for what in ("enters", "simulated", "steps"))]
     totals = [
@@ -292,7 +292,7 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
     ]
     merged: dict[tuple[str, str, str], list[str]] = {}
     for origin, name, chip_name, text in reasons:
-        merged.setdefault((origin, name, text.replace("|", "/").replace("\n", " ")[:300]), []).append(chip_name)
+        merged.setdefault((origin, name, text.replace("|", "/").replace("\n", " ")[:400]), []).append(chip_name)
     why_not = [[origin, name, ", ".join(dict.fromkeys(on)), text] for (origin, name, text), on in merged.items()]
     return "\n".join(
         (
@@ -301,7 +301,8 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
             f"Made by `python benchmarks/known_kernels.py {arguments}`. A kernel *enters* if the judge's static rules "
             "take it; its results are checked in a contest, not here. Times are simulated; `*`: something was not "
             "understood or is assumed, `†`: compiled otherwise than it is shipped, `none`: there is no latency. "
-            "`steps` are those of its grids, which show where a package takes other blocks on another chip.",
+            "`steps` are those of its grids, which show where a package takes other blocks on another chip. "
+            "Whose fault a reason is says a row of its own, by reading the package.",
             "",
             *(f"- {sentence}" for sentence in totals),
             "",
@@ -313,6 +314,13 @@ def page(rows: dict[tuple[str, str], dict[str, tuple[Outcome, list[str]]]], argu
             "",
         )
     )
+
+
+def _offences(result: Simulation | str) -> list[str]:
+    """What the executed schedule does that no right program does, one of each kind, and how often."""
+    offences = () if isinstance(result, str) else result.offences
+    kinds = {offence.kind: offence for offence in reversed(offences)}
+    return [f"{offence.kind}: {offence.what} in {offence.op} ({offence.count} times)" for offence in kinds.values()]
 
 
 def _stated(arguments: list[str]) -> str:

@@ -44,7 +44,7 @@ def _flywheel_flash(sequence: int, *, is_backward: bool = False, **options: Any)
 def _flywheel_packed() -> Program:
     operands = {name: of(heads, 4096, _HEAD_DIM) for name, heads in (("q", _HEADS), ("k", _KV_HEADS), ("v", _KV_HEADS))}
     starts = {name: integers([0, 700, 1900, 2200, 4096]) for name in ("cu_seqlens_q", "cu_seqlens_k")}
-    options = {"max_seqlen_q": 2048, "max_seqlen_k": 2048, "causal": True}
+    options: dict[str, Any] = {"max_seqlen_q": 2048, "max_seqlen_k": 2048, "causal": True}
     return _flywheel("flash_attn_varlen_func", operands | starts, **options)
 
 

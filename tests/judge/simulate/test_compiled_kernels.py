@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from harness import contest as contests
 from harness.chips.row import Chip
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate.compile.topology import described_device
 from harness.judge.simulate.module import run_module
+from harness.loop import scaffold
+from harness.loop.bench import Bench
 from harness.records import Simulation
 from harness.sandbox import environment
 
@@ -45,6 +48,18 @@ def test_the_cores_of_a_chip_share_the_steps_of_a_parallel_axis(name: str, tmp_p
     result = simulated("doubled", name, tmp_path)
     assert result.unknown == ()
     assert result.executed_steps == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v4", "v7x"])
+@pytest.mark.parametrize("template", ["matmul", "rmsnorm"])
+def test_a_template_runs_each_step_of_its_grid_once(template: str, name: str, tmp_path: Path) -> None:
+    scaffold.scaffold(tmp_path, template, (("CHIP", f'"{name}"'),))
+    contest = contests.load(tmp_path)
+    evidence = Bench(contest=contest, on="simulated", checked=False, reuses=False).judge(contest.candidate(), "work")
+    assert evidence.trace is not None
+    assert evidence.simulation is not None
+    assert evidence.simulation.executed_steps == sum(call.steps for call in evidence.trace.pallas_calls)
 
 
 @pytest.mark.slow

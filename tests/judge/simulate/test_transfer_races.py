@@ -271,6 +271,7 @@ HONEST = (
     "ring_waited",
     "stored_in_place",
     "three_buffers",
+    "two_sizes_on_one_semaphore",
     "update",
 )
 

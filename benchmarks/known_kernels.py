@@ -7,9 +7,10 @@ JAX's shipped Pallas operations for the TPU, tokamax's, those of packages in use
 the real TPU compiler; nothing is measured, and no published time goes in. It shows that `simulate` reads schedules it
 was not written for, that what comes out is physically possible, and whether the judge would take the kernel. A case
 whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
-dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, so a run that was stopped
-goes on where it was. What the JAX of this environment does not trace is tried by `--also`, the interpreter of another
-one with the same project in it, since packages are written for one JAX.
+dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, nor what took longer once
+than it may now, so a run that was stopped goes on where it was. What the JAX of this environment does not trace is
+tried by `--also`, the interpreter of another one with the same project in it, since packages are written for one JAX,
+and so is a package that asks for a newer Python.
 
 The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such
 a program is compiled once more so that it stays on the TensorCore: another program, and its row says so.
@@ -199,24 +200,33 @@ def dumped(case: Known, cache: Path) -> Path:
     Raises CalledProcessError, TimeoutExpired.
     """
     directory = cache / case.directory_name
-    if not any(directory.glob("*-TLP-*final_bundles.txt")):
-        directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.glob("*-TLP-*final_bundles.txt")):
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    longer = directory / "took_longer.txt"
+    command = [
+        case.python,
+        str(HERE / "known_kernels_compile.py"),
+        case.origin,
+        case.name,
+        case.chip.name,
+        str(directory),
+        *(PACKAGES[case.origin].stubs.split() if case.origin in PACKAGES else ()),
+    ]
+    if longer.is_file() and float(longer.read_text(encoding="utf-8")) >= case.compile_seconds:
+        raise subprocess.TimeoutExpired(command, case.compile_seconds)
+    try:
         subprocess.run(
-            [
-                case.python,
-                str(HERE / "known_kernels_compile.py"),
-                case.origin,
-                case.name,
-                case.chip.name,
-                str(directory),
-                *(PACKAGES[case.origin].stubs.split() if case.origin in PACKAGES else ()),
-            ],
+            command,
             env=_environment(case, directory, cache),
             check=True,
             capture_output=True,
             text=True,
             timeout=case.compile_seconds,
         )
+    except subprocess.TimeoutExpired:
+        longer.write_text(str(case.compile_seconds), encoding="utf-8")
+        raise
     return directory
 
 

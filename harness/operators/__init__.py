@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.operators.collectives.sharded_matmul import AllGatherMatmul, MatmulReduceScatter
     from harness.operators.norm.rmsnorm import RMSNorm
     from harness.operators.paged.attention import PagedAttention
+    from harness.operators.products.cross_entropy import CrossEntropy
     from harness.operators.products.grouped_matmul import GroupedMatmul
     from harness.operators.products.grouped_matmul_transposed import GroupedMatmulTransposed
     from harness.operators.products.matmul import Matmul

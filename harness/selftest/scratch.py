@@ -58,6 +58,7 @@ _SETTINGS = {
     "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
     "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
+    "words": (("TOKENS", "512"), ("MODEL", "512"), ("VOCABULARY", "512")),
     # So many rows that not all are compared with float64.
     "plain_long": (("SEQUENCE", "3072"),),
     "backward_long": (("HEADS", "1"), ("SEQUENCE", "2048")),
@@ -99,6 +100,7 @@ _TEMPLATES = {
     "suite": "attention-suite",
     "training": "attention-training",
     "swiglu": "swiglu",
+    "words": "cross-entropy",
     "top_k": "top-k",
 }
 

@@ -15,6 +15,7 @@ from harness.operators import (
     AllReduce,
     Attention,
     AttentionBackward,
+    CrossEntropy,
     GroupedMatmul,
     GroupedMatmulTransposed,
     Matmul,
@@ -57,6 +58,8 @@ PROBLEMS: dict[str, Problem] = {
     "reduce-scatter": ReduceScatter(rows=512, columns=384),
     "all-reduce": AllReduce(rows=512, columns=128, chips=8),
     "ring attention": RingAttention(sequence=260, head_dim=64),
+    "cross-entropy": CrossEntropy(tokens=260, model=256, vocabulary=512),
+    "cross-entropy, float32": CrossEntropy(tokens=130, model=260, vocabulary=300, dtype="float32"),
     "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
     "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
     "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),
@@ -81,6 +84,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
 BACKWARD = AttentionBackward(sequence=128, head_dim=64)
+ENTROPY = CrossEntropy(tokens=128, model=512, vocabulary=512)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 QUANTIZED = QuantizedMatmul(m=128, n=128, k=1024)
 INT8 = QuantizedMatmul(m=128, n=128, k=1024, activations="int8")
@@ -281,6 +285,37 @@ def swiglu(activation: Any = silu, *, swap: bool = False, between: Any = single,
     return run
 
 
+def entropy(
+    *,
+    block: int = 128,
+    maximum: bool = True,
+    rescaled: bool = True,
+    skip: int = -1,
+    logits_as: Any = single,
+    **how: Any,
+) -> Kernel:
+    """A block of words after another, with the largest logit and the sum so far; block `skip` is left out."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        x, w, labels = inputs
+        logits = logits_as(product(x, w, **how))
+        largest = np.full((len(x), 1), -np.inf, np.float32)
+        total = np.zeros((len(x), 1), np.float32)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for place, start in enumerate(range(0, w.shape[1], block)):
+                if place == skip:
+                    continue
+                some = logits[:, start : start + block]
+                higher = np.maximum(largest, some.max(axis=1, keepdims=True)) if maximum else np.zeros_like(largest)
+                total *= np.exp(largest - higher) if rescaled and maximum else 1
+                total += np.exp(some - higher).sum(axis=1, keepdims=True)
+                largest = higher
+            of_label = np.take_along_axis(logits, labels, axis=1)
+            return ((largest + np.log(total) - of_label).astype(np.float32),)
+
+    return run
+
+
 def refusing_families(problem: Problem, run: Kernel) -> set[str]:
     """The families of inputs that refuse the kernel."""
     found = set()
@@ -321,9 +356,17 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "swiglu in blocks": (GATED, swiglu()),
     "swiglu in one block": (GATED, swiglu(block=1024)),
     "swiglu, down": (DOWN, swiglu()),
+    "cross-entropy in blocks": (ENTROPY, entropy()),
+    "cross-entropy in one block": (ENTROPY, entropy(block=512)),
 }
 
 WRONG: dict[str, tuple[Problem, Kernel]] = {
+    "cross-entropy, no maximum": (ENTROPY, entropy(maximum=False)),
+    "cross-entropy, sums of other maxima": (ENTROPY, entropy(rescaled=False)),
+    "cross-entropy, first words left out": (ENTROPY, entropy(skip=0)),
+    "cross-entropy, last words left out": (ENTROPY, entropy(block=32, skip=15)),
+    "cross-entropy, logits in bfloat16": (ENTROPY, entropy(logits_as=bf16)),
+    "cross-entropy, accumulator in bfloat16": (ENTROPY, entropy(accumulate=bf16)),
     "matmul, accumulator in bfloat16": (MATMUL, matmul(accumulate=bf16)),
     "matmul, first block of k left out": (MATMUL, matmul(skip=0)),
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),

@@ -1,0 +1,289 @@
+"""Cross-entropy of a language model's last layer, product and loss in one: shapes, useful work, exact outputs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.operators.axes import Operator, axis
+from harness.operators.blocks import borders, drawn_block, turned
+from harness.operators.controls import Answer
+from harness.operators.probes import Part, Probe, Region, probe
+from harness.operators.problem import Exact, Rows, Values
+from harness.operators.products import probes as product_probes
+from harness.operators.products.matmul import Matmul
+from harness.operators.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.operators.space import DRAWN, RECIPE, Borrowed, generator, recipe_generator
+from harness.operators.timing import Stated
+from harness.records import Array, ExpectedCount, Statement, Work
+
+_X, _W, _LABELS = range(3)
+_OWN = ("normal", "sharp", "pointed", "rising")
+_OF_VALUES = ("far-values", "cancelling")
+# What a row of the composite is, by its position modulo 4, counted from a drawn place.
+_COMPOSITE = ("normal", "pointed", "sharp", "pointed")
+# Logits of N(0, 1) times this.
+_SHARP = 16
+# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words.
+_POINTED = 30.0
+# From the first word to the last, so much do logits rise: a running maximum changes in every block.
+_RISING = 40.0
+# A probe makes logits this much larger: their exponentials move a sum of any vocabulary, in every row.
+_LOUDER = 4.0
+# Words computed at a time.
+_COLUMNS = 1024
+
+Logits = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy(Operator, Borrowed):
+    """LOSSES [tokens, 1] float32: log(sum of exp(logits)) minus the label's logit, of logits X W [tokens, vocabulary].
+
+    X [tokens, model] and W [model, vocabulary] in `dtype`, labels [tokens, 1] int32: the word that each token is.
+    Logits are added up in float32 and stay so until they are used: that they need not be rounded, nor leave the chip,
+    is what fusing them is for. Raises UsageError `bad-problem` for sizes that do not exist.
+    """
+
+    operation = "cross_entropy"
+    # Multiply-adds that one check may cost on its rows, each four times: four seconds on one core.
+    checked = 10 << 30
+    tokens: int = field(metadata=axis(is_uneven=True))
+    model: int = field(metadata=axis(is_uneven=True))
+    vocabulary: int = field(metadata=axis())
+    dtype: str = "bfloat16"
+
+    def work(self) -> Work:
+        """The useful work of one call.
+
+        2 FLOPs per multiply-add; 3 for each logit (difference, exponential, sum); one exponential each. X, W and the
+        labels read once, the losses written once.
+        """
+        logits = self.tokens * self.vocabulary
+        elements = self.model * (self.tokens + self.vocabulary)
+        return Work(
+            matmul_flops=2 * logits * self.model,
+            vector_flops=3 * logits,
+            minimum_hbm_bytes=elements * DTYPES[self.dtype].itemsize + 8 * self.tokens,
+            exponentials=logits,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers."""
+        return Statement(
+            operation=self.operation,
+            title=f"cross-entropy of {self.tokens} tokens, model {self.model}, {self.vocabulary} words, {self.dtype}",
+            parameters=self.parameters,
+            inputs=(
+                Array(name="x", shape=(self.tokens, self.model), dtype=self.dtype),
+                Array(name="w", shape=(self.model, self.vocabulary), dtype=self.dtype),
+                Array(name="labels", shape=(self.tokens, 1), dtype="int32", low=0, high=self.vocabulary - 1),
+            ),
+            outputs=(Array(name="losses", shape=(self.tokens, 1), dtype="float32"),),
+            work=self.work(),
+            expected=(
+                ExpectedCount(
+                    counter="matmul",
+                    low=1,
+                    high=1,
+                    more="the body is unrolled, or logits are computed twice",
+                    fewer="the product does not run on the MXU",
+                ),
+                ExpectedCount(
+                    counter="exp", low=1, high=2, more="the body is unrolled, or exponentials are computed again"
+                ),
+                ExpectedCount(counter="reduction", low=2, high=3, more="sums are staged"),
+            ),
+        )
+
+    def timing_inputs(self) -> Stated:
+        """The labels in the calls that are timed: drawn once, any word as likely as any other."""
+        return {"normal": {"labels": self._labels("normal", 0)}}
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """At the full shape a draw, what is timed, and a composite; each kind of input by itself at a reduced one."""
+        if full:
+            return (*self.lender.families(True)[:1], "normal", "composite")
+        drawn = tuple(family for family in self.lender.families(False) if family.startswith(DRAWN))
+        return (*_OWN, *_OF_VALUES, *drawn)
+
+    @property
+    def lender(self) -> Matmul:
+        """The product whose values X and W have, but for their scale."""
+        return Matmul(m=self.tokens, n=self.vocabulary, k=self.model, dtype=self.dtype)
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """X, W and labels of the named family or recipe. Raises ValueError for a family that does not exist.
+
+        W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X so much larger
+        that few words have all of a row's weight. pointed: one word of each row, anywhere or next to a border of a
+        block, outweighs all others, and every second label is that word. rising: logits rise from word to word, so
+        that a maximum of those so far changes in every block. far-values, cancelling, drawn: as of a Matmul.
+        composite: normal, sharp and pointed, by row.
+        """
+        is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
+        if not is_lent and family not in (*_OWN, "composite"):
+            raise ValueError(f"expected an input family of {(*_OWN, *_OF_VALUES, 'composite')}, got {family!r}")
+        dtype, random = DTYPES[self.dtype], generator(family, seed)
+        x, w = (values.astype(np.float32) for values in self.lender.make_inputs(family if is_lent else "normal", seed))
+        # A power of two, so that nothing is rounded.
+        w *= np.float32(2.0 ** -round(np.log2(self.model) / 2))
+        labels = self._labels(family, 0 if family == "normal" else seed)
+        kinds = np.resize(turned(_COMPOSITE, seed, self.tokens) if family == "composite" else (family,), self.tokens)
+        x[kinds == "sharp"] *= np.float32(_SHARP)
+        rows = np.flatnonzero(kinds == "pointed")
+        if len(rows):
+            words = random.integers(self.vocabulary, size=len(rows))
+            words[::2] = random.choice(borders(self.vocabulary), len(words[::2]))
+            chosen = w[:, words].T
+            size = np.square(chosen).sum(axis=1, keepdims=True)
+            x[rows] = _POINTED * chosen / np.maximum(size, np.finfo(np.float32).tiny)
+            labels[rows[::2], 0] = words[::2]
+        if family == "rising":
+            along = np.linspace(0, _RISING, self.vocabulary, dtype=np.float32)
+            w += along / self.model
+            x += 1
+        return x.astype(dtype), w.astype(dtype), labels
+
+    def _labels(self, family: str, seed: int) -> NDArray[np.int32]:
+        """Words anywhere, every fourth next to a border of a block."""
+        random = recipe_generator(f"labels of {family}", seed)
+        labels = random.integers(self.vocabulary, size=(self.tokens, 1), dtype=np.int32)
+        labels[::4, 0] = random.choice(borders(self.vocabulary), len(labels[::4]))
+        return labels
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """That rows depend on their own rows of X, on all of its parts, and on the words of every block."""
+        drawn = product_probes.Drawn(rows=self.tokens, columns=1, seed=seed)
+        inner = drawn.inner("x", _X, self.model)
+        if full:
+            return (inner,)
+        words = drawn_block(self.vocabulary, np.random.default_rng(np.random.SeedSequence((seed, self.vocabulary))))
+        region = Region(array=_W, ranges=(range(self.model), words), factor=_LOUDER)
+        every = Part(rows=range(self.tokens), columns=range(1))
+        named = f"columns {words.start} to {words.stop - 1} of w"
+        return (inner, drawn.some_rows("x", _X, self.model), probe(named, "normal", [region], [every]))
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), 1]` float64: the formula in float64, from the inputs as they were rounded."""
+        return self._losses(inputs, rows, np.float64)
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), 1]` float64: all in float32."""
+        return self._losses(inputs, rows, np.float32)
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), 1]`: standard deviation of a loss if every honest rounding were random.
+
+        First-order propagation, roundings independent. A loss moves with each logit by its share p of the sum, less 1
+        for the label: p^2 v of each logit's variance v (a float32 sum, `sum_variance`), and (1 - 2 p) v more of the
+        label's. An exponential is right to one ulp, from an argument d that is rounded twice (difference, and log2(e)
+        in it): p^2 (e32^2 / 3 + 2 r32^2 d^2). Exponentials are added up in float32: `sum_variance` over the sum
+        squared. Logarithm and largest logit are rounded, as is their sum: r32^2 of the square of each. The output:
+        ulp(loss)^2 / 12.
+        """
+        eps32, relative32 = float(np.finfo(np.float32).eps), relative_rounding("float32")
+        x = inputs[_X][rows].astype(np.float32)
+        squares = np.square(x)
+        logits, variances = (np.empty((len(rows), self.vocabulary)) for _ in range(2))
+        for columns in self._spans():
+            w = inputs[_W][:, columns].astype(np.float32)
+            logits[:, columns] = sums = x @ w
+            variances[:, columns] = sum_variance(squares @ np.square(w), sums, self.model)
+        labels = inputs[_LABELS][rows]
+        largest = logits.max(axis=1, keepdims=True)
+        below = logits - largest
+        exponentials = np.exp(below)
+        total = exponentials.sum(axis=1, keepdims=True)
+        shares = exponentials / total
+        of_label, share_of_label = (np.take_along_axis(values, labels, axis=1) for values in (variances, shares))
+        found = (np.square(shares) * (variances + eps32**2 / 3 + 2 * relative32**2 * np.square(below))).sum(
+            axis=1, keepdims=True
+        )
+        found += (1 - 2 * share_of_label) * of_label
+        found += sum_variance(np.square(exponentials).sum(axis=1, keepdims=True), total, self.vocabulary) / total**2
+        logarithm = np.log(total)
+        losses = largest + logarithm - np.take_along_axis(logits, labels, axis=1)
+        found += relative32**2 * (np.square(logarithm) + np.square(largest) + np.square(largest + logarithm))
+        found += np.square(ulp(losses, "float32")) / 12
+        # Zero only where everything is exactly zero.
+        deviations: Exact = np.maximum(np.sqrt(np.maximum(found, 0)), np.finfo(np.float32).tiny)
+        return deviations
+
+    def survey(self, inputs: Sequence[Values], outputs: Sequence[Values], seed: int) -> Exact:
+        """`[tokens]`: how far each row is off, relative to the loss, by all of it computed once more in float32.
+
+        No checksum knows a sum of exponentials.
+        """
+        honest = self._losses(inputs, np.arange(self.tokens), np.float32)[:, 0]
+        off: Exact = np.abs(outputs[0][:, 0].astype(np.float64) - honest) / (1 + np.abs(honest))
+        return off
+
+    def controls(self) -> dict[str, Answer]:
+        """Words, the label or part of a sum left out; logits that are rounded."""
+        last = max(1, self.vocabulary // 8)
+
+        def fewer(inputs: Sequence[Values], rows: Rows) -> Exact:
+            x, w, labels = inputs
+            return self._losses((x, w, labels), rows, np.float64, words=self.vocabulary - last)
+
+        def shifted(inputs: Sequence[Values], rows: Rows) -> Exact:
+            x, w, labels = inputs
+            return self.reference((x, w, np.roll(labels, 1, axis=0)), rows)
+
+        def part(inputs: Sequence[Values], rows: Rows) -> Exact:
+            x, w, labels = inputs
+            kept = self.model - max(1, self.model // 8)
+            return self._losses((x[:, :kept], w[:kept], labels), rows, np.float64)
+
+        found: dict[str, Answer] = {
+            "the last eighth of the words left out of the sum": fewer,
+            "the label of the token before": shifted,
+            "the last part of a sum left out": part,
+            "the label's logit left out": lambda inputs, rows: self._losses(inputs, rows, np.float64, label=False),
+        }
+        if self.dtype != "float32":
+            dtype = DTYPES[self.dtype]
+            found[f"logits rounded to {self.dtype}"] = lambda inputs, rows: self._losses(
+                inputs, rows, np.float64, change=lambda logits: logits.astype(dtype).astype(np.float64)
+            )
+        return found
+
+    def _losses(
+        self,
+        inputs: Sequence[Values],
+        rows: Rows,
+        dtype: Any,
+        *,
+        words: int | None = None,
+        label: bool = True,
+        change: Logits = lambda logits: logits,
+    ) -> Exact:
+        """The losses `[len(rows), 1]`, computed in `dtype`: some words at a time, as a kernel would.
+
+        `words`: of these alone the exponentials are summed. `label`: its logit is subtracted. `change` is applied to
+        all logits.
+        """
+        x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]
+        largest = np.full((len(rows), 1), -np.inf, dtype=dtype)
+        total, of_label = (np.zeros((len(rows), 1), dtype=dtype) for _ in range(2))
+        for columns in self._spans():
+            logits = change(x @ inputs[_W][:, columns].astype(dtype))
+            place = labels - columns.start
+            is_here = (place >= 0) & (place < logits.shape[1])
+            here = np.take_along_axis(logits, np.where(is_here, place, 0), axis=1)
+            of_label = np.where(is_here, here, of_label)
+            if words is not None:
+                logits = logits[:, : max(0, words - columns.start)]
+            if not logits.shape[1]:
+                continue
+            higher = np.maximum(largest, logits.max(axis=1, keepdims=True))
+            total = total * np.exp(largest - higher) + np.exp(logits - higher).sum(axis=1, keepdims=True)
+            largest = higher
+        losses: Exact = (largest + np.log(total) - (of_label if label else 0)).astype(np.float64)
+        return losses
+
+    def _spans(self) -> Iterator[slice]:
+        return (slice(start, min(start + _COLUMNS, self.vocabulary)) for start in range(0, self.vocabulary, _COLUMNS))

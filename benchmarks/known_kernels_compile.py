@@ -14,10 +14,9 @@ from known_cases import Program, cases
 
 from harness.hardware import Chip, chip
 from harness.judge.evaluate.compile.topology import described_device
-from harness.judge.evaluate.interpret.interpretation import aiming_at
 from harness.judge.evaluate.trace import constants, stand_ins
-from harness.judge.evaluate.trace.asked_device import asked_for
 from harness.judge.evaluate.trace.traced import refuse_unfit
+from harness.sandbox.asked_device import aiming_at, asked_for
 from harness.sandbox.messages import Rejected
 
 REFUSED = "refused.txt"

@@ -19,6 +19,8 @@ import peers_problems
 from peers_problems import OURS, ROOT, Configuration, Problem
 from peers_tasks import Task
 
+from harness.sandbox import asked_device
+
 # The longest online softmax that still runs in seconds; a configuration with larger blocks gets one block of them.
 _SEQUENCES = (4096, 8192)
 _GROUP = 4
@@ -155,7 +157,7 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
     )
     counts = (heads, kv_heads, kv_heads)
     shapes = tuple(jax.ShapeDtypeStruct((count, sequence, HEAD_DIM), jnp.bfloat16) for count in counts)
-    with interpretation.aiming_at(chip):
+    with asked_device.aiming_at(chip):
         closed = jax.make_jaxpr(CONTENDERS[contender](dict(options)))(*shapes)
         exported = interpretation.export(closed, shapes, "cpu", chip)
     program = jax.jit(exported.call)

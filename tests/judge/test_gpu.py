@@ -29,7 +29,7 @@ from harness.judge.evaluate.trace import kernels, normal_form
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
 from harness.records import Evidence
-from harness.sandbox import environment, profiling
+from harness.sandbox import asked_device, environment, profiling
 from harness.sandbox.messages import Rejected
 
 # jax 0.12 says so whenever such a kernel is lowered.
@@ -119,7 +119,7 @@ def exported(source: str) -> str:
     module = ModuleType("kernel")
     exec(compile(source, "kernel.py", "exec"), module.__dict__)
     shape = jax.ShapeDtypeStruct((2, 512, 128), jnp.bfloat16)
-    with interpretation.aiming_at(H100):
+    with asked_device.aiming_at(H100):
         closed = jax.make_jaxpr(module.__dict__["kernel_fn"])(shape, shape, shape)
         program: Any = interpretation.export(closed, (shape,) * 3, "cuda", H100)
     assert program.platforms == ("cuda",)

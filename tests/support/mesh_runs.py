@@ -15,6 +15,7 @@ import numpy as np
 from harness.hardware import chip, with_mesh
 from harness.judge.evaluate.interpret import interpretation, over_mesh
 from harness.judge.evaluate.trace import program_codec
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 _CHIPS = 4
@@ -31,7 +32,7 @@ def main() -> None:
     x = np.repeat(np.arange(_CHIPS, dtype=np.float32), _ROWS)[:, None] * np.ones(_COLUMNS, np.float32)
     with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:]:
-            with interpretation.aiming_at(on):
+            with asked_device.aiming_at(on):
                 closed = jax.make_jaxpr(getattr(sharded_programs, name))(jax.ShapeDtypeStruct(x.shape, x.dtype))
             path = Path(folder, name)
             path.write_bytes(program_codec.encode(closed))

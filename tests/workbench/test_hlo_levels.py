@@ -26,6 +26,18 @@ def alone():
 """
 
 
+# As packages choose their blocks.
+ASKING = """\
+import jax
+from jax.experimental.pallas import tpu as pltpu
+
+
+def scaled(x):
+    assert jax.default_backend() == "tpu" and jax.devices()[0].device_kind == "TPU v6 lite"
+    return x * float(pltpu.get_tpu_info().vmem_capacity_bytes)
+"""
+
+
 def hlo(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["hlo", *words, "--json"]) == 0
@@ -57,6 +69,16 @@ def test_a_function_of_mine_at_each_level(
     assert answer["hlo"]["title"] == "HLO for TPU v5 lite"
     if function == "step":
         assert max(row["flops"] or 0 for row in answer["operations"]["rows"]) >= 2 * 256 * 512 * 128
+
+
+def test_a_function_that_asks_for_its_device_is_told_of_the_chip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "asking.py"
+    path.write_text(ASKING)
+    tables = hlo(capsys, f"{path}:scaled", "--arg", "f32[8,128]", "--chip", "v6e")
+    # 128 MiB of VMEM, whatever machine compiles.
+    assert "134217728.0" in text(tables["jaxpr"])
 
 
 def test_what_is_wrong_with_a_function_is_one_sentence(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

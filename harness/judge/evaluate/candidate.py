@@ -23,7 +23,6 @@ from harness.judge.evaluate.messages import (
     TraceRequest,
 )
 from harness.judge.evaluate.trace import (
-    asked_device,
     contract,
     integrity,
     jaxprs,
@@ -45,7 +44,7 @@ from harness.judge.evaluate.trace.traced import TracedKernel, traced_program
 from harness.operators import Problem
 from harness.operators.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
-from harness.sandbox import arrays
+from harness.sandbox import arrays, asked_device
 from harness.sandbox.messages import Done, Rejected
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
@@ -93,7 +92,7 @@ def trace(request: TraceRequest) -> TraceReply:
         function = contract.bound(module, statement, request.function)
         claims = contract.claims(module, statement, request.function)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {request.function}")
-        with tracing, asked_device.asked_for(request.chip), interpretation.aiming_at(request.chip):
+        with tracing, asked_device.asked_for(request.chip), asked_device.aiming_at(request.chip):
             _full = traced_program(function, problem, request.chip)
     except Rejected as rejected:
         explained = rejected if request.chip.mesh else one_core.explained(rejected, _sources.values())
@@ -151,7 +150,7 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     assert _loaded is not None
     name, function, before, program = _loaded
     _refuse_another(_full, name, before, program)
-    with asked_device.asked_for(_full.chip), interpretation.aiming_at(_full.chip):
+    with asked_device.asked_for(_full.chip), asked_device.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
     for smaller in filter(None, (_reduced, _second_shape)):
@@ -181,7 +180,7 @@ def _exported(traced: TracedKernel) -> Any:
     """The program for the chip."""
     with (
         contract.CandidateCode("compile", "unsupported", f"lowering for the {traced.chip.name}"),
-        interpretation.aiming_at(traced.chip),
+        asked_device.aiming_at(traced.chip),
     ):
         results = meshes.splits(traced.problem.statement().results)
         return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip, results=results)
@@ -205,7 +204,7 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
         function = contract.bound(contract.load(_sources)[0], traced.problem.statement(), name)
         integrity.put_back(before)
         tracing = contract.CandidateCode("contract", "trace-error", f"tracing {name}")
-        with tracing, interpretation.aiming_at(traced.chip):
+        with tracing, asked_device.aiming_at(traced.chip):
             again = traced_program(function, traced.problem, traced.chip)
     del ballast
     if normal_form.digest(normal_form.of_traced(again.closed)) != program:

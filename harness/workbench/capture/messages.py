@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from harness.hardware import Chip
 from harness.sandbox.profiles import TraceMode
 
 
@@ -104,17 +105,17 @@ class SnapshotReply:
 class LowerRequest:
     """Trace, lower and compile the function of `path`, with arguments of these shapes (`f32[8,128]`).
 
-    For a device of the TPU `topology`, both of whose cores are one if `has_two_cores`; None: for the device that JAX
-    finds. With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their numbers; a
-    dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`, `stablehlo` and `hlo` in the
-    folder `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
+    For a device of the TPU `topology` and of `chip`, which is what the function is told if it asks; None: for the
+    device that JAX finds. With a `mesh` (axes with their sizes) for all devices of the topology, in the order of their
+    numbers; a dimension `512@x` of an argument is split over the axis x. The texts go to `jaxpr`, `stablehlo` and `hlo`
+    in the folder `scratch`, the executable into the folder `dumps` if there is one; `directory` is the user's own.
     """
 
     path: str
     function: str
     arguments: tuple[str, ...]
     topology: str | None
-    has_two_cores: bool
+    chip: Chip | None
     directory: str
     scratch: str
     mesh: tuple[tuple[str, int], ...] = ()

@@ -90,7 +90,7 @@ def lower_program(
             function=function,
             arguments=tuple(arguments),
             topology=topology,
-            has_two_cores=chip is not None and chip.cores > 1,
+            chip=chip,
             directory=str(Path.cwd()),
             scratch=scratch,
             mesh=tuple((mesh or {}).items()),

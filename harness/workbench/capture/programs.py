@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from harness.dumps.executable import SUFFIX
 from harness.records.doctor import Compilation, Dots, ModuleFacts, Phase, ProgramRun, Transfers
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 from harness.workbench.capture import products
 from harness.workbench.capture.messages import SECOND_CALL, LowerReply, LowerRequest, ProgramRequest
@@ -368,18 +369,22 @@ def lower(request: LowerRequest) -> LowerReply:
     # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
-        options = {"chip_config_name": "megacore"} if request.has_two_cores else {}
+        options = {"chip_config_name": "megacore"} if request.chip is not None and request.chip.cores > 1 else {}
         topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu", **options)
         sharding, platforms, extra = SingleDeviceSharding(topology.devices[0]), ("tpu",), 1 - bool(shapes)
     structs = [jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in shapes]
     unread = [jax.ShapeDtypeStruct((), np.int32, sharding=sharding)] * extra
-    jaxpr = jax.make_jaxpr(function)(*structs)
 
     def called(*arguments: Any) -> Any:
         return function(*arguments[extra:])
 
     called.__name__ = called.__qualname__ = request.function
-    _compile(request, jaxpr, jax.jit(called, keep_unused=True).trace(*unread, *structs), platforms)
+    with contextlib.ExitStack() as stack:
+        if request.chip is not None:
+            stack.enter_context(asked_device.asked_for(request.chip))
+            stack.enter_context(asked_device.aiming_at(request.chip))
+        jaxpr = jax.make_jaxpr(function)(*structs)
+        _compile(request, jaxpr, jax.jit(called, keep_unused=True).trace(*unread, *structs), platforms)
     device = sharding.device_set.pop() if sharding is not None else jax.devices()[0]
     return LowerReply(compiled_for=device.device_kind)
 
@@ -414,7 +419,8 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
         for shape, dtype, axes in arguments
     ]
-    with jax.set_mesh(mesh):
+    assert request.chip is not None
+    with jax.set_mesh(mesh), asked_device.asked_for(request.chip):
         jaxpr = jax.make_jaxpr(function)(*structs)
         _compile(request, jaxpr, jax.jit(function).trace(*structs), ("tpu",))
     return LowerReply(compiled_for=f"{len(devices)} x {devices[0].device_kind}")

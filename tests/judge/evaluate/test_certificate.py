@@ -24,6 +24,7 @@ from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.messages import CertifyRequest
 from harness.judge.evaluate.trace import constants, jaxprs, normal_form, program_codec
 from harness.records import Certificate, Trace
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 SHAPES = (jax.ShapeDtypeStruct((256, 128), jnp.bfloat16),) * 3
@@ -34,12 +35,12 @@ def traced(source: str) -> Any:
     module = ModuleType("kernel")
     exec(compile(source, "kernel.py", "exec"), module.__dict__)
     interpretation.get_ready_for(V5E)
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         return constants.taken_over(jax.make_jaxpr(module.__dict__["kernel_fn"])(*SHAPES))
 
 
 def exported(closed: Any, platform: str) -> Any:
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         return interpretation.export(closed, SHAPES, platform, V5E)
 
 
@@ -105,7 +106,7 @@ def test_what_is_checked_is_made_of_the_traced_program(tmp_path: Path) -> None:
     certificate.certify(request(tmp_path))
     checked = jax.export.deserialize(bytearray((tmp_path / "cpu").read_bytes()))
     assert checked.platforms == ("cpu",)
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         expected = interpretation.export(PLAIN, SHAPES, "cpu", V5E)
     assert normal_form.difference(checked.mlir_module(), expected.mlir_module()) is None
 
@@ -190,7 +191,7 @@ def test_a_rule_for_one_platform_shows_around_kernels(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_stand_around_kernels_is_lowered_alike(operation: str) -> None:
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         closed = jax.make_jaxpr(lambda v: eval(operation, {"v": v, "jnp": jnp, "jax": jax, "lax": lax}))(SHAPES[0])
         certificate._require_same_around(closed, SHAPES[:1], V5E)
 
@@ -201,7 +202,7 @@ def test_what_may_stand_around_kernels_is_lowered_alike(operation: str) -> None:
 @pytest.mark.parametrize("case", list(divergences.honest())[::7], ids=lambda case: case.name)
 def test_a_program_comes_back_as_it_was(case: divergences.Case) -> None:
     closed = traced(case.files["kernel.py"].decode())
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         back = program_codec.decode(program_codec.encode(closed))
     assert normal_form.of_traced(back) == normal_form.of_traced(closed)
     one, other = (exported(program, "tpu").mlir_module() for program in (closed, back))

@@ -11,6 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from harness.hardware import chip
 from harness.judge.evaluate.compile.left_out import leaves_out_checks, with_checks
 from harness.judge.evaluate.interpret import interpretation
+from harness.sandbox import asked_device
 
 
 def artifact(path: Path, **options: bool) -> Path:
@@ -20,7 +21,7 @@ def artifact(path: Path, **options: bool) -> Path:
     shape = jax.ShapeDtypeStruct((256, 128), jnp.float32)
     call = pl.pallas_call(double, out_shape=shape, compiler_params=pltpu.CompilerParams(**options))
     closed = jax.make_jaxpr(call)(shape)
-    with interpretation.aiming_at(chip("v5e")):
+    with asked_device.aiming_at(chip("v5e")):
         exported = interpretation.export(closed, (shape,), "tpu", chip("v5e"))
     path.write_bytes(exported.serialize())
     return path

@@ -13,7 +13,6 @@ import pytest
 
 from harness.errors import UsageError
 from harness.hardware import Chip, chip, with_mesh
-from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.trace import jaxprs, meshes
 from harness.judge.evaluate.trace.one_core import refuse_sharded
 from harness.judge.verdict import roofline
@@ -27,7 +26,7 @@ from harness.operators import (
     RingAttention,
 )
 from harness.records import Array
-from harness.sandbox import environment
+from harness.sandbox import asked_device, environment
 from harness.sandbox.messages import Rejected
 
 MESH = (("x", 4),)
@@ -64,7 +63,7 @@ def test_a_program_over_a_mesh_is_run_as_its_chips_would(outcomes: dict[str, str
 
 
 def traced(function: Any, on: Chip = V5E) -> jax.extend.core.ClosedJaxpr:
-    with interpretation.aiming_at(on):
+    with asked_device.aiming_at(on):
         return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((32, 128), jnp.float32))
 
 

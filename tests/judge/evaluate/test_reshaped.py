@@ -12,6 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
 from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
+from harness.sandbox import asked_device
 
 V5E = chip("v5e")
 F32 = jnp.float32
@@ -85,7 +86,7 @@ def traced(
         scratch_shapes=scratch,
     )
     x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    with interpretation.aiming_at(V5E):
+    with asked_device.aiming_at(V5E):
         return x, jax.make_jaxpr(call)(x)
 
 

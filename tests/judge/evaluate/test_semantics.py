@@ -20,8 +20,9 @@ from loop_fixtures import PROJECT
 
 from harness.advice import semantics_page
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import chip_model, interpretation
+from harness.judge.evaluate.interpret import chip_model
 from harness.judge.evaluate.trace import semantics, semantics_table
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 F32, BF16 = jnp.float32, jnp.bfloat16
@@ -29,7 +30,7 @@ X = jax.ShapeDtypeStruct((16, 128), F32)
 
 
 def looked_up(function: Callable[..., Any], *shapes: Any) -> None:
-    with interpretation.aiming_at(chip("v5e")):
+    with asked_device.aiming_at(chip("v5e")):
         closed = jax.make_jaxpr(function)(*shapes)
     semantics.refuse_unclassified(closed.jaxpr, chip("v5e"))
 

@@ -15,12 +15,11 @@ from harness.candidate import Candidate
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.request import Listener, Request
 from harness.judge.evaluate.trace import jaxprs, traffic, vmem
 from harness.loop import scaffold
 from harness.operators import Attention
-from harness.sandbox import environment
+from harness.sandbox import asked_device, environment
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -30,7 +29,7 @@ TEMPLATE = scaffold.text("attention", "kernel.py").decode()
 def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
     """What is said of it here."""
     on = chip(name)
-    with interpretation.aiming_at(on):
+    with asked_device.aiming_at(on):
         closed = jax.make_jaxpr(program)(shape)
     (equation,) = jaxprs.pallas_calls(closed.jaxpr)
     return vmem.excess(equation, traffic.pallas_call(equation, on, (STEPS,)), on)

@@ -10,8 +10,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip, with_mesh
-from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.trace.jaxprs import refuse_written_inputs
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 MESH = (("x", 4),)
@@ -30,7 +30,7 @@ def traced(body: Callable[..., Any]) -> Any:
         compiler_params=pltpu.CompilerParams(has_side_effects=True),
     )
     split = jax.sharding.PartitionSpec("x")
-    with interpretation.aiming_at(with_mesh(chip("v5e"), MESH)):
+    with asked_device.aiming_at(with_mesh(chip("v5e"), MESH)):
         sharded = jax.shard_map(call, in_specs=split, out_specs=split, check_vma=False)
         return jax.make_jaxpr(sharded)(jax.ShapeDtypeStruct((32, 128), jnp.float32)).jaxpr
 

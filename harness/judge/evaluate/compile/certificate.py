@@ -22,6 +22,7 @@ from harness.judge.evaluate.messages import CertifyRequest
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, normal_form, program_codec, traced
 from harness.judge.evaluate.trace.packages import digested
 from harness.records import Certificate
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 # Parts of an exported program that are names, or that say how it was written down.
@@ -56,7 +57,7 @@ def certify(request: CertifyRequest) -> Certificate:
         said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
         raise Rejected("static", "forged-result", said)
     _require_steps(kernels.of_program(for_chip.mlir_module()), {call.steps for call in request.trace.pallas_calls})
-    with interpretation.aiming_at(chip):
+    with asked_device.aiming_at(chip):
         closed = program_codec.decode(Path(request.program).read_bytes())
         _require_sound(closed, chip)
         traced.refuse_unfit(closed, chip)

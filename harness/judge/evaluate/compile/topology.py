@@ -11,7 +11,7 @@ from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.trace import meshes
 from harness.records import Array
-from harness.sandbox import arrays
+from harness.sandbox import arrays, asked_device
 from harness.units import quantity
 
 # On chips of two cores a device is one core unless both are asked for as one.
@@ -29,7 +29,7 @@ def described_shapes(inputs: Sequence[Array], chip: Chip) -> tuple[jax.ShapeDtyp
     A mesh has the chips of its slice in the order of their numbers.
     """
     devices = _described_devices(chip)
-    sizes, names = meshes.axes(chip)
+    sizes, names = asked_device.axes(chip)
     if names:
         return meshes.shapes(inputs, Mesh(np.array(devices).reshape(sizes), names))
     sharding = SingleDeviceSharding(devices[0])

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.interpret.scopes import scopes_of_any_depth
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import jaxprs, kernels, meshes, packages, program_codec
+from harness.sandbox import asked_device
 from harness.sandbox.messages import Rejected
 
 _RACE = "RACE DETECTED"
@@ -49,11 +49,6 @@ def get_ready_for(chip: Chip) -> None:
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
         importlib.import_module("jax._src.pallas.triton.pallas_call_registration")
-
-
-def aiming_at(chip: Chip) -> AbstractContextManager[Any]:
-    """Within this context JAX traces and lowers for that chip and its mesh: some operations depend on both."""
-    return jax.sharding.use_abstract_mesh(meshes.abstract_mesh(chip))  # type: ignore[no-any-return]
 
 
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
@@ -158,7 +153,7 @@ def export(
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
-        split = meshes.placements(results, meshes.abstract_mesh(chip)) if chip.mesh else None
+        split = meshes.placements(results, asked_device.abstract_mesh(chip)) if chip.mesh else None
         compiled = jax.jit(runnable(closed, False, chip), out_shardings=split and list(split))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop(), copies_of_any_size(), scopes_of_any_depth(), memory_filled_with(fill):

@@ -22,6 +22,7 @@ from harness.judge.evaluate.interpret import interpretation, reshaped, transfers
 from harness.judge.evaluate.interpret.watched_run import WatchedRun
 from harness.judge.evaluate.messages import Fill
 from harness.judge.evaluate.trace import meshes, program_codec
+from harness.sandbox import asked_device
 
 # How often each program has run on the same inputs.
 _runs: Counter[tuple[str, int]] = Counter()
@@ -36,7 +37,7 @@ def _program(
     Raises Rejected `forged-result`.
     """
     interpretation.get_ready_for(chip)
-    with interpretation.aiming_at(chip):
+    with asked_device.aiming_at(chip):
         closed = program_codec.decode(Path(artifact).read_bytes())
     parameters = interpretation.checking_parameters(chip, 1, most_under_way)
     placements = list(meshes.placements(results, _mesh(chip)))
@@ -52,7 +53,7 @@ def _fill(artifact: str) -> Fill:
 
 @cache
 def _mesh(chip: Chip) -> Mesh:
-    sizes, names = meshes.axes(chip)
+    sizes, names = asked_device.axes(chip)
     return jax.make_mesh(sizes, names, devices=jax.devices(), axis_types=(AxisType.Auto,) * len(names))
 
 

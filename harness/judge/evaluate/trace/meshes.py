@@ -4,26 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AbstractDevice, AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.hardware import Chip
 from harness.records import Array
-from harness.sandbox import arrays
+from harness.sandbox import arrays, asked_device
 
 # For each array the axis of the mesh that each of its dimensions is split over.
 Splits = tuple[tuple[str | None, ...], ...]
-
-
-def abstract_mesh(chip: Chip) -> AbstractMesh:
-    """The mesh of a chip's program, without axes for a single chip."""
-    cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
-    device = AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
-    return AbstractMesh(*axes(chip), axis_types=(AxisType.Auto,) * len(chip.mesh), abstract_device=device)
-
-
-def axes(chip: Chip) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The sizes and the names of the axes of a chip's mesh."""
-    return tuple(size for _, size in chip.mesh), tuple(name for name, _ in chip.mesh)
 
 
 def splits(inputs: Sequence[Array]) -> Splits:
@@ -47,7 +35,7 @@ def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ..
 
 def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes of these values, split so over the mesh of the chip's program; one chip splits nothing."""
-    where = placements(splits, abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
+    where = placements(splits, asked_device.abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
     return tuple(
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in zip(avals, where, strict=True)
     )

@@ -1,7 +1,7 @@
-"""The device that a candidate sees where it asks JAX for one: the contest's chip, though the trace runs on a CPU.
+"""The device that a traced function sees where it asks JAX for one: a chip that is not there, though a CPU traces it.
 
 Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the chip they
-would get other answers than on the machine that judges, so another program would be checked than is meant.
+would get other answers than on the machine that traces, so another program would be looked at than is meant.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType
 
 from harness.hardware import Chip
 
@@ -55,7 +56,7 @@ class DescribedDevice:
     def __getattr__(self, name: str) -> Any:
         """Says what is asked for and not known."""
         raise AttributeError(
-            f"kernel.py asks a device for {name!r}, which the judge does not know of a {self.chip.name}: it knows "
+            f"a device is asked for {name!r}, which is not known of a {self.chip.name} that is not there: known are "
             "platform, device_kind, num_cores and memory_stats()"
         )
 
@@ -66,6 +67,23 @@ class DescribedDevice:
 def backend_of(chip: Chip) -> str:
     """What JAX calls the backend of such a chip."""
     return "tpu" if chip.platform == "tpu" else "gpu"
+
+
+def abstract_mesh(chip: Chip) -> AbstractMesh:
+    """The mesh of a chip's program, without axes for a single chip."""
+    cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
+    device = AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
+    return AbstractMesh(*axes(chip), axis_types=(AxisType.Auto,) * len(chip.mesh), abstract_device=device)
+
+
+def axes(chip: Chip) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The sizes and the names of the axes of a chip's mesh."""
+    return tuple(size for _, size in chip.mesh), tuple(name for name, _ in chip.mesh)
+
+
+def aiming_at(chip: Chip) -> contextlib.AbstractContextManager[Any]:
+    """Within this context JAX traces and lowers for that chip and its mesh: some operations depend on both."""
+    return jax.sharding.use_abstract_mesh(abstract_mesh(chip))  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

@@ -61,6 +61,8 @@ _OPCODES = {
     "reduce": ("reduce", "reduce-window"),
     "custom_call": ("custom-call",),
 }
+# What moves data between chips; an asynchronous one is its start.
+_COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,12 @@ def counts(module_proto: bytes, text: str) -> HloCounts:
     opcodes = Counter(instruction.opcode for instruction in _instructions(module_proto))
     named = {field: sum(opcodes[opcode] for opcode in alternatives) for field, alternatives in _OPCODES.items()}
     return HloCounts(**named, instructions=opcodes.total(), text_lines=len(text.splitlines()))
+
+
+def collectives(module_proto: bytes) -> tuple[str, ...]:
+    """The opcodes of XLA's own collectives in the module, each once. Raises RatchetError `bad-hlo`."""
+    opcodes = {instruction.opcode.removesuffix("-start") for instruction in _instructions(module_proto)}
+    return tuple(sorted(opcodes.intersection(_COLLECTIVES)))
 
 
 def custom_calls(module_proto: bytes) -> tuple[CustomCall, ...]:

@@ -54,6 +54,17 @@ def test_custom_calls_name_their_target(path: Path) -> None:
     assert [call.target for call in hlo.custom_calls(path.read_bytes())] == ["tpu_custom_call"]
 
 
+def test_collectives_are_named_once_an_asynchronous_one_by_its_start() -> None:
+    opcodes = ("all-gather", "all-gather", "collective-permute-start", "collective-permute-done", "copy-start")
+    body = hlo.message_of("HloModuleProto")(name="m")
+    computation = body.computations.add(name="main")
+    for opcode in opcodes:
+        computation.instructions.add(name=opcode, opcode=opcode)
+    assert hlo.collectives(body.SerializeToString()) == ("all-gather", "collective-permute")
+    (plain,) = modules("naive")[:1]
+    assert hlo.collectives(plain.read_bytes()) == ()
+
+
 @pytest.mark.parametrize("data", [b"", b"junk", b"\x00\x01\x02", b"\x0a\x04name"])
 def test_what_is_no_module_is_a_named_error(data: bytes) -> None:
     with pytest.raises(RatchetError, match="expected a serialized HloModuleProto") as caught:

@@ -24,8 +24,8 @@ _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in d
 def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles, writes HLO and Mosaic text, counts.
 
-    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`,
-    `no-kernel`, `no-schedule`, or what the counters do not understand; RatchetError `wrong-topology`.
+    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule`,
+    `work-outside-pallas`, or what the counters do not understand; RatchetError `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     shapes = described_shapes(problem.statement().inputs, request.chip)
@@ -47,9 +47,23 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")
     try:
+        if request.chip.mesh and not problem.statement().work.matmul_flops:
+            _refuse_collectives(compiled)
         return _count(compiled, text, request.mosaic_directory)
     except RatchetError as error:
         raise Rejected("counters", error.kind, str(error)) from error
+
+
+def _refuse_collectives(compiled: Any) -> None:
+    """Raises Rejected `work-outside-pallas` where XLA moves data between chips, and that is all that there is to do."""
+    moved = hlo.collectives(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
+    if moved:
+        raise Rejected(
+            "compile",
+            "work-outside-pallas",
+            f"expected a kernel that does what the problem is, got {', '.join(moved)} of XLA's own: let shard_map "
+            "split inputs and results as the problem does, and the kernel send what other chips need",
+        )
 
 
 def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:

@@ -1,4 +1,4 @@
-OPERATION = "all_reduce"  # y [ROWS, COLUMNS] on each chip = the sum of x [CHIPS, ROWS, COLUMNS], a term on each
+OPERATION = "all_reduce"  # y [ROWS, COLUMNS] on each chip = the sum of x, [ROWS, COLUMNS] on each chip
 ROWS = 2048
 COLUMNS = 1024
 CHIP = "v5e"

@@ -1,4 +1,4 @@
-OPERATION = "reduce_scatter"  # y [ROWS, COLUMNS] = the sum of x [CHIPS, ROWS, COLUMNS]: a term on each chip; rows of y are split
+OPERATION = "reduce_scatter"  # y [ROWS, COLUMNS], split by rows = the sum of x, [ROWS, COLUMNS] on each chip
 ROWS = 2048
 COLUMNS = 1024
 CHIP = "v5e"

@@ -35,13 +35,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, keys, values, m_ref, l_ref, acc_ref, sent
     m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
     l_ref[...] = jnp.zeros_like(l_ref)
     acc_ref[...] = jnp.zeros_like(acc_ref)
-    # Nobody sends to a chip that has not begun.
-    barrier = pltpu.get_barrier_semaphore()
-    for neighbour in (before, after):
-        pl.semaphore_signal(barrier, 1, device_id=(neighbour,))
-    pl.semaphore_wait(barrier, 2)
-    for step in range(chips):
 
+    def attend_to(step):
         @pl.loop(0, heads * (rows // block))
         def _(number):
             head = number // (rows // block)
@@ -57,10 +52,16 @@ def attend(q_ref, k_ref, v_ref, o_ref, keys, values, m_ref, l_ref, acc_ref, sent
             rescale = jnp.exp(old_max - new_max)
             m_ref[at] = jnp.broadcast_to(new_max, (block, m_ref.shape[2]))
             l_ref[at] = l_ref[at] * rescale + weights.sum(axis=1, keepdims=True)
-            acc_ref[at] = acc_ref[at] * rescale + jnp.dot(
-                weights.astype(v.dtype), v, preferred_element_type=jnp.float32
-            )
+            weighed = jnp.dot(weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+            acc_ref[at] = acc_ref[at] * rescale + weighed
 
+    # Nobody sends to a chip that has not begun.
+    barrier = pltpu.get_barrier_semaphore()
+    for neighbour in (before, after):
+        pl.semaphore_signal(barrier, 1, device_id=(neighbour,))
+    pl.semaphore_wait(barrier, 2)
+    for step in range(chips):
+        attend_to(step)
         if step < chips - 1:
             copies = [
                 pltpu.make_async_remote_copy(

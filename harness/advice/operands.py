@@ -10,6 +10,9 @@ from harness.records import Statement, Timeline
 # that is compiled is the first of them, whatever number the compiler puts behind it.
 _PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
 
+# The kinds of spans whose names may hold an operand's.
+_NAMED = ("transfer", "link", "wait")
+
 
 def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     """`text` with the problem's names of its inputs and output, if they are known.
@@ -24,7 +27,7 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     text = _PARAMETER.sub(name_of, text)
     if len(ops) == len(problem.outputs) == 1:
         (op,), (output,) = ops, problem.outputs
-        text = re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$)", lambda _: output.name, text)
+        text = re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$|,| to chip )", lambda _: output.name, text)
     return text
 
 
@@ -32,7 +35,7 @@ def in_problem_names(timeline: Timeline, problem: Statement) -> Timeline:
     """The timeline with the problem's names in transfers and waits, parts of its cycles, and operands of its ops."""
     ops = {span.name for span in timeline.spans if span.kind == "op"}
     spans = (
-        replace(span, name=problem_names(span.name, problem, ops)) if span.kind in ("transfer", "wait") else span
+        replace(span, name=problem_names(span.name, problem, ops)) if span.kind in _NAMED else span
         for span in timeline.spans
     )
     cores = (

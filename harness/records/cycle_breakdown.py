@@ -99,7 +99,7 @@ class CycleBreakdown:
         return idle / self.cycles if self.cycles else 0.0
 
 
-SpanKind = Literal["op", "step", "transfer", "wait", "stall", "issue"]
+SpanKind = Literal["op", "step", "transfer", "link", "wait", "stall", "issue"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,10 @@ class Span:
 
     `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`, `core 0 waits`. The
     window that is shown bundle by bundle adds `core 0 stalls` and one row per unit (`core 0 MXU`), where successive
-    bundles that issue the same are one span. `hbm_bytes` is set for transfers and ops (those of the transfers that
-    begin while the op runs), `flops` for ops, `line` for issued operations.
+    bundles that issue the same are one span. Of several chips the rows begin `chip 0` instead, with `DMA to chips` for
+    what it sends, and one for each direction of a link that is used: `chip 0 link to 1`. `hbm_bytes` is set for
+    transfers and ops (those of the transfers that begin while the op runs), `link_bytes` for links, `flops` for ops,
+    `line` for issued operations.
     """
 
     kind: SpanKind
@@ -120,6 +122,7 @@ class Span:
     hbm_bytes: int = 0
     flops: int = 0
     line: int = 0
+    link_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class Timeline:
     """A simulated run to draw: all of it step by step, some steady-state steps bundle by bundle (`window`).
 
     `left_out` counts spans that were dropped to keep it small, by row. `instructions` are the HLO texts of its ops by
-    their names; `parts` and `transfers` are of each core's whole run.
+    their names; `parts` and `transfers` are of each core's whole run, or each chip's of several.
     """
 
     chip: str
@@ -147,3 +150,7 @@ class Timeline:
     instructions: dict[str, str] = field(default_factory=dict)
     parts: tuple[CycleBreakdown, ...] = ()
     transfers: tuple[TransferCycles, ...] = ()
+
+    def end(self, number: int) -> int:
+        """The cycle at which a core or chip is done."""
+        return round(self.parts[number].cycles) if number < len(self.parts) else self.cycles

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdown_examples import timeline
+from breakdown_examples import breakdown, timeline
 from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
 
+from harness.dumps import xplane
 from harness.hardware import chip
 from harness.hlo import parse
 from harness.judge.simulate import run
@@ -56,6 +57,19 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def several_chips() -> Timeline:
+    """The example's run on two chips that each send the other something."""
+    spans = tuple(
+        replace(span, row=span.row.replace("core 0", f"chip {number}"))
+        for number in (0, 1)
+        for span in (
+            *timeline().spans,
+            Span(kind="link", row=f"chip {number} link to {1 - number}", name="x", start=200, end=900, link_bytes=4096),
+        )
+    )
+    return replace(timeline(), spans=spans, parts=(breakdown(), breakdown()))
+
+
 def tool(profile: Path, name: str) -> Any:
     """The content of one of XProf's pages."""
     data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], name, {"use_saved_result": False})
@@ -93,7 +107,32 @@ def test_rows_are_in_order_and_no_span_overlaps_the_next() -> None:
 def test_cores_are_kept_apart() -> None:
     second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
     both = replace(timeline(), spans=(*timeline().spans, *second))
-    assert [row.core for row in rows(both)] == [0] * 9 + [1] * 9
+    assert [row.place for row in rows(both)] == ["core 0"] * 9 + ["core 1"] * 9
+
+
+def test_chips_are_processes_and_planes_with_lanes_of_their_links() -> None:
+    both = several_chips()
+    names = {
+        (event["name"], event["pid"], event["args"]["name"])
+        for event in json.loads(trace_json(both, TITLE))["traceEvents"]
+        if event["ph"] == "M" and "name" in event["args"]
+    }
+    assert {("process_name", 1, f"{TITLE}, chip 0"), ("process_name", 2, f"{TITLE}, chip 1")} <= names
+    assert {("thread_name", 1, "link to 1"), ("thread_name", 2, "link to 0")} <= names
+    order = [row.name for row in rows(both) if row.number == 0]
+    assert order.index("DMA out") < order.index("link to 1") < order.index("MXU")
+    space = xplane.read(xspace(both, chip("v5e"), TITLE, "host"), "host")
+    assert [plane.name for plane in space.planes] == ["/device:TPU:0", "/device:TPU:1"]
+    assert all(any(line.name.startswith("link to ") for line in plane.lines) for plane in space.planes)
+
+
+def test_the_summary_says_of_each_chip_when_it_ends_and_what_it_waits_for() -> None:
+    text = summary(several_chips(), Path("p"), Path("a/b/c/plugins/profile/run/h.xplane.pb"), str)
+    assert "chips 0, 1 end at " in text
+    assert "after waiting " in text
+    assert (
+        "chip" not in summary(timeline(), Path("p"), Path("a/b/c/plugins/profile/run/h.xplane.pb"), str).split("\n")[1]
+    )
 
 
 # --- XProf -------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def run_cores(
 ) -> tuple[CoreRun, ...]:
     """The module on all cores of the chip, which wait for each other at the barriers that the program has.
 
-    `deadline` is a time.monotonic() value. `traces`, one for each core if given, note down what happens when.
+    `deadline` is a time.monotonic() value. `traces`, one for each core or chip if given, note down what happens when.
     With a `bound` what comes out is no latency, but a bound of one.
     """
     return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
@@ -73,7 +73,7 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
         top = execution.module.schedules[execution.module.top]
         names = execution.module.programs[top.name].names
         several = ports(execution.module.chips, execution.machine, top, names)
-        cores = [_Core(execution, 0, traces[0] if traces and not port.number else None, port) for port in several]
+        cores = [_Core(execution, 0, traces[port.number] if traces else None, port) for port in several]
         reason = in_order_of_time(several, [core.steps() for core in cores])
         if not reason:
             for core, port in zip(cores, several, strict=True):

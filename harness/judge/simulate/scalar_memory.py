@@ -24,7 +24,7 @@ from harness.judge.simulate.several_chips import (
     signalled,
 )
 from harness.judge.simulate.stalls import Account
-from harness.judge.simulate.timeline_spans import SpanRecorder
+from harness.judge.simulate.timeline_spans import READ, SENT, WRITTEN, SpanRecorder
 from harness.judge.simulate.transfer_races import UnderWay
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
@@ -350,7 +350,7 @@ class Memory:
         )
         if self.trace is not None:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
-            self.trace.transferred(name, destination == "hbm", touched, clock, arrival)
+            self.trace.transferred(name, WRITTEN if destination == "hbm" else READ, touched, clock, arrival)
         if granules == 0:
             # It adds nothing to its flag, so nothing can wait for it.
             return
@@ -390,21 +390,27 @@ class Memory:
         machine = self.channel.machine
         amount = granules * machine.granule_bytes
         read = self.channel.arrival(source, "link", amount, clock)
-        left, arrived = self.port.network.passage(
+        network = self.port.network
+        passage = network.passage(
             self.port.number, chip, amount, flag=there, begins=clock + machine.dma_latency_cycles, read=read
         )
+        left, arrived = ceil(passage.left), ceil(passage.arrived)
         if self.trace is not None:
-            self.trace.transferred(name, False, amount * (source == "hbm"), clock, ceil(arrived))
+            self.trace.transferred(f"{name} to chip {chip}", SENT, amount * (source == "hbm"), clock, arrived)
+            for link in passage.route if there != network.launch_flag else ():
+                lane = f"chip {link.chip} link to {network.neighbour(link)}"
+                what = f"{name}, chip {self.port.number} to {chip}"
+                self.trace.crossed(lane, what, amount, ceil(passage.start), left)
         self.port.deliver(chip, there, arrived, raised, TRANSFER, to_hbm=destination == "hbm")
-        heappush(self.arrivals.setdefault(here, []), (ceil(left), raised, f"{name} to {OTHER_CHIP}", False))
+        heappush(self.arrivals.setdefault(here, []), (left, raised, f"{name} to {OTHER_CHIP}", False))
 
     def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
         """Raises a flag of another chip by `amount`."""
         assert self.port is not None
         chip, flag = signalled(decided(target, "the target of a signal to another chip"))
         self.port.check(chip, line)
-        _, arrived = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
-        self.port.deliver(chip, flag, arrived, decided(amount, "a signal to another chip"), SIGNAL)
+        passage = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
+        self.port.deliver(chip, flag, ceil(passage.arrived), decided(amount, "a signal to another chip"), SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""

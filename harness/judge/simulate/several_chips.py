@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
-from math import ceil, prod
+from math import prod
 
 from harness.chips.row import Links
 from harness.dumps.llo import Schedule
@@ -94,6 +94,19 @@ class Link:
     step: int
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A transfer on its way: its links are busy from `start` until all of it has `left` the chip that sends it.
+
+    `arrived` is when all of it is with the other chip. In cycles.
+    """
+
+    route: tuple[Link, ...]
+    start: float
+    left: float
+    arrived: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Network:
     """The links of a slice, each direction busy until a time, and the bytes that it has carried. Time is in cycles.
@@ -161,10 +174,8 @@ class Network:
                 chip = self.neighbour(route[-1])
         return tuple(route)
 
-    def passage(
-        self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float
-    ) -> tuple[float, float]:
-        """The cycles at which `amount` bytes have left the chip and are with the other one.
+    def passage(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> Passage:
+        """The way of `amount` bytes from one chip to another.
 
         The first are read at `begins`, the last at `read`; they raise `flag` there. All links on the way are taken at
         once, and none before it is free.
@@ -176,7 +187,7 @@ class Network:
             self._free[link] = end
             if flag != self.launch_flag:
                 self.carried[link] = self.carried.get(link, 0) + amount
-        return end, end + len(route) * self.hop_cycles
+        return Passage(route, start, end, end + len(route) * self.hop_cycles)
 
 
 @dataclass(slots=True)
@@ -216,10 +227,9 @@ class ChipPort:
             where = f" at {line}" if line else ""
             raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {len(self.others)}")
 
-    def deliver(self, chip: int, flag: int, arrival: float, amount: int, what: str, *, to_hbm: bool = False) -> None:
+    def deliver(self, chip: int, flag: int, arrival: int, amount: int, what: str, *, to_hbm: bool = False) -> None:
         """Raises a flag of another chip by `amount` at a time; `what` does, TRANSFER or SIGNAL."""
-        entry = ceil(arrival), amount, what, to_hbm
-        heappush(self.others[chip].inbox.setdefault(flag, []), entry)
+        heappush(self.others[chip].inbox.setdefault(flag, []), (arrival, amount, what, to_hbm))
 
     def goes_on(self, clock: int) -> int | None:
         """The cycle at which a chip whose clock is `clock` goes on, None as long as it waits for more than is sent."""

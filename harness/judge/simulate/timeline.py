@@ -14,7 +14,7 @@ from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun
-from harness.judge.simulate.timeline_spans import SpanRecorder, SpanWindow
+from harness.judge.simulate.timeline_spans import MOST_SPANS, SpanRecorder, SpanWindow
 from harness.records import Span, Timeline, TransferCycles
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.
@@ -34,8 +34,9 @@ def timeline(
 ) -> Timeline:
     """What happens when in the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
-    `steps_shown` steps from the middle of the longest op's grid are shown bundle by bundle, on
-    core 0: what each unit issues, and what a bundle stalls for. Rows are cut where they get long.
+    Of a program on several chips, of every chip, and what each direction of a link carries. `steps_shown` steps from
+    the middle of the longest op's grid are shown bundle by bundle, on core or chip 0: what each unit issues, and what a
+    bundle stalls for. Rows are cut where they get long.
     `operands` are contents of arguments by their names. Raises RatchetError `no-simulation` where the run has no end
     that is known.
     """
@@ -46,8 +47,7 @@ def timeline(
     last = max(plain, key=lambda core: core.cycles)
     if last.reason:
         raise RatchetError("no-simulation", f"the run has no timeline, because its end is not known: {last.reason}")
-    window = _window(plain[0], steps_shown)
-    traces = tuple(SpanRecorder(core, window if core == 0 else ()) for core in range(machine.cores))
+    traces = _recorders(dump, machine, _window(plain[0], steps_shown), MOST_SPANS)
     run_cores(dump, machine, tables, deadline, traces)
     return recorded(dump, machine, plain, traces)
 
@@ -69,14 +69,21 @@ class Recording:
         for schedule in self.dump.schedules:
             first = 0 if schedule.grid_exit is None else max(0, schedule.pipeline_depth - 1)
             windows.append(SpanWindow(op=schedule.name, first=first, last=_NO_END, cycles=_SMALL_CYCLES))
-        self.traces = tuple(
-            SpanRecorder(core, windows if core == 0 else (), most=_SMALL_SPANS) for core in range(self.machine.cores)
-        )
+        self.traces = _recorders(self.dump, self.machine, windows, _SMALL_SPANS)
 
     @property
     def timeline(self) -> Timeline:
         """The timeline of the run that has ended."""
         return recorded(self.dump, self.machine, self.cores, self.traces)
+
+
+def _recorders(
+    dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
+) -> tuple[SpanRecorder, ...]:
+    """One for each core or chip, the first with the windows; a row of them all together keeps `most` spans."""
+    chips = dump.module.devices
+    places = [f"chip {chip}" for chip in range(chips)] if chips > 1 else [f"core {n}" for n in range(machine.cores)]
+    return tuple(SpanRecorder(place, windows if place == places[0] else (), most=most // chips) for place in places)
 
 
 def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:

@@ -13,6 +13,8 @@ from harness.records import Span, SpanKind
 
 # A row this long is looked at in its beginning, its end and its window; a browser holds 15 such rows with ease.
 MOST_SPANS = 20_000
+# Where a transfer is drawn: one to the core or within it, one to HBM, one to another chip.
+READ, WRITTEN, SENT = "DMA in", "DMA out", "DMA to chips"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +77,14 @@ class _Call:
 
 
 class SpanRecorder:
-    """Of one core; without windows nothing is shown bundle by bundle. A row keeps `most` spans.
+    """Of one core or chip, `place`; without windows nothing is shown bundle by bundle. A row keeps `most` spans.
 
     `flight_cycles` are those in which a transfer is under way, `waited_cycles` those of them in which the core waits
     for one: all of the run, whatever is left out of its rows.
     """
 
-    def __init__(self, core: int, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
-        self.core = core
+    def __init__(self, place: str, windows: Iterable[SpanWindow] = (), most: int = MOST_SPANS) -> None:
+        self.place = place
         self.windows = {window.op: window for window in windows}
         self.most = most
         self.shown_cycles: tuple[int, int] | None = None
@@ -131,14 +133,17 @@ class SpanRecorder:
         if frame.shown(clock, frame.turn):
             self._bundles(frame, frame.stretches[number], clock, after)
 
-    def transferred(self, name: str, outgoing: bool, hbm_bytes: int, start: int, arrival: int) -> None:
+    def transferred(self, name: str, row: str, hbm_bytes: int, start: int, arrival: int) -> None:
         """A transfer of the operand `name` starts, which will have arrived at `arrival`."""
         # Transfers come in the order of their starts.
         self.flight_cycles += max(0, arrival - max(start, self._arrived))
         self._arrived = max(self._arrived, arrival)
         self.moved_bytes += hbm_bytes
-        span = self._span("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival)
-        self._add(replace(span, hbm_bytes=hbm_bytes))
+        self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
+
+    def crossed(self, link: str, name: str, link_bytes: int, start: int, end: int) -> None:
+        """A transfer keeps one direction of a link between chips busy, which is a row of the chip that it leaves."""
+        self._add(Span(kind="link", row=link, name=name, start=start, end=end, link_bytes=link_bytes))
 
     def waited(self, name: str, start: int, end: int) -> None:
         """The core has waited for the operand `name`."""
@@ -194,7 +199,7 @@ class SpanRecorder:
         self._issues.clear()
 
     def _span(self, kind: SpanKind, row: str, name: str, start: int, end: int) -> Span:
-        return Span(kind=kind, row=f"core {self.core} {row}", name=name, start=start, end=end)
+        return Span(kind=kind, row=f"{self.place} {row}", name=name, start=start, end=end)
 
     def _add(self, span: Span, turn: int | None = None) -> None:
         """Keeps a span, if it took time; `turn` is where it is another than the innermost call's."""

@@ -54,9 +54,11 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
             return ()
         events = msgspec.json.decode(data, type=_Trace).traceEvents
         names = {
-            (event.pid, event.tid): msgspec.json.decode(event.args["name"], type=str)
+            (event.name, event.pid, event.tid if event.name == "thread_name" else 0): msgspec.json.decode(
+                event.args["name"], type=str
+            )
             for event in events
-            if event.ph == "M" and event.name == "thread_name"
+            if event.ph == "M" and event.name in ("process_name", "thread_name")
         }
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, KeyError):
         return ()
@@ -64,15 +66,16 @@ def lanes_of(packed: bytes) -> tuple[Lane, ...]:
         ((event.pid, event.tid, event.ts, event.dur, event.name, event.cat) for event in events if event.ph == "X"),
         key=itemgetter(0, 1, 2),
     )
+    # Of several cores or chips each lane says whose it is, with the end of the process's name.
+    places = {pid: names.get(("process_name", pid, 0), "").rpartition(", ")[2] for pid, *_ in spans}
     end = max((ts + dur for _, _, ts, dur, _, _ in spans), default=0.0)
     lanes = []
-    for place, group in groupby(spans, key=itemgetter(0, 1)):
+    for (pid, tid), group in groupby(spans, key=itemgetter(0, 1)):
         events_of_lane = list(group)
         joined = _joined([(ts, dur, name) for _, _, ts, dur, name, _ in events_of_lane], end / _PIXELS)
         lane = tuple((ts / 1e6, dur / 1e6, clean(name)[:_LONGEST_NAME]) for ts, dur, name in joined)
-        lanes.append(
-            Lane(name=clean(names.get(place, ""))[:_LONGEST_NAME], kind=clean(events_of_lane[0][5]), spans=lane)
-        )
+        name = " ".join([places[pid]] * (len(places) > 1) + [names.get(("thread_name", pid, tid), "")])
+        lanes.append(Lane(name=clean(name)[:_LONGEST_NAME], kind=clean(events_of_lane[0][5]), spans=lane))
     return tuple(lanes[:_MOST_LANES])
 
 

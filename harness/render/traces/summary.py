@@ -8,11 +8,15 @@ from harness.records import Timeline
 from harness.records.report_words import simulated
 from harness.units import count, decimal, seconds
 
+# Of what a chip waits for, the longest.
+_WAITS = 2
+
 
 def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable[[str], str]) -> str:
     """The run, the shown part, the two files and how to open each; `command` turns words into a line to copy."""
     time = f"{seconds(timeline.cycles / timeline.clock_hz)} [{simulated(timeline.chip)}]"
     lines = [f"{time}: {count(timeline.cycles)} cycles at {decimal(timeline.clock_hz, 'Hz', 2)}"]
+    lines += _chips(timeline)
     shown = f"{count(len(timeline.spans))} spans"
     if timeline.window is not None:
         first, last = timeline.window
@@ -33,3 +37,19 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable
             f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
         ]
     )
+
+
+def _chips(timeline: Timeline) -> list[str]:
+    """Of several chips, when each ends and what it waits for; those that do the same are one line."""
+    if not any(span.row.startswith("chip ") for span in timeline.spans):
+        return []
+    alike: dict[str, list[int]] = {}
+    for chip, run in enumerate(timeline.parts):
+        waits = sorted(((part.cycles, part.name) for part in run.parts if part.kind == "operand wait"), reverse=True)
+        words = [f"{seconds(cycles / timeline.clock_hz)} for {name}" for cycles, name in waits[:_WAITS]]
+        text = f"at {seconds(timeline.end(chip) / timeline.clock_hz)}"
+        alike.setdefault(f"{text}, after waiting {' and '.join(words)}" if words else text, []).append(chip)
+    return [
+        f"  chips {', '.join(map(str, chips))} end {text}" if len(chips) > 1 else f"  chip {chips[0]} ends {text}"
+        for text, chips in alike.items()
+    ]

@@ -50,7 +50,7 @@ def slice_of(
 
 
 def trace_json(timeline: Timeline, title: str) -> bytes:
-    """The trace of `timeline`, not compressed; every core is a process named `title`, every row one of its threads.
+    """The trace of `timeline`, not compressed: every core or chip is a process named `title`, every row a thread of it.
 
     Times are microseconds of the simulated run. A cycle is shorter than a nanosecond, so some bundles shrink to a
     mark; the exact `start_cycle` and `cycles` are arguments of every slice.
@@ -69,13 +69,13 @@ def trace_json(timeline: Timeline, title: str) -> bytes:
 
 def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:
     nanoseconds = 1e9 / timeline.clock_hz
-    cores = set()
+    places = set()
     for number, row in enumerate(rows(timeline), 1):
         # Process 0 is the idle process of an operating system to a viewer.
-        where = {"pid": row.core + 1, "tid": number}
-        if row.core not in cores:
-            cores.add(row.core)
-            yield label("process_name", where, f"{title}, core {row.core}")
+        where = {"pid": row.number + 1, "tid": number}
+        if row.place not in places:
+            places.add(row.place)
+            yield label("process_name", where, f"{title}, {row.place}")
         yield label("thread_name", where, row.name)
         yield order("thread_sort_index", where, number)
         for span in row.spans:
@@ -91,4 +91,4 @@ def shown_name(span: Span) -> str:
 def figures(span: Span) -> dict[str, int]:
     """The figures of a span that are not 0, by name."""
     always = {"start_cycle": span.start, "cycles": span.end - span.start}
-    return always | {name: n for name in ("hbm_bytes", "flops", "line") if (n := getattr(span, name))}
+    return always | {name: n for name in ("hbm_bytes", "link_bytes", "flops", "line") if (n := getattr(span, name))}

@@ -1,4 +1,4 @@
-"""The rows of a drawn timeline: by core, in a fixed order, without overlap inside a row."""
+"""The rows of a drawn timeline: by core or chip, in a fixed order, without overlap inside a row."""
 
 import re
 from collections.abc import Iterable
@@ -7,38 +7,45 @@ from dataclasses import dataclass
 from harness.records import Span, Timeline
 
 # What the eye compares stands together: the program, what it waits for, what moves meanwhile, the units.
-_ORDER = ("ops", "steps", "waits", "stalls", "DMA in", "DMA out")
-_ROW = re.compile(r"core (\d+) (.+)")
+_ORDER = ("ops", "steps", "waits", "stalls", "DMA in", "DMA out", "DMA to chips", "link to")
+_ROW = re.compile(r"(core|chip) (\d+) (.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Spans of one core that follow each other, sorted by their start; `name` is without the core."""
+    """Spans that follow each other, sorted by their start, of core or chip `number`; `name` is without it.
 
-    core: int
+    `place` is both: `core 0`, `chip 3`.
+    """
+
+    place: str
+    number: int
     name: str
     spans: tuple[Span, ...]
 
 
 def rows(timeline: Timeline) -> tuple[Row, ...]:
-    """All rows of `timeline`, those of a core together.
+    """All rows of `timeline`, those of a core or chip together.
 
     A row whose spans overlap, as transfers do, becomes several: `DMA in`, `DMA in 2`.
     """
-    named: dict[tuple[int, str], list[Span]] = {}
+    named: dict[tuple[int, str, str], list[Span]] = {}
     for span in timeline.spans:
         match = _ROW.fullmatch(span.row)
-        named.setdefault((int(match[1]), match[2]) if match else (0, span.row), []).append(span)
+        number, kind, name = (int(match[2]), match[1], match[3]) if match else (0, "core", span.row)
+        named.setdefault((number, f"{kind} {number}", name), []).append(span)
     drawn = []
-    for (core, name), spans in sorted(named.items(), key=lambda item: (item[0][0], _rank(item[0][1]))):
-        for number, lane in enumerate(_lanes(spans), 1):
-            drawn.append(Row(core=core, name=name if number == 1 else f"{name} {number}", spans=tuple(lane)))
+    for (number, place, name), spans in sorted(named.items(), key=lambda item: (item[0][0], _rank(item[0][2]))):
+        for lane, part in enumerate(_lanes(spans), 1):
+            shown = name if lane == 1 else f"{name} {lane}"
+            drawn.append(Row(place=place, number=number, name=shown, spans=tuple(part)))
     return tuple(drawn)
 
 
-def _rank(name: str) -> int:
+def _rank(name: str) -> tuple[int, str]:
     # Units keep the order that the timeline has them in: sorting is stable.
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+    rank = next((place for place, row in enumerate(_ORDER) if name.startswith(row)), len(_ORDER))
+    return rank, name if rank < len(_ORDER) else ""
 
 
 def _lanes(spans: Iterable[Span]) -> list[list[Span]]:

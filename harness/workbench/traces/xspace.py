@@ -26,7 +26,7 @@ Stats = Mapping[str, int | float | str]
 
 
 def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
-    """The XSpace: a plane `/device:TPU:n` for every core, with its ops where XProf's tools look, and all other rows.
+    """The XSpace: a plane `/device:TPU:n` for every core or chip, its ops where XProf's tools look, and all other rows.
 
     XProf shows device planes only, and knows them by a name that has no room for more: so `title` (which contains
     `simulated`) names the module, and the device type and the other rows say `simulated`. An op without an HLO text
@@ -34,7 +34,7 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
     core. Offsets and durations are whole picoseconds.
     """
     drawn, space = rows(timeline), new_space(host)
-    for number, core in enumerate(sorted({row.core for row in drawn}), 1):
+    for number, core in enumerate(sorted({row.number for row in drawn}), 1):
         plane = _Plane(space.planes.add(id=number, name=text(f"/device:TPU:{core}")), timeline.clock_hz)
         device: Stats = {
             "device_type_string": f"{chip.device_kinds[0]} (simulated)",
@@ -42,14 +42,14 @@ def xspace(timeline: Timeline, chip: Chip, title: str, host: str) -> bytes:
             "peak_hbm_bw_gigabytes_per_second": chip.hbm_bytes_per_second / 1e9 / chip.cores,
         }
         plane.names.add(plane.message.stats, device)
-        whole = Span(kind="op", row=_MODULES, name=title, start=0, end=timeline.cycles)
+        whole = Span(kind="op", row=_MODULES, name=title, start=0, end=timeline.end(core))
         plane.line(_STEPS, [(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
         plane.line(_MODULES, [(whole, module, {"run_id": 1, **_cycles(timeline, core)})])
         for row in drawn:
-            if row.core == core and row.name == "ops":
+            if row.number == core and row.name == "ops":
                 plane.line(_OPS, [(op, plane.instruction(op, timeline.instructions), {}) for op in row.spans])
-            elif row.core == core:
+            elif row.number == core:
                 # A row of the timeline as it is.
                 spans = ((span, plane.metadata(shown_name(span), "", {}), figures(span)) for span in row.spans)
                 plane.line(f"{row.name} (simulated)", spans)

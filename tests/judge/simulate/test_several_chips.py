@@ -1,6 +1,7 @@
 """Programs on several chips: bytes by link as derived by hand, times against published ones, and who waits for ever."""
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from harness.hardware import chip, slice_shape, slice_topology
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.several_chips import Network
+from harness.judge.simulate.timeline import timeline
 from harness.records import Simulation
 from harness.workbench.capture.program_run import lower_program
 
@@ -148,13 +150,30 @@ def test_a_link_is_taken_once_at_a_time() -> None:
     network = Network(shape=(2, 2), links=links, machine=machine_of(chip("v5e")))
     size = 1 << 20
     transfer = size / network.bytes_per_cycle
-    left, first = network.passage(0, 1, size, flag=1, begins=0.0, read=0.0)
-    _, second = network.passage(0, 3, size, flag=1, begins=0.0, read=0.0)
-    _, back = network.passage(1, 0, size, flag=1, begins=0.0, read=0.0)
-    assert left == pytest.approx(transfer)
-    assert first == pytest.approx(transfer + network.hop_cycles)
-    assert second == pytest.approx(2 * transfer + 2 * network.hop_cycles)
-    assert back == pytest.approx(first)
+    first = network.passage(0, 1, size, flag=1, begins=0.0, read=0.0)
+    second = network.passage(0, 3, size, flag=1, begins=0.0, read=0.0)
+    back = network.passage(1, 0, size, flag=1, begins=0.0, read=0.0)
+    assert first.left == second.start == pytest.approx(transfer)
+    assert first.arrived == pytest.approx(transfer + network.hop_cycles)
+    assert second.arrived == pytest.approx(2 * transfer + 2 * network.hop_cycles)
+    assert back.arrived == pytest.approx(first.arrived)
+
+
+def test_a_timeline_has_every_chip_and_what_each_direction_of_a_link_carries(dumps) -> None:  # type: ignore
+    folder = dumps("gathered", "v5e")
+    run, simulation = timeline(read_module(folder), chip("v5e")), simulated(folder)
+    crossings = [span for span in run.spans if span.kind == "link"]
+    lanes: dict[str, int] = {}
+    for span in crossings:
+        lanes[span.row] = lanes.get(span.row, 0) + span.link_bytes
+    assert lanes == {f"chip {link.source} link to {link.destination}": link.bytes for link in simulation.links}
+    for row_name in lanes:
+        lane = sorted((span.start, span.end) for span in crossings if span.row == row_name)
+        assert all(end <= start for (_, end), (start, _) in pairwise(lane)), row_name
+    ops = {(span.row, span.name) for span in run.spans if span.kind == "op" and span.name.startswith("all-gather")}
+    assert len(ops) == 4
+    assert [run.end(number) for number in range(4)] == [core.cycles for core in run.parts]
+    assert max(map(run.end, range(4))) == run.cycles == simulation.cycles
 
 
 def test_slices_are_as_square_as_they_can_be() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdown_examples import breakdown, timeline
+from breakdown_examples import CYCLES, breakdown, timeline
 from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data
@@ -21,6 +21,7 @@ from harness.records import Simulation, Span, Timeline
 from harness.render.traces.summary import summary
 from harness.shell.main import main
 from harness.workbench.profiles import reading
+from harness.workbench.profiles.communication import overlap
 from harness.workbench.profiles.database import Database
 from harness.workbench.traces.perfetto import trace_json
 from harness.workbench.traces.rows import rows
@@ -124,6 +125,17 @@ def test_chips_are_processes_and_planes_with_lanes_of_their_links() -> None:
     space = xplane.read(xspace(both, chip("v5e"), TITLE, "host"), "host")
     assert [plane.name for plane in space.planes] == ["/device:TPU:0", "/device:TPU:1"]
     assert all(any(line.name.startswith("link to ") for line in plane.lines) for plane in space.planes)
+
+
+def test_links_of_a_simulated_capture_are_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(xspace(several_chips(), chip("v5e"), TITLE, "simulated-v5e"))
+    (links,) = (table for table in overlap(reading.read([path])) if table.name == "links")
+    assert links.column("source") == ("TPU:0", "TPU:1")
+    assert links.column("destination") == ("TPU:1", "TPU:0")
+    assert links.column("bytes") == (4096, 4096)
+    assert links.column("busy_fraction") == pytest.approx((700 / CYCLES,) * 2, rel=1e-6)
 
 
 def test_the_summary_says_of_each_chip_when_it_ends_and_what_it_waits_for() -> None:

@@ -93,7 +93,7 @@ COLLECTIVE_TABLE = TableOf(
     """,
     _collectives,
 )
-_NONE = "no operation of the capture is a collective: nothing was communicated between devices"
+_NONE = "no operation of the capture is a collective: XLA communicated nothing between devices"
 _EXPOSED = Analysis(
     name="communication",
     title="Exposed communication",
@@ -256,6 +256,18 @@ _SPARSE = Analysis(
     ),
     is_optional=True,
 )
+# What the simulator draws, and no device records.
+_LINKS = Analysis(
+    name="links",
+    title="Links by direction",
+    columns="source=from;destination=to;transfers:count;bytes;busy_seconds=busy;busy_fraction=of the run",
+    query="""
+        select device, regexp_replace(device, '\\d+$', '') || split_part(lane, ' ', 3), count(*), sum(bytes),
+            sum(seconds) as busy, busy / (select max(seconds) from runs)
+        from lanes where lane like 'link to %' group by all order by sum(bytes) desc, 1, 2""",
+    notes=("Transfers that cross several links stand at each of them. Of the run: of the chip's that ends last.",),
+    is_optional=True,
+)
 _LARGE = Analysis(
     name="large_collectives",
     title="Large collectives, by what uses them",
@@ -271,8 +283,8 @@ _SPARED = "place INTEGER, module VARCHAR, name VARCHAR, pair VARCHAR, axes VARCH
 
 
 def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
-    """Exposed communication by device and mesh axis, every collective, SparseCores, and constraints that would spare
-    one.
+    """Exposed communication by device and mesh axis, every collective, simulated links, SparseCores, and constraints
+    that would spare one.
 
     `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` if they fit no group.
     """
@@ -287,7 +299,7 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
             for at, (module, of) in enumerate(large)
         ],
     )
-    shown = tables(database, (_EXPOSED, _COLLECTIVES, _AXES, _PARALLELISM, _SPARSE, _LARGE), **_words(database))
+    shown = tables(database, (_EXPOSED, _COLLECTIVES, _LINKS, _AXES, _PARALLELISM, _SPARSE, _LARGE), **_words(database))
     return (*shown, *((constraint_table([of for _, of in large], op_times.origin(capture)),) if large else ()))
 
 

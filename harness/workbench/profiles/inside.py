@@ -66,7 +66,7 @@ def _lanes(database: Database) -> Iterator[Row]:
                     event.of.name,
                     start,
                     seconds,
-                    event.stats.get("hbm_bytes", 0),
+                    event.stats.get("hbm_bytes") or event.stats.get("link_bytes", 0),
                 )
 
 
@@ -75,11 +75,11 @@ LANE_TABLE = TableOf(
     "something on a lane of a simulated core: a unit, transfers, waits, grid steps",
     """
     device VARCHAR         its name
-    lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps` ...
+    lane VARCHAR           `MXU`, `DMA in`, `waits`, `steps`, `link to 1` ...
     name VARCHAR           what
     start_seconds DOUBLE   when it began
     seconds DOUBLE         how long it lasted
-    bytes DOUBLE           that a transfer moved in HBM
+    bytes DOUBLE           that a transfer moved in HBM, or over a link to another chip
     """,
     _lanes,
 )

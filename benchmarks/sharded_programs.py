@@ -112,3 +112,8 @@ def multiplied(left: jax.Array, right: jax.Array) -> jax.Array:
         out_specs=P(None, "x"),
         check_vma=False,
     )(left, right)
+
+
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """The product alone, of what one chip of `multiplied` has once the rows are gathered."""
+    return left @ right

@@ -397,10 +397,9 @@ class Memory:
         left, arrived = ceil(passage.left), ceil(passage.arrived)
         if self.trace is not None:
             self.trace.transferred(f"{name} to chip {chip}", SENT, amount * (source == "hbm"), clock, arrived)
-            for link in passage.route if there != network.launch_flag else ():
+            for link, times in passage.route if there != network.launch_flag else ():
                 lane = f"chip {link.chip} link to {network.neighbour(link)}"
-                what = f"{name}, chip {self.port.number} to {chip}"
-                self.trace.crossed(lane, what, amount, ceil(passage.start), left)
+                self.trace.crossed(lane, f"{name}, chip {self.port.number} to {chip}", amount, times)
         self.port.deliver(chip, there, arrived, raised, TRANSFER, to_hbm=destination == "hbm")
         heappush(self.arrivals.setdefault(here, []), (left, raised, f"{name} to {OTHER_CHIP}", False))
 
@@ -421,8 +420,10 @@ class Memory:
             heappush(pending, arrival)
         value = self.flags.get(address, 0)
         is_lacking = value + sum(granules for _, granules, _, _ in pending) < needed
-        waiting = Waiting(self.account.name, line, self.name_of(address), address, value, needed, pending)
-        self.port.waiting = waiting if is_lacking else None
+        self.port.waiting = None
+        if is_lacking:
+            name = self.name_of(address)
+            self.port.waiting = Waiting(self.account.name, line, name, address, value, needed, pending)
         return is_lacking
 
     def wait(

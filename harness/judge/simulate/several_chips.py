@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
-from math import prod
+from math import inf, prod
+from typing import TypeAlias
 
 from harness.chips.row import Links
 from harness.dumps.llo import Schedule
@@ -94,22 +95,68 @@ class Link:
     step: int
 
 
+# From when to when, in cycles.
+Times: TypeAlias = Sequence[tuple[float, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A transfer on its way: its links are busy from `start` until all of it has `left` the chip that sends it.
+    """A transfer on its way: when it has each of the links on its `route`, in their order.
 
-    `arrived` is when all of it is with the other chip. In cycles.
+    All of it has `left` the chip that sends it, and has `arrived` at the other one, in cycles.
     """
 
-    route: tuple[Link, ...]
-    start: float
+    route: tuple[tuple[Link, Times], ...]
     left: float
     arrived: float
 
 
+class Lane:
+    """When one direction of a link is taken: `busy` spans in order, none of which touches the next."""
+
+    def __init__(self) -> None:
+        self.busy: list[tuple[float, float]] = []
+
+    def free_at(self, begin: float) -> float:
+        """The first time from `begin` on at which nothing has it."""
+        return next((end for start, end in self.busy if start <= begin < end), begin)
+
+    def take(self, times: Times, since: float) -> Times:
+        """The times at which it carries what another lane, or memory, hands on at those `times`, as soon as it is free.
+
+        What comes later may fill the gaps between what has it already: packets of several transfers share a link. No
+        transfer begins before `since` from here on.
+        """
+        while self.busy and self.busy[0][1] < since:
+            del self.busy[0]
+        taken: list[tuple[float, float]] = []
+        place, at = 0, 0.0
+        for begin, end in times:
+            at, left = max(at, begin), end - begin
+            while left > 0:
+                while place < len(self.busy) and self.busy[place][1] <= at:
+                    place += 1
+                start, until = self.busy[place] if place < len(self.busy) else (inf, inf)
+                if start <= at:
+                    at = until
+                    continue
+                stop = min(start, at + left)
+                left = left - (stop - at) if stop == start else 0.0
+                taken.append((at, stop))
+                at = stop
+        merged: list[tuple[float, float]] = []
+        for start, end in sorted([*self.busy, *taken]):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((start, end))
+        self.busy = merged
+        return taken
+
+
 @dataclass(slots=True, kw_only=True)
 class Network:
-    """The links of a slice, each direction busy until a time, and the bytes that it has carried. Time is in cycles.
+    """The links of a slice: when each direction is busy, and the bytes that it has carried. Time is in cycles.
 
     What raises the `launch_flag` belongs to the barrier at which all chips begin a program: its bytes are not counted.
     `launch_places` are the addresses in HBM at which they leave what they run.
@@ -121,7 +168,8 @@ class Network:
     launch_flag: int | None = None
     launch_places: Collection[int] = ()
     carried: dict[Link, int] = field(default_factory=dict)
-    _free: dict[Link, float] = field(default_factory=dict)
+    _lanes: dict[Link, Lane] = field(default_factory=dict)
+    _routes: dict[tuple[int, int], tuple[Link, ...]] = field(default_factory=dict)
 
     @property
     def bytes_per_cycle(self) -> float:
@@ -162,7 +210,10 @@ class Network:
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
         """The links from one chip to another: along one axis after the other, the shorter way around a ring."""
-        route = []
+        known = self._routes.get((source, destination))
+        if known is not None:
+            return known
+        route: list[Link] = []
         chip = source
         places = zip(self.shape, self.place(source), self.place(destination), strict=True)
         for axis, (size, here, there) in enumerate(places):
@@ -172,22 +223,27 @@ class Network:
             for _ in range(abs(distance)):
                 route.append(Link(chip, axis, 1 if distance > 0 else -1))
                 chip = self.neighbour(route[-1])
-        return tuple(route)
+        return self._routes.setdefault((source, destination), tuple(route))
 
     def passage(self, source: int, destination: int, amount: int, *, flag: int, begins: float, read: float) -> Passage:
         """The way of `amount` bytes from one chip to another.
 
-        The first are read at `begins`, the last at `read`; they raise `flag` there. All links on the way are taken at
-        once, and none before it is free.
+        The first are read at `begins`, the last at `read`; they raise `flag` there. Each link on the way carries them
+        as soon as it is free and they are there; one that carries nothing is not kept free for the others.
         """
-        route = self.route(source, destination)
-        start = max([begins, *(self._free.get(link, 0.0) for link in route)])
-        end = max(start + amount / self.bytes_per_cycle, read) if route else read
-        for link in route:
-            self._free[link] = end
+        length = amount / self.bytes_per_cycle
+        times: Times = ((max(begins, read - length), max(begins + length, read)),)
+        left = max(begins + length, read)
+        since = begins - self.machine.dma_latency_cycles
+        route: list[tuple[Link, Times]] = []
+        for link in self.route(source, destination):
+            lane = self._lanes.setdefault(link, Lane())
+            times = lane.take(times, since) if amount else ((lane.free_at(times[0][0]),) * 2,)
+            left = times[-1][1] if not route else left
+            route.append((link, times))
             if flag != self.launch_flag:
                 self.carried[link] = self.carried.get(link, 0) + amount
-        return Passage(route, start, end, end + len(route) * self.hop_cycles)
+        return Passage(tuple(route), left, times[-1][1] + len(route) * self.hop_cycles)
 
 
 @dataclass(slots=True)
@@ -218,6 +274,8 @@ class ChipPort:
     others: Sequence["ChipPort"] = ()
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
+    # Chips to which this one has sent something since it went on last.
+    served: set[int] = field(default_factory=set)
 
     def check(self, chip: int, line: str) -> None:
         """Raises Unknowable for a chip that there is not; `line` is that of the transfer or signal, if it is known."""
@@ -230,6 +288,7 @@ class ChipPort:
     def deliver(self, chip: int, flag: int, arrival: int, amount: int, what: str, *, to_hbm: bool = False) -> None:
         """Raises a flag of another chip by `amount` at a time; `what` does, TRANSFER or SIGNAL."""
         heappush(self.others[chip].inbox.setdefault(flag, []), (arrival, amount, what, to_hbm))
+        self.served.add(chip)
 
     def goes_on(self, clock: int) -> int | None:
         """The cycle at which a chip whose clock is `clock` goes on, None as long as it waits for more than is sent."""
@@ -287,12 +346,13 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
     """Runs all chips to their end, always the one that goes on first; why there is none, else ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
+    # When each goes on, as far as it is known: only what is sent to a chip that waits changes that.
+    able = dict(clocks)
     while clocks:
-        times = {chip: several[chip].goes_on(clock) for chip, clock in clocks.items()}
-        able = {chip: cycle for chip, cycle in times.items() if cycle is not None}
         if not able:
             return deadlock([several[chip] for chip in clocks])
-        chip = min(able, key=able.__getitem__)
+        _, chip = min((cycle, number) for number, cycle in able.items())
+        port = several[chip]
         try:
             clocks[chip] = steps[chip].send(clocks[chip]) if running[chip] else next(steps[chip])
             running[chip] = True
@@ -300,6 +360,13 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
             del clocks[chip]
         except Unknowable as error:
             return f"chip {chip}: {error}"
+        for other in {chip, *port.served}:
+            cycle = several[other].goes_on(clocks[other]) if other in clocks else None
+            if cycle is None:
+                able.pop(other, None)
+            else:
+                able[other] = cycle
+        port.served.clear()
     return ""
 
 

@@ -1,8 +1,9 @@
 """What an instrumented run notes down while it runs: the spans of a timeline, row by row."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from harness.dumps.llo import Schedule
 from harness.judge.simulate.functional_units import Pass, Stretch
@@ -141,9 +142,16 @@ class SpanRecorder:
         self.moved_bytes += hbm_bytes
         self._add(replace(self._span("transfer", row, name, start, arrival), hbm_bytes=hbm_bytes))
 
-    def crossed(self, link: str, name: str, link_bytes: int, start: int, end: int) -> None:
-        """A transfer keeps one direction of a link between chips busy, which is a row of the chip that it leaves."""
-        self._add(Span(kind="link", row=link, name=name, start=start, end=end, link_bytes=link_bytes))
+    def crossed(self, link: str, name: str, link_bytes: int, times: Sequence[tuple[float, float]]) -> None:
+        """A transfer has one direction of a link between chips at these `times`: a row of the chip that it leaves."""
+        busy = sum(end - start for start, end in times)
+        done, before = 0.0, 0
+        for start, end in times:
+            done += end - start
+            moved = round(link_bytes * done / busy) if busy else 0
+            where = Span(kind="link", row=link, name=name, start=ceil(start), end=ceil(end), link_bytes=moved - before)
+            self._add(where)
+            before = moved
 
     def waited(self, name: str, start: int, end: int) -> None:
         """The core has waited for the operand `name`."""

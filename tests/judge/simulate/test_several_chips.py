@@ -153,10 +153,36 @@ def test_a_link_is_taken_once_at_a_time() -> None:
     first = network.passage(0, 1, size, flag=1, begins=0.0, read=0.0)
     second = network.passage(0, 3, size, flag=1, begins=0.0, read=0.0)
     back = network.passage(1, 0, size, flag=1, begins=0.0, read=0.0)
-    assert first.left == second.start == pytest.approx(transfer)
+    assert first.left == pytest.approx(transfer)
+    assert second.route[0][1][0][0] == first.left
     assert first.arrived == pytest.approx(transfer + network.hop_cycles)
     assert second.arrived == pytest.approx(2 * transfer + 2 * network.hop_cycles)
     assert back.arrived == pytest.approx(first.arrived)
+
+
+def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> None:
+    links = row("v5e").links
+    assert links is not None
+    network = Network(shape=(4, 4), links=links, machine=machine_of(chip("v5e")))
+    size = 1 << 20
+    unit = size / network.bytes_per_cycle
+
+    def times(source: int, destination: int, units: float) -> list[list[tuple[float, float]]]:
+        """When a transfer that begins at once has each link on its way, in the time that `size` bytes take."""
+        way = network.passage(source, destination, int(units * size), flag=1, begins=0.0, read=0.0).route
+        return [[(start / unit, end / unit) for start, end in taken] for _, taken in way]
+
+    def approximately(*pairs: tuple[float, float]) -> list[object]:
+        return [pytest.approx(pair) for pair in pairs]
+
+    assert times(0, 1, 1) == [approximately((0, 1))]
+    # It waits for the first of its links, and has the second as soon as it has that.
+    assert times(0, 2, 1) == [approximately((1, 2)), approximately((1, 2))]
+    # Until then another has the second link, and goes on behind it.
+    assert times(1, 2, 1.5) == [approximately((0, 1), (2, 2.5))]
+    # What waits for a link farther on does not keep its first link busy.
+    assert times(0, 2, 1) == [approximately((2, 3)), approximately((2.5, 3.5))]
+    assert times(0, 1, 1) == [approximately((3, 4))]
 
 
 def test_a_timeline_has_every_chip_and_what_each_direction_of_a_link_carries(dumps) -> None:  # type: ignore

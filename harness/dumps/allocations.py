@@ -27,8 +27,8 @@ class Allocation(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """True for an array whose contents the executable holds."""
-        return self.address is None and "constant" in self.tag
+        """True for an array whose contents the executable holds; what the runtime's tables hold is in the tag's < >."""
+        return self.address is None and ("constant" in self.tag or self.tag.startswith("<"))
 
 
 def parse_allocations(text: str) -> tuple[Allocation, ...]:

@@ -194,7 +194,7 @@ _SEVERAL_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(?!1\b)\d")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
 # What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
-_RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
+_RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|(?:logical|physical) chip id|hbm offset)\b")
 # A comment is a list of remarks: `/* loc("kernel.py":23:4) :: kRem */`, in any order.
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.

@@ -25,14 +25,26 @@ def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 16384)
 
 
+def varint(number: int) -> bytes:
+    return bytes([number & 0x7F | 0x80]) + varint(number >> 7) if number > 0x7F else bytes([number])
+
+
+def executable(held: bytes, *, more: bytes = b"") -> bytes:
+    """A program whose image begins with the constants `held`, `more` of its parts listed behind them."""
+    image = held + bytes(99) + _FILL * 30
+    program = b"\x08" + varint(len(held)) + b"\x10\x63"
+    program = b"\x1a" + bytes([len(program)]) + program
+    listed = b"\x1a" + bytes([len(varint(len(held))) + 1]) + b"\x10" + varint(len(held))
+    parts = [b"\x08\x01\x10\x01" + program, b"\x08\x02\x10\x01" + listed, *([more] if more else [])]
+    head = b"".join(b"\x12" + bytes([len(part)]) + part for part in parts)
+    return b"head" * 21 + head + b"\x1a" + varint(len(image)) + image + b"tail"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    # A constant of floating-point numbers between runs of fill of its own, then two tables, behind a head and before a
-    # program in which there is fill, too.
-    floats = struct.pack("<6f", *range(6)) + _FILL * 10 + bytes(400) + _FILL * 40
-    image = (
-        b"head" * 21 + b"x" + padded(floats) + padded(table(_TABLES[0])) + table(_TABLES[1]) + bytes(99) + _FILL * 30
-    )
+    # A constant of floating-point numbers, then two tables.
+    floats = struct.pack("<6f", *range(6)) + _FILL * 10
+    image = executable(padded(floats) + padded(table(_TABLES[0])) + table(_TABLES[1]))
     (tmp_path / "program.executable").write_bytes(image)
     return tmp_path
 
@@ -49,21 +61,39 @@ def test_tables_are_found_behind_constants_of_other_kinds(folder: Path) -> None:
     assert constants(folder, _HELD) == {"#allocation8": _TABLES[0], "#allocation10": _TABLES[1]}
 
 
-def test_nothing_is_found_where_a_table_does_not_lie_where_it_should(folder: Path) -> None:
-    shifted = (_HELD[1], _HELD[0], *_HELD[2:])
-    assert constants(folder, shifted) == {}
+def test_tables_that_fill_their_blocks_are_found_and_those_of_the_runtime(tmp_path: Path) -> None:
+    routes, neighbours = tuple(range(512)), tuple(range(128))
+    memory = b"\x08\x03\x10\x01\x20\x80\x80\x30"
+    image = executable(padded(table(routes)) + table(neighbours), more=memory)
+    (tmp_path / "program.executable").write_bytes(image)
+    held = (
+        allocation("#allocation0", "s32[512]{0:T(512)}", 0x800, "<routing-table-index-mapping-key>"),
+        allocation("#allocation5", "s32[128]{0:T(128)}", 0x200),
+    )
+    assert constants(tmp_path, held) == {"#allocation0": routes, "#allocation5": neighbours}
+
+
+def test_nothing_is_found_where_the_constants_are_not_as_long_as_they_should(folder: Path) -> None:
+    assert constants(folder, _HELD[1:]) == {}
+    assert constants(folder, (*_HELD, allocation("#allocation11", "s32[8]{0:T(128)}", 0x200))) == {}
 
 
 def test_nothing_is_found_where_two_places_fit(tmp_path: Path) -> None:
-    image = padded(table(_TABLES[0])) + table((9,) * 8)
+    image = executable(table(_TABLES[0])) + executable(table((9,) * 8))
     (tmp_path / "program.executable").write_bytes(image)
     assert constants(tmp_path, _HELD[1:2]) == {}
+
+
+def test_nothing_is_found_in_an_executable_that_is_cut_off(folder: Path) -> None:
+    path = folder / "program.executable"
+    path.write_bytes(path.read_bytes()[:-50])
+    assert constants(folder, _HELD) == {}
 
 
 def test_nothing_is_found_without_a_table_or_an_executable(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert constants(folder, _HELD[:1]) == {}
+    assert constants(folder, ()) == {}
     assert constants(folder, (allocation("#allocation1", "s32[128]{0:T(128)}", 0x200),)) == {}
     assert constants(tmp_path_factory.mktemp("empty"), _HELD) == {}
 

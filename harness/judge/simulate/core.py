@@ -72,7 +72,7 @@ def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ())
         assert execution.module.top is not None
         top = execution.module.schedules[execution.module.top]
         names = execution.module.programs[top.name].names
-        several = ports(execution.module.chips, execution.machine, top, names)
+        several = ports(execution.module.chips, execution.machine, top, names, execution.module.constants)
         cores = [_Core(execution, 0, traces[port.number] if traces else None, port) for port in several]
         reason = in_order_of_time(several, [core.steps() for core in cores])
         if not reason:
@@ -243,6 +243,8 @@ class _Core:
             operands = called_operands(op)
             found = memory.contents.handed(values)
             memory.contents.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
+            if self.port is not None:
+                self.port.share(memory.words, program.identity)
             made: dict[int, Words] = {}
             end = yield from self._run(called_name(op), values, operands, at, handed=found, results=made)
             memory.contents.returned(values, made)

@@ -81,6 +81,10 @@ class Write:
     value: str
 
 
+# Chip i of a program stands at place i of its slice.
+_IDENTITY = {"core id": "memory.core", "logical chip id": "memory.chip", "physical chip id": "memory.chip"}
+
+
 class Names:
     """Addresses for the symbols of one schedule, in the order of their first appearance.
 
@@ -194,7 +198,7 @@ def write_of(op: Op, names: Names) -> Write | None:
     if name == "sld":
         if op.note:
             # Which core and chip this is; constants lie where the program expects them.
-            word = {"core id": "memory.core", "logical chip id": "memory.chip"}.get(op.note, "0")
+            word = _IDENTITY.get(op.note, "0")
             return Write(register, word)
         place = expression(op.arguments, names)
         # Nearly all of them read what was spilled there.

@@ -287,7 +287,7 @@ class Memory:
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
-        if self.port is not None and source in self.port.network.launch_places:
+        if self.port is not None and any(source in places for places in self.port.network.launch_places):
             # What the other chips say they run.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
         if self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
@@ -379,13 +379,13 @@ class Memory:
         """
         source, destination, operand, size = moved
         assert self.port is not None
-        chip = destination_of(decided(overrides, "where a transfer goes"))
+        number = destination_of(decided(overrides, "where a transfer goes"))
         granules = decided(size, "the size of a transfer to another chip")
         here, raised = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"), granules)
         # Both flags are raised alike, and the word of the one here says how.
         there, _ = flag_of(decided(flags[0], "the sync flag of a transfer to another chip"), granules)
-        assert chip is not None
-        self.port.check(chip, line)
+        assert number is not None
+        chip = self.port.destination(number, line)
         name = (self.operand_name(operand) if source == "hbm" else "") or source.upper()
         machine = self.channel.machine
         amount = granules * machine.granule_bytes
@@ -406,8 +406,8 @@ class Memory:
     def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
         """Raises a flag of another chip by `amount`."""
         assert self.port is not None
-        chip, flag = signalled(decided(target, "the target of a signal to another chip"))
-        self.port.check(chip, line)
+        number, flag = signalled(decided(target, "the target of a signal to another chip"))
+        chip = self.port.destination(number, line)
         passage = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
         self.port.deliver(chip, flag, ceil(passage.arrived), decided(amount, "a signal to another chip"), SIGNAL)
 

@@ -5,7 +5,7 @@ the order of time. Chip i of a program stands at place i of its slice, the first
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
 from math import inf, prod
@@ -15,14 +15,24 @@ from harness.chips.row import Links
 from harness.dumps.llo import Schedule
 from harness.errors import UsageError
 from harness.hardware import slice_shape
+from harness.judge.simulate.contents import ROW_BYTES
 from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.scalar import ALLOCATION_SPACING as _SPACING
 from harness.judge.simulate.scalar import Names
-from harness.judge.simulate.values import Unknowable
+from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import LinkTraffic
 
-# What the compiler says about words of scalar memory that tell a program where it runs, and where in HBM the chip of
-# each partition stands.
-_IDENTITY = ("chip ID", "partition id location", "replica id location", "core index", "device assignment ptr")
+# What the compiler says about words of scalar memory that tell a program where it runs, where in HBM the chip of
+# each partition stands, and where the top-level program leaves what all programs need.
+_REGISTRY = "program shared registry"
+_CHIP_ID, _PARTITION, _ASSIGNMENT_PLACE = "chip ID", "partition id location", "device assignment ptr"
+_IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", "core index", _ASSIGNMENT_PLACE, _REGISTRY)
+# That place, and the table of routes to which it points: how the chip gets to each other one, in the bits 24 to 27.
+_SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
+# Of slices of 32 chips and more: the chips to which the entries of each chip's routing table lead, 16 a chip.
+_ROUTING_KEY, _ENTRIES = "<routing-table-index-mapping-key>", 16
+# Where other programs see the registry and that table, above all addresses of their own.
+_REGISTRY_PLACE, _ROUTES_PLACE = 1 << 40, 1 << 41
 # The symbol of that table.
 ASSIGNMENT = "device assignment"
 # What a wait for another chip is booked under: for what comes from one, or goes to it behind the name of what goes.
@@ -31,6 +41,8 @@ TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
 _AWAY, _CHIP = 0x4000, 0x3FFF
+# Of an entry of a routing table.
+_ROUTED_CHIP = 0xFF
 _SIGNAL_CHIP_BIT = 17
 _FLAG = 0x1FFF
 # Of a flag of v6e's transfers: it is raised by 1, as XLA's reductions count them, not by their granules.
@@ -64,11 +76,13 @@ def flag_numbers(schedules: Iterable[Schedule]) -> dict[str, dict[str, int]]:
 
 
 def identity_words(schedule: Schedule, names: Names) -> dict[str, int]:
-    """The addresses of the schedule's words that tell a program where it runs, by what they tell."""
+    """The addresses of the schedule's words that tell a program where it runs, by what they tell.
+
+    Of the top-level program also where the registry and the table of routes lie that it makes.
+    """
     tags = [(names.bases.get(one.name), one.tag) for one in schedule.allocations if one.space == "smem"]
-    return {
-        meaning: address for address, tag in tags for meaning in _IDENTITY if address is not None and meaning in tag
-    }
+    known = (*_IDENTITY, _SHARED, _ROUTES)
+    return {meaning: address for address, tag in tags for meaning in known if address is not None and meaning in tag}
 
 
 def flag_of(word: int, granules: int) -> tuple[int, int]:
@@ -159,14 +173,16 @@ class Network:
     """The links of a slice: when each direction is busy, and the bytes that it has carried. Time is in cycles.
 
     What raises the `launch_flag` belongs to the barrier at which all chips begin a program: its bytes are not counted.
-    `launch_places` are the addresses in HBM at which they leave what they run.
+    `launch_places` are the addresses in HBM at which they leave what they run, in granules. `routing` are the entries
+    of all chips' routing tables, None on slices on which transfers name the chip that they go to.
     """
 
     shape: tuple[int, ...]
     links: Links
     machine: Machine
     launch_flag: int | None = None
-    launch_places: Collection[int] = ()
+    launch_places: Sequence[range] = ()
+    routing: Sequence[int] | None = None
     carried: dict[Link, int] = field(default_factory=dict)
     _lanes: dict[Link, Lane] = field(default_factory=dict)
     _routes: dict[tuple[int, int], tuple[Link, ...]] = field(default_factory=dict)
@@ -276,14 +292,48 @@ class ChipPort:
     waiting: Waiting | None = None
     # Chips to which this one has sent something since it went on last.
     served: set[int] = field(default_factory=set)
+    # Words of scalar memory, by their addresses, that the top-level program has left for those that it calls.
+    shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
 
-    def check(self, chip: int, line: str) -> None:
-        """Raises Unknowable for a chip that there is not; `line` is that of the transfer or signal, if it is known."""
+    def destination(self, number: int, line: str) -> int:
+        """The chip that a transfer or signal names by `number`; `line` is where it stands, if that is known.
+
+        Raises Unknowable for a chip that there is not, and for an entry of the routing table that leads nowhere.
+        """
+        routing, chip = self.network.routing, number
+        if routing is not None:
+            entry = _ENTRIES * self.number + number
+            chip = routing[entry] if number < _ENTRIES and entry < len(routing) else -1
+            if chip < 0:
+                where = f" at {line}" if line else ""
+                raise Unknowable(
+                    f"it talks to a chip{where} to which its routing table has no way: on slices of 32 chips and more "
+                    f"a chip reaches {sum(word >= 0 for word in self._routes)} others"
+                )
+            chip &= _ROUTED_CHIP
         if not 0 <= chip < len(self.others):
             # A chip's number has 14 bits.
             meant = chip - _CHIP - 1 if chip > _CHIP // 2 else chip
             where = f" at {line}" if line else ""
             raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {len(self.others)}")
+        return chip
+
+    @property
+    def _routes(self) -> Sequence[int]:
+        """The entries of this chip's routing table."""
+        return (self.network.routing or ())[_ENTRIES * self.number : _ENTRIES * (self.number + 1)]
+
+    def share(self, words: Mapping[int, "int | Unknown"], identity: Mapping[str, int]) -> None:
+        """Notes what the top-level program has left in its scalar memory for the programs that it calls."""
+        if _ROUTES not in identity or _SHARED not in identity:
+            return
+        registry, routes = identity[_SHARED], identity[_ROUTES]
+        self.shared = {}
+        for address, word in words.items():
+            if registry <= address < registry + _SPACING:
+                self.shared[_REGISTRY_PLACE + address - registry] = _ROUTES_PLACE if word == routes else word
+            elif routes <= address < routes + _SPACING:
+                self.shared[_ROUTES_PLACE + address - routes] = word
 
     def deliver(self, chip: int, flag: int, arrival: int, amount: int, what: str, *, to_hbm: bool = False) -> None:
         """Raises a flag of another chip by `amount` at a time; `what` does, TRANSFER or SIGNAL."""
@@ -309,20 +359,31 @@ class ChipPort:
     def _under_way(self, waiting: Waiting) -> list[tuple[int, int, str, bool]]:
         return sorted([*waiting.pending, *self.inbox.get(waiting.number, ())])
 
-    def identity(self, words: Mapping[str, int], assignment: int) -> dict[int, int]:
+    def identity(self, words: Mapping[str, int], assignment: int) -> "dict[int, int | Unknown]":
         """The contents of the words of scalar memory that say where a program runs, by their addresses."""
-        here = {"chip ID": self.number, "partition id location": self.number, "device assignment ptr": assignment}
-        return {address: here.get(meaning, 0) for meaning, address in words.items()}
+        here = {
+            _CHIP_ID: self.number,
+            _PARTITION: self.number,
+            _ASSIGNMENT_PLACE: assignment,
+            _REGISTRY: words.get(_SHARED, _REGISTRY_PLACE),
+        }
+        named = {address: here.get(meaning, 0) for meaning, address in words.items() if meaning in _IDENTITY}
+        return {**self.shared, **named}
 
 
-def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str]) -> list[ChipPort]:
+def ports(
+    count: int, machine: Machine, top: Schedule, names: Mapping[int, str], constants: Mapping[int, Sequence[int]]
+) -> list[ChipPort]:
     """The ports of `count` chips that are linked to a slice and run `top`, which has `names` for addresses.
 
-    Raises UsageError `unknown-slice`.
+    `constants` are words in HBM by their addresses. Raises UsageError `unknown-slice`.
     """
     links = machine.links
     if links is None:
         raise UsageError("unknown-slice", f"the links of {machine.chip} are not in the table: expected one chip")
+    addresses = {name: address for address, name in names.items()}
+    keys = [one.name for one in top.allocations if one.tag == _ROUTING_KEY]
+    rows = ROW_BYTES // machine.granule_bytes
     flags = {one.name: one.address // _FLAG_BYTES for one in top.allocations if one.address is not None}
     network = Network(
         shape=slice_shape(count, links),
@@ -330,11 +391,15 @@ def ports(count: int, machine: Machine, top: Schedule, names: Mapping[int, str])
         machine=machine,
         launch_flag=next((flags[one.name] for one in top.allocations if one.tag.endswith(_LAUNCH_FLAG)), None),
         launch_places=[
-            place
+            range(place, place + one.size // machine.granule_bytes)
             for one in top.allocations
             if one.space == "hbm" and one.address
-            for place in (one.address // machine.granule_bytes, *(at for at, name in names.items() if name == one.name))
+            for place in (
+                one.address // machine.granule_bytes,
+                *(at * scale for at, name in names.items() if name == one.name for scale in (1, rows)),
+            )
         ],
+        routing=next((constants.get(addresses.get(key, -1), ()) for key in keys), None),
     )
     several = [ChipPort(number=number, network=network) for number in range(count)]
     for port in several:

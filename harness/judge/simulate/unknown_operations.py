@@ -18,7 +18,7 @@ _VECTOR_WORDS = """
     vwait vdelay verf vfma vmpackc vnez vmmov vbitcast vselect vsign vsigmoid vscale vmsk vmask
 """
 _OTHER_WORDS = """
-    sst sfence shalt.err compiler-scheduling-barrier inlined_call_operand.hbm inlined_call_operand.vmem
+    sst sdelay sfence shalt.err compiler-scheduling-barrier inlined_call_operand.hbm inlined_call_operand.vmem
     inlined_call_operand.smem inlined_call dma.done.wait strace
 """
 _VECTOR = frozenset(_VECTOR_WORDS.split())

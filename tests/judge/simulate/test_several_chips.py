@@ -160,6 +160,20 @@ def test_a_link_is_taken_once_at_a_time() -> None:
     assert back.arrived == pytest.approx(first.arrived)
 
 
+def test_slices_on_which_transfers_name_routes_are_simulated(tmp_path: Path) -> None:
+    """Of 32 chips and more: the compiler's tables of routes and of the barrier's tree are read."""
+    for name in ("gathered", "permuted"):
+        lower_program(f"{_PROGRAMS}:{name}", ["f32[8192@x,1024]"], chip("v5e"), mesh={"x": 32}, dumps=tmp_path / name)
+    simulation = simulated(tmp_path / "gathered")
+    assert simulation.seconds is not None
+    assert not simulation.offences
+    # Around one ring through all chips, 16 shards one way and 15 the other.
+    shard = 1 << 20
+    assert sorted(carried(simulation).values()) == [15 * shard] * 32 + [16 * shard] * 32
+    # The last chip of a row stands far from the first one of the next.
+    assert "to which its routing table has no way" in simulated(tmp_path / "permuted").unknown[0]
+
+
 def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> None:
     links = row("v5e").links
     assert links is not None

@@ -63,9 +63,27 @@ def slice_topology(chip: Chip, count: int) -> str:
     Raises UsageError `unknown-slice`.
     """
     links = chips.row(chip.name).links
-    if links is None or chip.topology is None or chip.cores > 1:
+    if links is None or chip.topology is None:
         raise UsageError(
             "unknown-slice", f"programs on several chips are not simulated for {chip.name}: expected v5e or v6e"
         )
+    if trouble := why_not_several(chip):
+        raise UsageError("unknown-slice", f"{trouble}: expected v5e or v6e")
     sizes = "x".join(map(str, slice_shape(count, links)))
     return f"{chip.topology.partition(':')[0]}:{sizes}"
+
+
+def why_not_several(chip: Chip) -> str:
+    """Why programs on several chips of this kind are not simulated, else ""."""
+    if chip.cores > 1:
+        return (
+            f"programs on several chips are not simulated for {chip.name}: both cores of a chip send and receive, and "
+            "the simulator runs one a chip"
+        )
+    if chip.device == "core":
+        return (
+            f"programs on several chips are not simulated for {chip.name}: two devices share the links of a chip, and "
+            "XLA hands collectives to the SparseCore, which is not modelled (it keeps them on the TensorCore with "
+            "--xla_tpu_enable_sparse_core_collective_offload_all_gather=false, likewise all_reduce and reduce_scatter)"
+        )
+    return ""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import ModuleDump, Schedule
+from harness.hardware import chip, why_not_several
 from harness.hlo.module import Computation
 from harness.hlo.shapes import Array, Tuple
 from harness.judge.simulate.compiled import Program
@@ -98,8 +99,8 @@ def _unfit_for_several(dump: ModuleDump, machine: Machine) -> str:
     """Why a program of several chips cannot be executed, else "" (also for one of a single chip)."""
     if dump.module.devices == 1:
         return ""
-    if machine.cores > 1:
-        return f"the program runs on {dump.module.devices} chips, which is not modelled for chips of several cores"
+    if trouble := why_not_several(chip(machine.chip)):
+        return trouble
     if not dump.top.allocations:
         return (
             f"the program runs on {dump.module.devices} chips, and the dump does not say which sync flags they raise "

@@ -231,8 +231,9 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     for count in (2, 3, 5, 6, 12):
         with pytest.raises(UsageError, match="fill a slice"):
             slice_shape(count, links)
-    with pytest.raises(UsageError, match="not simulated for v5p"):
-        slice_topology(chip("v5p"), 4)
+    for name, why in (("v5p", "both cores of a chip"), ("v7x", "collective_offload_all_gather=false")):
+        with pytest.raises(UsageError, match=f"not simulated for {name}: .*{why}"):
+            slice_topology(chip(name), 4)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
-"""Collectives on slices of 4 and 16 chips, simulated, against bytes derived by hand and against published times.
+"""Collectives on slices of 4, 16 and 32 chips, simulated, against bytes derived by hand and against published times.
 
-    python benchmarks/several_chips.py          # writes benchmarks/SEVERAL_CHIPS.md, about five minutes
+    python benchmarks/several_chips.py          # writes benchmarks/SEVERAL_CHIPS.md, about ten minutes
 
 Nothing on the page is measured. The bound of a row is what its busiest link needs for its bytes at the rate that
 transfers reach (harness/chips); the published permutation is the only time that anything here was compared with.
 """
 
+import re
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import isqrt
 from pathlib import Path
 
 from tabulate import tabulate
@@ -17,8 +19,9 @@ from tabulate import tabulate
 from harness.chips import row
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError
-from harness.hardware import chip
-from harness.judge.simulate.module import run_module
+from harness.hardware import chip, slice_topology
+from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.module import Prepared, prepare, run_module, run_prepared
 from harness.records import Simulation
 from harness.units import percent, seconds
 from harness.workbench.capture.program_run import lower_program
@@ -28,122 +31,238 @@ _PAGE = _HERE / "SEVERAL_CHIPS.md"
 _MIB = 1 << 20
 # Latency and rate of a permutation between neighbours (marin-community/marin, issue 6736), by chip.
 _PUBLISHED = {"v6e": (2.29e-6, 86.8e9)}
-
+_CONFIG = re.compile(r'"collective_algorithm_config":\{(.*?)\}')
+_ALGORITHM = re.compile(r'"(?:emitter|strategy)":"(\w+)"')
+# Rows above this are simulated once: what is over the bound is the same for each part that VMEM holds.
+_EXPLAINED = 128
+# So much faster that it takes no time.
+_FAST = 1_000_000
 
 _HEAD = """# Several chips: what their links carry, and how long that takes
 
 Made by `python benchmarks/several_chips.py`. Every time is simulated; nothing is measured. Bytes are those of one
 direction of the busiest link. The bound is what that link needs for them at the rate that transfers reach, 86 % of the
-link's own (harness/chips, with sources). The published time is a line through measurements of others; its fixed part on
-v6e is what a hop there is fitted to, so that it proves the rate and nothing else. What is modelled:
+link's own (harness/chips, with sources).
+
+What is over the bound is explained by running the same schedule with hops that take no time, and then with transfers
+within a chip that take none either: `hops` and `HBM` are what that saves, `rest` is what remains (arithmetic, barriers,
+links that wait for each other), each in percent of the bound.
+
+The published time is a line through measurements of others; its fixed part on v6e is what a hop there is fitted to, so
+that it proves the rate and nothing else. The algorithm is the compiler's word for what it chose
+(`collective_algorithm_config`); it says none for permutations. What is modelled:
 [docs/SEVERAL_CHIPS.md](../docs/SEVERAL_CHIPS.md).
 
+"""
+
+_NOTES = """
+- **The bytes of an algorithm.** An all-gather along a ring through all chips brings half of the other shards each way;
+  on 2x2 it goes along both axes at once. An all-reduce gives each of four colours a quarter of the array: two go along
+  the one axis first, two along the other. Along an axis of k chips a colour sends 2 (k - 1) / k of what it still has
+  there, and the ring is folded (0, 1, 3, 2) as long as the axis does not close: each link carries two of its transfers.
+  The longer axis k beside one of j chips carries (k - 1) / k x (1 + 1 / j) of the array. Its parts are padded to whole
+  tiles: those are the bytes over it. An all-to-all sends a part to each other chip, along x and then along y: of a row of
+  k chips, k / 2 send to k k / 2 chips across the middle.
+- **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
+  next phase begins with it. VMEM holds a part of the array at a time, and its parts follow each other without overlap:
+  each costs the same hops, and reading and writing it, so that larger arrays come no nearer to the bound.
+- **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it sends
+  anything: that is its `HBM`.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A function of sharded_programs.py: how it is told to a reader, and the bytes of its busiest link for one shard.
+    """A function of sharded_programs.py: how it is told to a reader, and the bytes of its busiest link.
 
-    `by_hand` takes the number of chips and the bytes of a shard; None where no simple rule says it.
+    `by_hand` takes the number of chips and the bytes of a shard. `sizes` are MiB of the whole array that the collective
+    makes where it gathers (`is_gathered`), of a shard else.
     """
 
     function: str
     title: str
-    by_hand: Callable[[int, int], float] | None
+    by_hand: Callable[[int, int], float]
+    sizes: tuple[int, ...] = (4, 64)
+    is_gathered: bool = False
+
+
+def _of_an_all_reduce(chips: int, array: int) -> float:
+    """In two colours along each axis, first or second: the longer axis carries more."""
+    shorter, longer = {4: (2, 2), 16: (4, 4), 32: (4, 8)}[chips]
+    return (longer - 1) / longer * (1 + 1 / shorter) * array
 
 
 _CASES = (
     Case(function="pairs", title="permutation of neighbours (XLA)", by_hand=lambda _, shard: shard),
     Case(function="permuted", title="permutation to the next number, by a kernel", by_hand=lambda _, shard: shard),
-    # On 2x2 along both axes at once; on 4x4 around one ring through all chips, 8 shards one way and 7 the other.
+    # On 2x2 along both axes at once; else around one ring through all chips, half of the shards one way.
     Case(
         function="gathered",
         title="all-gather (XLA)",
         by_hand=lambda chips, shard: (chips - 1) * shard / 2 if chips == 4 else chips / 2 * shard,
+        sizes=(16, 128, 1024),
+        is_gathered=True,
     ),
-    Case(function="gathered_by_jax", title="all-gather (JAX's kernel)", by_hand=lambda chips, s: (chips - 1) * s),
-    Case(function="summed", title="all-reduce (XLA)", by_hand=lambda chips, shard: shard * (chips - 1) / chips),
-    Case(function="exchanged", title="all-to-all (XLA)", by_hand=None),
+    Case(
+        function="gathered_by_jax",
+        title="all-gather (JAX's kernel)",
+        by_hand=lambda chips, shard: (chips - 1) * shard,
+        sizes=(16, 64),
+        is_gathered=True,
+    ),
+    Case(function="summed", title="all-reduce (XLA)", by_hand=_of_an_all_reduce, sizes=(16, 128, 1024)),
+    Case(function="exchanged", title="all-to-all (XLA)", by_hand=lambda chips, shard: isqrt(chips) / 4 * shard),
 )
 
 
-def simulated(function: str, chip_name: str, chips: int, megabytes: int) -> tuple[Simulation, float]:
-    """The function with shards of so many MiB on a slice of so many chips, and the seconds that simulating took."""
-    target = chip(chip_name)
-    rows = megabytes * _MIB // 4096 * chips
-    with tempfile.TemporaryDirectory() as folder:
-        dumps = Path(folder)
-        program = f"{_HERE / 'sharded_programs.py'}:{function}"
-        lower_program(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps)
-        dump = read_module(dumps)
-        began = time.process_time()
-        return run_module(dump, target, deadline_seconds=600), time.process_time() - began
+def lowered(function: str, chip_name: str, chips: int, shard_bytes: int, dumps: Path) -> str:
+    """The HLO of the function with shards of so many bytes, compiled with its dumps in a folder."""
+    target, rows = chip(chip_name), shard_bytes // 4096 * chips
+    program = f"{_HERE / 'sharded_programs.py'}:{function}"
+    return lower_program(program, [f"f32[{rows}@x,1024]"], target, mesh={"x": chips}, dumps=dumps).hlo
+
+
+def spent_there(simulation: Simulation) -> float:
+    """The seconds of the collective alone: the copies around it are not its own."""
+    # A permutation of XLA's is part of the top-level program: what the chips wait for is all of it.
+    collectives = [op.seconds for op in simulation.ops if not op.name.startswith("copy")]
+    return sum(collectives) or simulation.link_wait_cycles / simulation.clock_hz
+
+
+def explained(prepared: Prepared, took: float, bound: float) -> list[str]:
+    """What hops, transfers within a chip, and all else have in what is over the bound."""
+
+    def without(machine: Machine) -> float:
+        return spent_there(run_prepared(prepared, machine=machine, deadline_seconds=600, with_lines=False))
+
+    machine = machine_of(prepared.chip)
+    assert machine.links is not None
+    at_once = replace(machine, links=replace(machine.links, hop_seconds=0.0))
+    hops = without(at_once)
+    all_at_once = replace(
+        at_once,
+        hbm_bytes_per_cycle=machine.hbm_bytes_per_cycle * _FAST,
+        transfer_bytes_per_cycle=machine.transfer_bytes_per_cycle * _FAST,
+        transfer_cycles=0,
+        dma_latency_cycles=0,
+        dma_write_latency_cycles=0,
+    )
+    both = without(all_at_once)
+    return [percent(part / bound) for part in (took - hops, hops - both, both - bound)]
 
 
 def line(case: Case, chip_name: str, chips: int, megabytes: int) -> list[str]:
     """One row of the page."""
     links = row(chip_name).links
     assert links is not None
-    shape = "2x2" if chips == 4 else "4x4"
-    head = [case.title, f"{chip_name} {shape}", f"{megabytes} MiB"]
-    try:
-        simulation, spent = simulated(case.function, chip_name, chips, megabytes)
-    except RatchetError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return [*head, "does not fit into VMEM", *[""] * 5]
-    if simulation.seconds is None:
-        return [*head, simulation.unknown[0], *[""] * 5]
-    busiest = max(link.bytes for link in simulation.links)
-    by_hand = case.by_hand(chips, megabytes * _MIB) if case.by_hand else None
-    # A permutation of XLA's is part of the top-level program: what the chips wait for is all of it.
-    collectives = [op.seconds for op in simulation.ops if not op.name.startswith("copy")]
-    spent_there = sum(collectives) or simulation.link_wait_cycles / simulation.clock_hz
-    bound = busiest / links.reached_bytes_per_second
+    shard = megabytes * _MIB // (chips if case.is_gathered else 1)
+    topology = slice_topology(chip(chip_name), chips).replace(":", " ")
+    head = [case.title, topology, f"{megabytes} MiB {'gathered' if case.is_gathered else 'a shard'}"]
+    with tempfile.TemporaryDirectory() as folder:
+        dumps = Path(folder)
+        try:
+            hlo = lowered(case.function, chip_name, chips, shard, dumps)
+        except RatchetError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            return [*head, "does not fit into VMEM", *[""] * 9]
+        dump = read_module(dumps)
+        began = time.process_time()
+        prepared = prepare(dump, chip(chip_name))
+        simulation = run_prepared(prepared, deadline_seconds=600, with_lines=False)
+        spent = time.process_time() - began
+        if simulation.seconds is None:
+            return [*head, simulation.unknown[0], *[""] * 9]
+        busiest = max(link.bytes for link in simulation.links)
+        by_hand = case.by_hand(chips, shard)
+        took, bound = spent_there(simulation), busiest / links.reached_bytes_per_second
+        parts = explained(prepared, took, bound) if megabytes <= _EXPLAINED else [""] * 3
     published = ""
     if case.function == "pairs" and chip_name in _PUBLISHED:
         fixed, rate = _PUBLISHED[chip_name]
-        there = fixed + megabytes * _MIB / rate
-        published = f"{seconds(there)} ({(spent_there / there - 1) * 100:+.1f} %)"
-    agrees = "" if by_hand is None else "the same" if by_hand == busiest else f"{by_hand:,.0f}"
+        there = fixed + shard / rate
+        published = f"{seconds(there)} ({(took / there - 1) * 100:+.1f} %)"
+    config = _CONFIG.search(hlo)
     return [
         *head,
+        ", ".join(_ALGORITHM.findall(config[1])) if config else "",
         f"{busiest:,}",
-        agrees,
-        seconds(spent_there),
-        percent(spent_there / bound - 1),
+        "the same" if by_hand == busiest else f"{by_hand:,.0f}",
+        seconds(took),
+        percent(took / bound - 1),
+        *parts,
         published,
         f"{spent:.2f} s",
     ]
 
 
+def _rows() -> Iterator[list[str]]:
+    for case in _CASES:
+        for chip_name in ("v5e", "v6e"):
+            for chips in (4, 16):
+                for megabytes in case.sizes:
+                    yield line(case, chip_name, chips, megabytes)
+            if case.function in ("gathered", "summed"):
+                yield line(case, chip_name, 32, case.sizes[0])
+
+
+def processor_seconds(chip_name: str, chips: int) -> float:
+    """The least of three that simulating a product of gathered rows takes; of one chip the product alone."""
+    target, rows, columns = chip(chip_name), 4096, 512
+    with tempfile.TemporaryDirectory() as folder:
+        dumps, mesh = Path(folder), {"x": chips} if chips > 1 else None
+        split = "@x" if mesh else ""
+        operands = [f"bf16[{rows}{split},{rows}]", f"bf16[{rows},{columns * chips}{split}]"]
+        program = f"{_HERE / 'sharded_programs.py'}:{'multiplied' if mesh else 'product'}"
+        lower_program(program, operands, target, mesh=mesh, dumps=dumps)
+        dump, times = read_module(dumps), []
+        for _ in range(3):
+            began = time.process_time()
+            assert run_module(dump, target, deadline_seconds=600).seconds is not None
+            times.append(time.process_time() - began)
+    return min(times)
+
+
+def _cost() -> str:
+    """How much longer many chips take to simulate than one, in one run."""
+    rows = []
+    for chip_name in ("v5e", "v6e"):
+        one = processor_seconds(chip_name, 1)
+        for chips in (4, 16):
+            several = processor_seconds(chip_name, chips)
+            rows.append([chip_name, chips, f"{one:.2f} s", f"{several:.2f} s", f"{several / one:.1f}"])
+    headers = ["chip", "chips", "the product on one", "gather and product on all", "ratio"]
+    return tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True)
+
+
 def page() -> str:
     """The page."""
-    rows = [
-        line(case, chip_name, chips, megabytes)
-        for case in _CASES
-        for chip_name in ("v5e", "v6e")
-        for chips in (4, 16)
-        for megabytes in (4, 64)
-    ]
     table = tabulate(
-        rows,
+        _rows(),
         headers=[
             "what",
             "slice",
-            "shard",
+            "size",
+            "algorithm",
             "bytes of the busiest link",
             "by hand",
             "time (simulated)",
             "over the bound",
+            "hops",
+            "HBM",
+            "rest",
             "published",
             "CPU time",
         ],
         tablefmt="github",
         disable_numparse=True,
     )
-    return _HEAD + table + "\n"
+    cost = (
+        "\n## What simulating several chips costs\n\nProcessor time of simulating XLA's product of gathered rows "
+        "(`multiplied` in benchmarks/sharded_programs.py)\nand of the same product alone on one chip, the least of "
+        "three each, in one run. Aim: at most 10 for 16 chips.\n\n"
+    )
+    return f"{_HEAD}{table}\n{_NOTES}{cost}{_cost()}\n"
 
 
 if __name__ == "__main__":

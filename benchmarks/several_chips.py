@@ -61,13 +61,13 @@ _NOTES = """
   the one axis first, two along the other. Along an axis of k chips a colour sends 2 (k - 1) / k of what it still has
   there, and the ring is folded (0, 1, 3, 2) as long as the axis does not close: each link carries two of its transfers.
   The longer axis k beside one of j chips carries (k - 1) / k x (1 + 1 / j) of the array. Its parts are padded to whole
-  tiles: those are the bytes over it. An all-to-all sends a part to each other chip, along x and then along y: of a row of
-  k chips, k / 2 send to k k / 2 chips across the middle.
+  tiles: those are the bytes over it. An all-to-all sends a part to each other chip, along x and then along y: of a row
+  of k chips, k / 2 send to k k / 2 chips across the middle.
 - **All-reduces wait for hops.** In each phase the last piece travels around a ring, on 4x4 over up to 5 links, and the
   next phase begins with it. VMEM holds a part of the array at a time, and its parts follow each other without overlap:
   each costs the same hops, and reading and writing it, so that larger arrays come no nearer to the bound.
-- **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it sends
-  anything: that is its `HBM`.
+- **The all-gather of 2x2** (`2DAllGatherOnMajorDim`) copies its own shard into the result, block by block, before it
+  sends anything: that is its `HBM`.
 """
 
 

@@ -14,6 +14,8 @@ TPUS = tuple(one for one in CHIPS if one.platform == "tpu")
 GPUS = tuple(one for one in CHIPS if one.platform == "cuda")
 # What is judged and predicted for where nothing names another.
 DEFAULT_CHIP = "v5e"
+# Chips whose programs send to numbers beyond those of the chips (libtpu 0.0.42).
+_NUMBERED_BY_CORE = ("v4",)
 
 
 def chip(name: str) -> Chip:
@@ -45,15 +47,20 @@ def slice_shape(count: int, links: Links) -> tuple[int, ...]:
         size = max(size for size in range(1, rest + 1) if rest % size == 0 and size**axes <= rest)
         shape.append(size)
         rest //= size
-    if prod(shape) != count or (count > 1 and 1 in shape) or count & count - 1:
+    if prod(shape) != count or (count > 1 and shape.count(1) > links.axes - 2) or count & count - 1:
         raise UsageError("unknown-slice", f"expected chips that fill a slice such as 2x2, 2x4 or 4x4, got {count}")
-    return tuple(shape)
+    # Of a torus of three axes that of four chips is flat.
+    return tuple(sorted(shape, key=lambda size: size == 1))
 
 
 def with_mesh(chip: Chip, mesh: tuple[tuple[str, int], ...]) -> Chip:
     """The same chip as one of a slice with these axes. Raises UsageError `unknown-slice`."""
     if not mesh:
         return chip
+    if chip.cores > 1:
+        raise UsageError(
+            "unknown-slice", f"problems on several chips are not judged for {chip.name}: expected v5e or v6e"
+        )
     return replace(chip, mesh=mesh, topology=slice_topology(chip, prod(size for _, size in mesh)))
 
 
@@ -65,20 +72,20 @@ def slice_topology(chip: Chip, count: int) -> str:
     links = chips.row(chip.name).links
     if links is None or chip.topology is None:
         raise UsageError(
-            "unknown-slice", f"programs on several chips are not simulated for {chip.name}: expected v5e or v6e"
+            "unknown-slice", f"programs on several chips are not simulated for {chip.name}: expected v5e, v5p or v6e"
         )
     if trouble := why_not_several(chip):
-        raise UsageError("unknown-slice", f"{trouble}: expected v5e or v6e")
+        raise UsageError("unknown-slice", f"{trouble}: expected v5e, v5p or v6e")
     sizes = "x".join(map(str, slice_shape(count, links)))
     return f"{chip.topology.partition(':')[0]}:{sizes}"
 
 
 def why_not_several(chip: Chip) -> str:
     """Why programs on several chips of this kind are not simulated, else ""."""
-    if chip.cores > 1:
+    if chip.name in _NUMBERED_BY_CORE:
         return (
-            f"programs on several chips are not simulated for {chip.name}: both cores of a chip send and receive, and "
-            "the simulator runs one a chip"
+            f"programs on several chips are not simulated for {chip.name}, whose programs name the cores of other "
+            "chips in a way that is not understood"
         )
     if chip.device == "core":
         return (

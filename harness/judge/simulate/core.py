@@ -67,13 +67,21 @@ def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline
 
 
 def _ended(execution: "_ModuleExecution", traces: tuple[SpanRecorder, ...] = ()) -> "tuple[list[_Core], str]":
-    """All cores, run to their end, and why there is none, else ""; of several chips the first core of each."""
+    """All cores, run to their end, and why there is none, else ""; of several chips those of a chip together."""
     if execution.module.chips > 1 and not execution.module.unfit:
         assert execution.module.top is not None
         top = execution.module.schedules[execution.module.top]
         names = execution.module.programs[top.name].names
         several = ports(execution.module.chips, execution.machine, top, names, execution.module.constants)
-        cores = [_Core(execution, 0, traces[port.number] if traces else None, port) for port in several]
+        cores = [
+            _Core(execution, port.core, traces[place] if traces else None, port) for place, port in enumerate(several)
+        ]
+        for core, port in zip(cores, several, strict=True):
+            core.channel.others = [
+                other.channel
+                for other, its in zip(cores, several, strict=True)
+                if its.number == port.number and other is not core
+            ]
         reason = in_order_of_time(several, [core.steps() for core in cores])
         if not reason:
             for core, port in zip(cores, several, strict=True):

@@ -318,7 +318,8 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
     last = max(cores, key=lambda core: core.cycles)
     offences = _offences(cores)
     if dump.module.devices > 1:
-        cores = (last,)
+        first = cores.index(last) // machine.cores * machine.cores
+        cores = cores[first : first + machine.cores]
     reason = last.reason
     parts = breakdown(last, machine, with_lines=with_lines)
     cycles = float(last.cycles)

@@ -17,7 +17,7 @@ from harness.judge.simulate.compiled import Program, Run
 from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import ALLOCATION_SPACING, CROSS_CORE, Names, Write, expression, write_of
-from harness.judge.simulate.several_chips import ASSIGNMENT, identity_words
+from harness.judge.simulate.several_chips import ASSIGNMENT, MEETING, identity_words
 from harness.judge.simulate.structure import (
     EXCHANGED,
     LAUNCH_BARRIER,
@@ -122,8 +122,9 @@ class _Writer:
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
-        self.meetings = meetings(schedule)
-        self.exchanges = exchanges(schedule)
+        # On several chips cores raise each other's flags by number, those of their own chip too.
+        self.meetings = {} if self.on_several_chips else meetings(schedule)
+        self.exchanges = frozenset[int]() if self.on_several_chips else exchanges(schedule)
         self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
@@ -302,6 +303,14 @@ class _Writer:
             self.calls.append(op)
             arguments = "".join(f"{value}, " for value in values)
             return [*condition, f"{indent}clock = yield from call({number}, ({arguments}), clock); state = 0"]
+        if op.opcode == "vpop.ccrf" and self.on_several_chips:
+            return [
+                *condition,
+                f"{indent}clock = yield clock; memory.meet(clock)",
+                f"{indent}while memory.must_wait({MEETING}, 1, {op.source!r}): yield clock",
+                f"{indent}since = clock; clock = wait({MEETING}, 1, clock, {index}, launches=True)",
+                f"{indent}memory.add_flag({MEETING}, -1); state = later(state, clock - since)",
+            ]
         if op.opcode == "vpop.ccrf" or id(op) in self.meetings:
             # The other core has signalled this one's flag when both have met.
             signalled = f"; memory.add_flag({values[0]}, 1)" if values else ""
@@ -381,7 +390,9 @@ class _Writer:
         # What the caller handed over is in its registers before the first bundle, which may write over it.
         for op in sorted(self.scalars[index], key=lambda op: not op.opcode.startswith("inlined_call_operand")):
             write = write_of(op, self.names)
-            if write is not None and op.opcode == "spop":
+            if write is not None and op.opcode == "spop.sccf" and self.on_several_chips:
+                write = Write(write.register, f"memory.popped(pushes, {CROSS_CORE!r}, is_pushed=False)")
+            elif write is not None and op.opcode == "spop":
                 is_check = id(op) in self.cross_core
                 write = Write(write.register, f"memory.popped(pushes, {CROSS_CORE if is_check else ''!r})")
             if write is not None:

@@ -14,11 +14,15 @@ from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, Ope
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND, is_in_a_result
 from harness.judge.simulate.several_chips import (
     ASSIGNMENT,
+    CORE_SIGNAL,
+    CORE_TRANSFER,
+    MEETING,
     OTHER_CHIP,
     SIGNAL,
     TRANSFER,
     ChipPort,
     Waiting,
+    core_of,
     destination_of,
     flag_of,
     signalled,
@@ -173,9 +177,16 @@ class Memory:
     def _is_near(self, place: int, base: int) -> bool:
         return 0 <= place - base < _LARGEST_RESULT
 
-    def popped(self, pushes: "deque[tuple[Words, int] | None]", reason: str) -> "int | Unknown":
-        """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one."""
-        pushed = pushes.popleft() if pushes else None
+    def popped(
+        self, pushes: "deque[tuple[Words, int] | None]", reason: str, *, is_pushed: bool = True
+    ) -> "int | Unknown":
+        """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one.
+
+        What is not `is_pushed` from a vector comes from the other core.
+        """
+        pushed = pushes.popleft() if pushes and is_pushed else None
+        if reason and self.port is not None:
+            return Unknown(reason)
         if self.runtime and self.port is not None:
             # Launching, each chip compares what the others say they run with its own.
             return 1
@@ -290,7 +301,7 @@ class Memory:
         if self.port is not None and any(source in places for places in self.port.network.launch_places):
             # What the other chips say they run.
             self.words.update(dict.fromkeys(range(first, first + count), 1))
-        if self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
+        elif self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
             # No operand: the runtime's table of where results are to lie, one word for each.
             self.words.update((first + result, address) for result, address in self.results_at.items())
 
@@ -358,7 +369,12 @@ class Memory:
         if for_both:
             # The flag's low half stands in both halves; allocations lie so far apart that it covers nothing of theirs.
             target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
-            self.for_others.setdefault(target, []).append(under_way)
+            if self.port is None:
+                self.for_others.setdefault(target, []).append(under_way)
+            else:
+                for core in range(self.channel.machine.cores):
+                    if core != self.core:
+                        self.port.deliver((self.port.number, core), target, *under_way)
         heappush(self.arrivals.setdefault(target, []), under_way)
 
     def is_away(self, overrides: "int | Unknown") -> bool:
@@ -383,7 +399,8 @@ class Memory:
         granules = decided(size, "the size of a transfer to another chip")
         here, raised = flag_of(decided(flags[1], "the sync flag of a transfer to another chip"), granules)
         # Both flags are raised alike, and the word of the one here says how.
-        there, _ = flag_of(decided(flags[0], "the sync flag of a transfer to another chip"), granules)
+        word = decided(flags[0], "the sync flag of a transfer to another chip")
+        there, _ = flag_of(word, granules)
         assert number is not None
         chip = self.port.destination(number, line)
         name = (self.operand_name(operand) if source == "hbm" else "") or source.upper()
@@ -400,16 +417,26 @@ class Memory:
             for link, times in passage.route if there != network.launch_flag else ():
                 lane = f"chip {link.chip} link to {network.neighbour(link)}"
                 self.trace.crossed(lane, f"{name}, chip {self.port.number} to {chip}", amount, times)
-        self.port.deliver(chip, there, arrived, raised, TRANSFER, to_hbm=destination == "hbm")
+        what = CORE_TRANSFER if chip == self.port.number else TRANSFER
+        self.port.deliver((chip, core_of(word)), there, arrived, raised, what, destination == "hbm")
         heappush(self.arrivals.setdefault(here, []), (left, raised, f"{name} to {OTHER_CHIP}", False))
 
     def signal(self, target: "int | Unknown", amount: "int | Unknown", clock: int, line: str) -> None:
         """Raises a flag of another chip by `amount`."""
         assert self.port is not None
-        number, flag = signalled(decided(target, "the target of a signal to another chip"))
+        number, core, flag = signalled(decided(target, "the target of a signal to another chip"))
         chip = self.port.destination(number, line)
         passage = self.port.network.passage(self.port.number, chip, 0, flag=flag, begins=clock, read=clock)
-        self.port.deliver(chip, flag, ceil(passage.arrived), decided(amount, "a signal to another chip"), SIGNAL)
+        raised = decided(amount, "a signal to another chip")
+        what = CORE_SIGNAL if chip == self.port.number else SIGNAL
+        self.port.deliver((chip, core), flag, ceil(passage.arrived), raised, what)
+
+    def meet(self, clock: int) -> None:
+        """This core has come to a barrier of its chip's cores."""
+        assert self.port is not None
+        for core in range(self.channel.machine.cores):
+            if core != self.core:
+                self.port.deliver((self.port.number, core), MEETING, clock, 1, CORE_SIGNAL)
 
     def must_wait(self, flag: "int | Unknown", goal: "int | Unknown", line: str) -> bool:
         """Whether a wait needs more than is under way to this chip by now; what is, is taken in."""
@@ -458,7 +485,7 @@ class Memory:
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
                 f"it has {value} and no transfer is under way"
             )
-        if brought and value > needed and name != SIGNAL:
+        if brought and value > needed and name not in (SIGNAL, CORE_SIGNAL):
             what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
             self._parts.setdefault(address, []).append(what + f"{brought} of {name} brings it")
         if value == needed and not pending:

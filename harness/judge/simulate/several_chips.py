@@ -25,8 +25,9 @@ from harness.records import LinkTraffic
 # What the compiler says about words of scalar memory that tell a program where it runs, where in HBM the chip of
 # each partition stands, and where the top-level program leaves what all programs need.
 _REGISTRY = "program shared registry"
-_CHIP_ID, _PARTITION, _ASSIGNMENT_PLACE = "chip ID", "partition id location", "device assignment ptr"
-_IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", "core index", _ASSIGNMENT_PLACE, _REGISTRY)
+_CHIP_ID, _CORE = "chip ID", "core index"
+_PARTITION, _ASSIGNMENT_PLACE = "partition id location", "device assignment ptr"
+_IDENTITY = (_CHIP_ID, _PARTITION, "replica id location", _CORE, _ASSIGNMENT_PLACE, _REGISTRY)
 # That place, and the table of routes to which it points: how the chip gets to each other one, in the bits 24 to 27.
 _SHARED, _ROUTES = "Program registry", "Routing table index mapping tables"
 # Of slices of 32 chips and more: the chips to which the entries of each chip's routing table lead, 16 a chip.
@@ -38,16 +39,20 @@ ASSIGNMENT = "device assignment"
 # What a wait for another chip is booked under: for what comes from one, or goes to it behind the name of what goes.
 OTHER_CHIP = "another chip"
 TRANSFER, SIGNAL = f"{OTHER_CHIP}'s transfer", f"{OTHER_CHIP}'s signal"
+# The same between the cores of a chip.
+CORE_TRANSFER, CORE_SIGNAL = "the other core's transfer", "the other core's signal"
 
 # The bits of a transfer's overrides and of a remote signal's target (libtpu 0.0.42 and 0.0.50).
 _AWAY, _CHIP = 0x4000, 0x3FFF
 # Of an entry of a routing table.
 _ROUTED_CHIP = 0xFF
-_SIGNAL_CHIP_BIT = 17
-_FLAG = 0x1FFF
+_SIGNAL_CHIP_BIT, _SIGNAL_CORE_BIT = 17, 14
+_FLAG, _CORE_BIT = 0x1FFF, 13
 # Of a flag of v6e's transfers: it is raised by 1, as XLA's reductions count them, not by their granules.
 _RAISED_BY_ONE = 0x10000
 _FLAG_BYTES = 4
+# Of the flag that stands for a barrier of a chip's cores, which has none: above all numbers.
+MEETING = _FLAG + 1
 _LAUNCH_FLAG = "global barrier sync flag"
 # Above all true numbers.
 _FIRST_OWN_FLAG = 0x400
@@ -90,14 +95,19 @@ def flag_of(word: int, granules: int) -> tuple[int, int]:
     return word & _FLAG, 1 if word & _RAISED_BY_ONE else granules
 
 
+def core_of(word: int) -> int:
+    """The core of the other chip whose flag a transfer raises."""
+    return word >> _CORE_BIT & 1
+
+
 def destination_of(overrides: int) -> int | None:
     """The chip that a transfer goes to, None if it stays on its own."""
     return overrides & _CHIP if overrides & _AWAY else None
 
 
-def signalled(target: int) -> tuple[int, int]:
-    """The chip and the number of its flag that a remote signal raises."""
-    return target >> _SIGNAL_CHIP_BIT & _CHIP, target & _FLAG
+def signalled(target: int) -> tuple[int, int, int]:
+    """The chip, its core, and the number of the flag that a remote signal raises."""
+    return target >> _SIGNAL_CHIP_BIT & _CHIP, target >> _SIGNAL_CORE_BIT & 1, target & _FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,17 +290,18 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class ChipPort:
-    """What one chip shares with the others.
+    """What one core of a chip shares with the others, its own chip's too; `others` has those of a chip together.
 
     `inbox` holds, by the number of its flag, what the others have sent: as scalar_memory.Arrival, a heap.
     """
 
     number: int
+    core: int
     network: Network
     others: Sequence["ChipPort"] = ()
     inbox: dict[int, list[tuple[int, int, str, bool]]] = field(default_factory=dict)
     waiting: Waiting | None = None
-    # Chips to which this one has sent something since it went on last.
+    # Places in `others` to which this one has sent something since it went on last.
     served: set[int] = field(default_factory=set)
     # Words of scalar memory, by their addresses, that the top-level program has left for those that it calls.
     shared: Mapping[int, "int | Unknown"] = field(default_factory=dict)
@@ -311,11 +322,12 @@ class ChipPort:
                     f"a chip reaches {sum(word >= 0 for word in self._routes)} others"
                 )
             chip &= _ROUTED_CHIP
-        if not 0 <= chip < len(self.others):
+        chips = len(self.others) // self.network.machine.cores
+        if not 0 <= chip < chips:
             # A chip's number has 14 bits.
             meant = chip - _CHIP - 1 if chip > _CHIP // 2 else chip
             where = f" at {line}" if line else ""
-            raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {len(self.others)}")
+            raise Unknowable(f"it talks to chip {meant}{where}, and the program runs on {chips}")
         return chip
 
     @property
@@ -335,10 +347,15 @@ class ChipPort:
             elif routes <= address < routes + _SPACING:
                 self.shared[_ROUTES_PLACE + address - routes] = word
 
-    def deliver(self, chip: int, flag: int, arrival: int, amount: int, what: str, *, to_hbm: bool = False) -> None:
-        """Raises a flag of another chip by `amount` at a time; `what` does, TRANSFER or SIGNAL."""
-        heappush(self.others[chip].inbox.setdefault(flag, []), (arrival, amount, what, to_hbm))
-        self.served.add(chip)
+    def deliver(
+        self, to: tuple[int, int], flag: int, arrival: int, amount: int, what: str, to_hbm: bool = False
+    ) -> None:
+        """Raises a flag of a chip and core by `amount` at a time; `what` does."""
+        place = to[0] * self.network.machine.cores + to[1]
+        if place >= len(self.others):
+            raise Unknowable(f"it talks to core {to[1]} of chip {to[0]}, which has one")
+        heappush(self.others[place].inbox.setdefault(flag, []), (arrival, amount, what, to_hbm))
+        self.served.add(place)
 
     def goes_on(self, clock: int) -> int | None:
         """The cycle at which a chip whose clock is `clock` goes on, None as long as it waits for more than is sent."""
@@ -363,6 +380,7 @@ class ChipPort:
         """The contents of the words of scalar memory that say where a program runs, by their addresses."""
         here = {
             _CHIP_ID: self.number,
+            _CORE: self.core,
             _PARTITION: self.number,
             _ASSIGNMENT_PLACE: assignment,
             _REGISTRY: words.get(_SHARED, _REGISTRY_PLACE),
@@ -374,7 +392,7 @@ class ChipPort:
 def ports(
     count: int, machine: Machine, top: Schedule, names: Mapping[int, str], constants: Mapping[int, Sequence[int]]
 ) -> list[ChipPort]:
-    """The ports of `count` chips that are linked to a slice and run `top`, which has `names` for addresses.
+    """The ports of `count` chips' cores that are linked to a slice and run `top`, which has `names` for addresses.
 
     `constants` are words in HBM by their addresses. Raises UsageError `unknown-slice`.
     """
@@ -401,14 +419,16 @@ def ports(
         ],
         routing=next((constants.get(addresses.get(key, -1), ()) for key in keys), None),
     )
-    several = [ChipPort(number=number, network=network) for number in range(count)]
+    several = [
+        ChipPort(number=number, core=core, network=network) for number in range(count) for core in range(machine.cores)
+    ]
     for port in several:
         port.others = several
     return several
 
 
 def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int, int, int]]) -> str:
-    """Runs all chips to their end, always the one that goes on first; why there is none, else ""."""
+    """Runs all chips' cores to their end, always the one that goes on first; why there is none, else ""."""
     clocks = dict.fromkeys(range(len(several)), 0)
     running = dict.fromkeys(clocks, False)
     # When each goes on, as far as it is known: only what is sent to a chip that waits changes that.
@@ -424,7 +444,7 @@ def in_order_of_time(several: Sequence[ChipPort], steps: Sequence[Generator[int,
         except StopIteration:
             del clocks[chip]
         except Unknowable as error:
-            return f"chip {chip}: {error}"
+            return f"chip {several[chip].number}: {error}"
         for other in {chip, *port.served}:
             cycle = several[other].goes_on(clocks[other]) if other in clocks else None
             if cycle is None:

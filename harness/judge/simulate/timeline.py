@@ -80,15 +80,22 @@ class Recording:
 def _recorders(
     dump: ModuleDump, machine: Machine, windows: Sequence[SpanWindow], most: int
 ) -> tuple[SpanRecorder, ...]:
-    """One for each core or chip, the first with the windows; a row of them all together keeps `most` spans."""
+    """One for each core, the first with the windows; a row of all chips together keeps `most` spans."""
     chips = dump.module.devices
-    places = [f"chip {chip}" for chip in range(chips)] if chips > 1 else [f"core {n}" for n in range(machine.cores)]
+    places = [f"core {core}" for core in range(machine.cores)]
+    if chips > 1:
+        places = [f"chip {chip} {core}" for chip in range(chips) for core in ("", *places[1:])]
+        places = [place.strip() for place in places]
     return tuple(SpanRecorder(place, windows if place == places[0] else (), most=most // chips) for place in places)
 
 
 def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], traces: Sequence[SpanRecorder]) -> Timeline:
     """What the recorders noted down of the run that `cores` are the outcome of."""
     last = max(cores, key=lambda core: core.cycles)
+    # Of a chip among several the core that ends last.
+    several = dump.module.devices > 1
+    each = machine.cores if several else 1
+    drawn = [max(cores[at : at + each], key=lambda core: core.cycles) for at in range(0, len(cores), each)]
     flops = {op.schedule.name: op.mxu_flops // op.calls for op in last.ops}
     spans = tuple(_with_flops(span, flops) for trace in traces for span in trace.spans)
     ops = {span.name for span in spans if span.kind == "op"}
@@ -100,8 +107,10 @@ def recorded(dump: ModuleDump, machine: Machine, cores: Sequence[CoreRun], trace
         window=traces[0].shown_cycles,
         left_out=tuple(sum((trace.left_out for trace in traces), Counter[str]()).items()),
         instructions={name: str(dump.module.instructions[name]) for name in ops if name in dump.module.instructions},
-        parts=tuple(breakdown(core, machine, with_lines=False) for core in cores),
-        transfers=tuple(TransferCycles(in_flight=trace.flight_cycles, waited=trace.waited_cycles) for trace in traces),
+        parts=tuple(breakdown(core, machine, with_lines=False) for core in drawn),
+        transfers=tuple(
+            TransferCycles(in_flight=trace.flight_cycles, waited=trace.waited_cycles) for trace in traces[::each]
+        ),
     )
 
 

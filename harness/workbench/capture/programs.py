@@ -369,8 +369,7 @@ def lower(request: LowerRequest) -> LowerReply:
     # A device that is not here stands in the shardings of arguments; of a function without any in that of one unused.
     sharding, platforms, extra = None, None, 0
     if request.topology is not None:
-        options = {"chip_config_name": "megacore"} if request.chip is not None and request.chip.cores > 1 else {}
-        topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu", **options)
+        topology = _topology(request.topology, request)
         sharding, platforms, extra = SingleDeviceSharding(topology.devices[0]), ("tpu",), 1 - bool(shapes)
     structs = [jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in shapes]
     unread = [jax.ShapeDtypeStruct((), np.int32, sharding=sharding)] * extra
@@ -411,7 +410,7 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
     """Lowers the function for all devices of a topology, under a mesh of them."""
     assert request.topology is not None
-    topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
+    topology = _topology(request.topology, request)
     devices = sorted(topology.devices, key=lambda device: device.id)
     names, sizes = zip(*request.mesh, strict=True)
     mesh = Mesh(np.array(devices).reshape(sizes), names)
@@ -424,6 +423,12 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
         jaxpr = jax.make_jaxpr(function)(*structs)
         _compile(request, jaxpr, jax.jit(function).trace(*structs), ("tpu",))
     return LowerReply(compiled_for=f"{len(devices)} x {devices[0].device_kind}")
+
+
+def _topology(name: str, request: LowerRequest) -> Any:
+    """The topology with both cores of a chip as one device, if it has two."""
+    options = {"chip_config_name": "megacore"} if request.chip is not None and request.chip.cores > 1 else {}
+    return topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
 
 
 def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple[str, ...] | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.chips import row
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError, UsageError
-from harness.hardware import chip, slice_shape, slice_topology
+from harness.hardware import chip, slice_shape, slice_topology, with_mesh
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.several_chips import Network
@@ -84,9 +84,12 @@ def test_an_all_gather_takes_what_its_busiest_link_does_and_little_more(dumps) -
     assert bound < seconds < 1.1 * bound
 
 
-def test_a_permutation_between_neighbours_takes_what_is_published(dumps) -> None:  # type: ignore
-    simulation = simulated(dumps("pairs", "v6e"), "v6e")
-    published = 2.29e-6 + _SHARD / 86.8e9  # marin-community/marin, issue 6736
+@pytest.mark.parametrize(("of_chip", "fixed", "rate"), [("v6e", 2.29e-6, 86.8e9), ("v5p", 4.55e-6, 86.3e9)])
+def test_a_permutation_between_neighbours_takes_what_is_published(  # type: ignore
+    dumps, of_chip: str, fixed: float, rate: float
+) -> None:
+    simulation = simulated(dumps("pairs", of_chip), of_chip)
+    published = fixed + _SHARD / rate  # marin-community/marin, issue 6736
     assert simulation.link_wait_cycles / simulation.clock_hz == pytest.approx(published, rel=0.05)
 
 
@@ -199,6 +202,21 @@ def test_a_link_that_carries_nothing_is_not_kept_free_for_what_comes_later() -> 
     assert times(0, 1, 1) == [approximately((3, 4))]
 
 
+def test_chips_of_two_cores_send_and_receive_with_both(dumps, tmp_path: Path) -> None:  # type: ignore
+    for name, shards in (("gathered", 1.5), ("summed", 0.75), ("exchanged", 0.5)):
+        simulation = simulated(dumps(name, "v5p"), "v5p")
+        assert carried(simulation) == dict.fromkeys(_AROUND, shards * _SHARD), name
+        assert not simulation.offences, name
+        assert simulation.seconds is not None, name
+    # A product whose operand one core fetches for both.
+    split = simulated(dumps("beside", "v5p"), "v5p")
+    assert split.seconds is not None
+    assert not split.offences
+    run = timeline(read_module(dumps("gathered", "v5p")), chip("v5p"))
+    assert {"chip 3 ops", "chip 3 core 1 ops", "chip 3 link to 1"} <= {span.row for span in run.spans}
+    assert len(run.parts) == 4
+
+
 def test_a_timeline_has_every_chip_and_what_each_direction_of_a_link_carries(dumps) -> None:  # type: ignore
     folder = dumps("gathered", "v5e")
     run, simulation = timeline(read_module(folder), chip("v5e")), simulated(folder)
@@ -231,8 +249,22 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     for count in (2, 3, 5, 6, 12):
         with pytest.raises(UsageError, match="fill a slice"):
             slice_shape(count, links)
-    for name, why in (("v5p", "both cores of a chip"), ("v7x", "collective_offload_all_gather=false")):
-        with pytest.raises(UsageError, match=f"not simulated for {name}: .*{why}"):
+    torus = row("v5p").links
+    assert torus is not None
+    assert [slice_shape(count, torus) for count in (4, 8, 16, 32, 64)] == [
+        (2, 2, 1),
+        (2, 2, 2),
+        (2, 2, 4),
+        (2, 4, 4),
+        (4, 4, 4),
+    ]
+    assert slice_topology(chip("v5p"), 16) == "v5p:2x2x4"
+    with pytest.raises(UsageError, match="fill a slice"):
+        slice_shape(2, torus)
+    with pytest.raises(UsageError, match="not judged for v5p"):
+        with_mesh(chip("v5p"), (("x", 4),))
+    for name, why in (("v4", "not understood"), ("v7x", "collective_offload_all_gather=false")):
+        with pytest.raises(UsageError, match=f"not simulated for {name}.*{why}"):
             slice_topology(chip(name), 4)
 
 

@@ -81,7 +81,7 @@ PACKAGES = {
     "gdn2-pallas": Package("gdn2-pallas==0.1.1"),
     "deciax": Package("deciax==0.1.2", "huggingface_hub tokenizers safetensors transformers", python=(3, 12)),
     "sglang-jax": Package("sglang-jax==0.0.2", python=(3, 12)),
-    "maxtext": Package("maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt", python=(3, 12)),
+    "maxtext": Package("maxtext==0.2.5", "flax qwix omegaconf tokamax jaxtyping aqt jinja2", python=(3, 12)),
 }
 # The list stays as it is: a case that has no latency is not replaced by one that has.
 JAX = (

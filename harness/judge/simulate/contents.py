@@ -12,6 +12,8 @@ Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # One row of a vector register: what addresses in VMEM count.
 ROW_BYTES = 512
 WORD_BYTES = 4
+# A scalar register holds an address that counts granules, beyond 2^31 as a negative number.
+WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Contents:
         A transfer counts granules. The addresses of memory that counts rows have been scaled for it.
         """
         scale = max(1, ROW_BYTES // self._granule_bytes)
+        address &= WORD
         rows = address // scale if address % scale == 0 else address
         likely, other = (address, rows) if space == "hbm" else (rows, address)
         is_result = space == "hbm" and is_in_a_result(address)

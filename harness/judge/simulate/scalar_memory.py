@@ -10,7 +10,7 @@ from math import ceil
 
 from harness.judge.simulate.accesses import Touch
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
-from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, OperandContents, Words
+from harness.judge.simulate.contents import ROW_BYTES, WORD, WORD_BYTES, Contents, OperandContents, Words
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND, is_in_a_result
 from harness.judge.simulate.several_chips import (
     ASSIGNMENT,
@@ -150,6 +150,7 @@ class Memory:
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
         count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // WORD_BYTES
         words = [self.words.get(source + place, unset) for place in range(count)]
+        destination &= WORD
         if "spill" in self.names.get(destination, ""):
             self._spilled[destination] = tuple(words)
         else:
@@ -308,6 +309,7 @@ class Memory:
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
         if isinstance(source, Unknown):
             return None
+        source &= WORD
         if source in self._spilled:
             return self._spilled[source]
         for operand in self.operands:
@@ -324,7 +326,7 @@ class Memory:
         """The operand in HBM that holds `address`, which counts granules; "" where that is not known."""
         if isinstance(address, Unknown):
             return ""
-        address &= 0xFFFFFFFF
+        address &= WORD
         if is_in_a_result(address) and not any(map(is_in_a_result, self._operand_starts[-1:])):
             return ""
         # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.

@@ -11,11 +11,10 @@ from itertools import chain, takewhile
 from math import prod
 
 from harness.judge.simulate.accesses import Rows, Touch
-from harness.judge.simulate.contents import ROW_BYTES
+from harness.judge.simulate.contents import ROW_BYTES, WORD
 from harness.judge.simulate.scalar import ALLOCATION_SPACING
 from harness.judge.simulate.values import Unknown
 
-_WORD = 0xFFFFFFFF
 # A program writes three words for each level of strides to scalar memory, and nothing for a transfer without.
 _MOST_DESCRIPTOR_WORDS = 30
 # A memory is looked up by pieces of so many granules; what covers more than so many pieces is looked at always.
@@ -300,7 +299,7 @@ def _side(place: Place, number: int, strides: _Strides) -> Side:
     space, address = place
     if space not in _PIECE_BITS or isinstance(address, Unknown):
         return Side(space, (), ())
-    length, stride, count, starts = strides.length, 0, 1, [address & _WORD]
+    length, stride, count, starts = strides.length, 0, 1, [address & WORD]
     # Which granules there are depends on no order.
     for step, times in sorted((level[number], level[2]) for level in strides.levels):
         if not step or times == 1:

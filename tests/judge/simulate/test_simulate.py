@@ -21,7 +21,7 @@ from harness.hardware import TPUS, chip
 from harness.hlo import parse
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
-from harness.judge.simulate.contents import Contents
+from harness.judge.simulate.contents import ROW_BYTES, Contents, OperandContents
 from harness.judge.simulate.core import run_op
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
@@ -666,6 +666,18 @@ def test_predicated_matmuls_only_count_where_they_run() -> None:
     ran = execute("%p1_p0 = pmov 1", text.format(""), text.format("!"))
     assert ran.mxu_flops == 2 * 16 * 128 * 128
     assert ran.executions == (1, 1, 1)
+
+
+@pytest.mark.parametrize("operand", [1 << 26, 207880192])
+def test_a_table_is_brought_from_wherever_it_lies(operand: int) -> None:
+    """A register of 32 bits holds an address that counts granules: beyond 2^31 it is negative."""
+    table = OperandContents(name="table", space="hbm", address=operand, words=lambda: (7, 8, 9))
+    machine = machine_of(chip("v5e"))
+    memory = Memory(Channel(machine), {}, operands=[table], account=Account(parse_schedule("kernel", "")))
+    source = operand * ROW_BYTES // machine.granule_bytes
+    source -= (source >> 31 & 1) << 32
+    memory.fill("hbm", source, 100, 1)
+    assert [memory.load(100 + place) for place in range(3)] == [7, 8, 9]
 
 
 def test_a_store_behind_one_to_an_unknown_place_gives_its_reason() -> None:

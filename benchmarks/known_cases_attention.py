@@ -215,6 +215,12 @@ def _maxtext_gathered() -> Program:
     return called("maxtext.kernels.ragged.ragged_gather", "ragged_gather", operands)
 
 
+_OLD = "the package's: it is made for JAX 0.8, and jax.dtypes.bit_width has gone since"
+# By reading the packages.
+EXPLAINED = {
+    "sglang-jax": {"ragged paged, decode": _OLD, "ragged paged, mixed": _OLD},
+    "maxtext": {"ragged gather": "a kernel of the SparseCore where the chip has one, as v6e and v7x do"},
+}
 # By package.
 CASES: dict[str, dict[str, Case]] = {
     "flywheel-tpu": {

@@ -8,9 +8,9 @@ the real TPU compiler; nothing is measured, and no published time goes in. It sh
 was not written for, that what comes out is physically possible, and whether the judge would take the kernel. A case
 whose package is missing is left out, and said so; `--install` installs those that are rows of PACKAGES beside the
 dumps. Dumps are kept in benchmarks/.cache or `--cache`; what is there is not compiled again, nor what took longer once
-than it may now, so a run that was stopped goes on where it was. What the JAX of this environment does not trace is
-tried by `--also`, the interpreter of another one with the same project in it, since packages are written for one JAX,
-and so is a package that asks for a newer Python.
+than it may now, and simulated again only by other code: a run that was stopped goes on where it was. What the JAX of
+this environment does not trace is tried by `--also`, the interpreter of another one with the same project in it, since
+packages are written for one JAX, and so is a package that asks for a newer Python.
 
 The compiler's defaults hand a part of some programs to the SparseCore of v6e and v7x, which has no latency here. Such
 a program is compiled once more so that it stays on the TensorCore: another program, and its row says so.
@@ -19,7 +19,9 @@ a program is compiled once more so that it stays on the TensorCore: another prog
 
 import argparse
 import functools
+import hashlib
 import os
+import pickle
 import re
 import shlex
 import subprocess
@@ -379,15 +381,32 @@ def simulated(case: Known, cache: Path) -> Simulation | str:
     """What the simulator says of the case, or why there is nothing to simulate."""
     try:
         directory = dumped(case, cache)
+        kept = directory / f"simulated-{_simulator()}-{_assumed(case)}.pickle"
+        if kept.is_file():
+            result: Simulation = pickle.loads(kept.read_bytes())
+            return result
         operands = {path.stem: np.load(path) for path in directory.glob("*.npy")}
         dump = replace(read(directory, case.chip), assumption=_assumed(case))
-        return run_module(dump, case.chip, deadline_seconds=600, operands=operands)
+        result = run_module(dump, case.chip, deadline_seconds=600, operands=operands)
+        kept.write_bytes(pickle.dumps(result))
+        return result
     except subprocess.CalledProcessError as error:
         return f"not compiled: {_raised(error.stderr, _installed(case.origin, cache, case.python))}"
     except subprocess.TimeoutExpired:
         return f"not compiled: tracing and compiling took longer than {case.compile_seconds / 60:g} minutes"
     except RatchetError as error:
         return f"not read: {error}"
+
+
+@functools.cache
+def _simulator() -> str:
+    """Names the code that reads dumps and executes them: what was simulated by other code is simulated again."""
+    digest = hashlib.sha256()
+    for room in ("advice/dump_directory.py", "chips", "dumps", "hlo", "judge/simulate", "records"):
+        place = HERE.parent / "harness" / room
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _assumed(case: Known) -> Assumption | None:

@@ -1,4 +1,4 @@
-"""`python -m harness ARGUMENTS`: what ratchet.sh runs."""
+"""`python -m harness ARGUMENTS`: the program that ratchet.sh runs."""
 
 try:
     from harness.shell.main import program

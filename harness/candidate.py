@@ -38,7 +38,7 @@ class Candidate:
     def of_kernel(cls, kernel: bytes, read: Read) -> "Candidate":
         """The candidate whose kernel.py is `kernel`; `read` gives the file of a name next to it, or None.
 
-        Raises RatchetError `reserved-line` where a file holds a line that only a text of several files has.
+        Raises RatchetError `reserved-line` if a file holds the line that separates the files of a candidate's text.
         """
         files = {KERNEL: kernel}
         todo = [kernel]
@@ -63,7 +63,9 @@ class Candidate:
 
     @classmethod
     def of_file(cls, path: Path) -> "Candidate":
-        """The candidate whose kernel.py is the file `path`. Raises OSError where there is none, and as `of_kernel`."""
+        """The candidate whose kernel.py is the file `path`. Raises OSError if there is no such file, and whatever
+        `of_kernel` raises.
+        """
         return cls.of_kernel(path.read_bytes(), lambda name: read_file(path.with_name(name)))
 
     @classmethod
@@ -80,7 +82,7 @@ class Candidate:
 
     @property
     def source(self) -> str:
-        """Its text for people and parsers; what is no UTF-8 is replaced."""
+        """Its text for people and parsers; bytes that are not UTF-8 are replaced."""
         return self.text.decode("utf-8", "replace")
 
     @property
@@ -90,7 +92,7 @@ class Candidate:
 
     @property
     def sha256(self) -> str:
-        """The hash by which records know it."""
+        """The hash that records identify it by."""
         return hashlib.sha256(self.text).hexdigest()
 
     @property
@@ -116,17 +118,17 @@ class Candidate:
 
 
 def read_file(path: Path) -> bytes | None:
-    """The bytes of a file, None where there is none: a link is somebody else's file."""
+    """The bytes of a file; None if there is no file or only a symbolic link."""
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
 def may_have_helpers(kernel: bytes) -> bool:
-    """Whether a kernel.py imports what may be a file next to it."""
+    """True if a kernel.py imports a name that may be a file next to it."""
     return bool(_imported(kernel))
 
 
 def _imported(source: bytes) -> set[str]:
-    """The modules that a file imports and that may lie next to it; none of what is no Python."""
+    """The imported modules of a file that may lie next to it; empty if the file is not valid Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""What the prepare.py of contests imports; the command line itself is harness/shell, its verbs harness/verbs."""
+"""The function that the prepare.py of contests imports; the command line is harness/shell, its verbs harness/verbs."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,6 @@ from harness.shell.main import main, prepare_output
 
 
 def judge_contest(prepare_path: str) -> int:
-    """What `python prepare.py` does: judges the kernel.py beside `prepare_path` and records nothing."""
+    """Judges the kernel.py next to `prepare_path`, as `python prepare.py` does, and records nothing."""
     prepare_output()
     return main(["judge", "-C", str(Path(prepare_path).resolve().parent), *sys.argv[1:]])

@@ -56,7 +56,7 @@ class Contest:
 
     @property
     def problem_digest(self) -> str:
-        """A hash of what is computed, as the judge states it."""
+        """A hash of the computation as the judge states it."""
         return keys.statement_digest(self.problem.statement())
 
     def member(self, name: str | None) -> Member:

@@ -6,7 +6,9 @@ from typing import NoReturn
 
 
 class RatchetError(Exception):
-    """A known error: `kind` is stable for programs, the text says expected, got, where and what to do next."""
+    """A known error: `kind` is stable, so programs may test it; the text says what was expected and got, where, and
+    what to do next.
+    """
 
     exit_code = 4
 
@@ -23,7 +25,7 @@ class UsageError(RatchetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One limit: what it counts, how many there may be, and the environment variable that says another number."""
+    """One limit: its unit, its value, and the environment variable that sets another value."""
 
     counts: str
     most: int
@@ -40,7 +42,7 @@ class Limit:
         return int(text)
 
     def check(self, got: int, what: str) -> None:
-        """Raises RatchetError `too-large` where `what` has more than the limit."""
+        """Raises RatchetError `too-large` if `what` exceeds the limit."""
         if got > self.value:
             self.refuse(what, f"{got:,}" if got < 1 << 63 else "more than 2^63")
 

@@ -107,7 +107,7 @@ LINKS_OF_A_CONTEST = ("*.py", "experiments", "attempts.jsonl", "profile_data")
 
 
 def refuse_links(directory: Path) -> None:
-    """Raises RatchetError `outside` where what verbs read or write of the contest lies outside its repository."""
+    """Raises RatchetError `outside` if a file of the contest that verbs read or write lies outside its repository."""
     folder = directory.resolve()
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
     for path in (path for pattern in LINKS_OF_A_CONTEST for path in folder.glob(pattern)):

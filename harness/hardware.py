@@ -1,4 +1,4 @@
-"""The chips by name and by what a device calls itself, and slices of them; their facts stand in harness/chips."""
+"""The chips by name and by JAX's device kind, and slices of them; their facts are in harness/chips."""
 
 from dataclasses import replace
 from math import prod

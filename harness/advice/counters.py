@@ -35,9 +35,9 @@ class Expectation:
 class Counter:
     """A counter: a field of the record at its level, or a function of the evidence (None: not known).
 
-    `expected` is an honest kernel's count. `is_at_a_glance` shows it in the short report too, which has every
-    counter that is off. Remarks of a counter with `is_of_cycles` are left out there if the cycles are taken apart,
-    which says it better.
+    `expected` is an honest kernel's count. `is_at_a_glance` shows it in the short report too, which has every counter
+    that is off. Remarks of a counter with `is_of_cycles` are left out if the report takes the cycles apart, which says
+    it better.
     """
 
     level: Level
@@ -93,7 +93,9 @@ _BROUGHT = "operands brought into another memory, such as VMEM; no operation of 
 
 
 def _copies(evidence: Evidence) -> Expectation:
-    """None expected. A copy within HBM is an operation of the schedule, one between memories a transfer beside it."""
+    """None expected. A copy within HBM is an operation of the schedule; a copy between memories is a transfer next to
+    it.
+    """
     run = finished_run(evidence)
     names = [op.name for op in run.ops] if run else []
     is_brought = bool(names) and not any("copy" in name or "fusion" in name for name in names)

@@ -14,7 +14,7 @@ from harness.records import Evidence
 def of(evidence: Evidence, contest: Path) -> Path | None:
     """The folder of this evidence's schedules, None if they are not on this machine.
 
-    A record is a claim: whatever path it names, only folders in the contest's profile_data are opened.
+    A record's path is not trusted: only folders in the contest's profile_data are opened.
     """
     allowed = (contest / "profile_data").resolve()
     # What is no name of a file, or goes round in circles, names nothing.

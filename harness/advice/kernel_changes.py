@@ -1,4 +1,4 @@
-"""Kinds of change between two texts of kernel.py, and hints to whoever mixes them or names no observation."""
+"""Kinds of change between two texts of kernel.py, and hints for a hypothesis that mixes kinds or names no observation."""
 
 import ast
 import re
@@ -74,9 +74,9 @@ _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORE
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
 
-    Comments, layout and docstrings are no change. What changes inside a scratch buffer's or a block's
-    declaration is of that kind alone. The heuristic looks at names and not at what they mean, so it may take
-    one kind for another; it is for words to people, never for a verdict.
+    Comments, layout and docstrings are no change. What changes inside a scratch buffer's or a block's declaration is of
+    that kind alone. The heuristic looks at names, not at their meaning, so it may confuse two kinds. It serves hints to
+    people, never a verdict.
     """
     try:
         before, after = _take_apart(old), _take_apart(new)

@@ -16,7 +16,7 @@ from harness.records import Attempt, Communication, Evidence, Hint, MemberReport
 def report(evidence: Evidence, chip: Chip) -> Report:
     """All figures of `evidence` on `chip`, without advice, which `advise` gives.
 
-    Figures that need a latency are None without one, those that need the traffic are None if that is unknown.
+    Figures that need a latency are None without one; figures that need the traffic are None if it is unknown.
     `gap_seconds` is the latency above the larger of the compute-only and the memory-only time; it is negative if the
     latency is below both, which `impossible` then explains. Raises ValueError if the evidence is of another chip.
     """
@@ -120,7 +120,7 @@ def advise(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> 
     """Hints on what to try next, most promising first; `previous` attempts sharpen them.
 
     For a suite: the first hint of each member, under its name, in the order of gain, as far as known, or weight. A
-    suggestion for several members is given once, with the observation of the member for which it counts most.
+    suggestion that several members share appears once, with the observation of the member that it would help most.
     """
     if not evidence.members:
         return diagnose.hints(evidence, report, previous)

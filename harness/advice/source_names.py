@@ -14,7 +14,7 @@ def shown_name(source: str) -> str:
 
 
 def name_lines(evidence: Evidence, run: Simulation | None) -> Simulation | None:
-    """`run` of `evidence`, its lines under names that tell files apart.
+    """`run` of `evidence`, with lines named so that files can be told apart.
 
     If operations come from a package's kernel.py, the lines of a kernel.py are taken for that file's: a candidate
     that calls a package's kernel mostly has no kernel of its own.

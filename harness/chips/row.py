@@ -26,9 +26,9 @@ _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex1
 class Figures:
     """What is published about an accelerator, per device as JAX counts them: enough to predict, not to judge.
 
-    `device` says what a device is: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. Peaks of narrower
-    types are None where none faster than bfloat16's is published. `mxu_size` are the rows and columns of a matrix unit,
-    None where they are not square (tensor cores). `source` says where the figures stand.
+    `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. Peaks of
+    narrower types are None where none faster than bfloat16's is published. `mxu_size` are the rows and columns of a
+    matrix unit, None where they are not square (tensor cores). `source` says where the figures stand.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Figures:
         return self.ridge("bfloat16")
 
     def narrow_peak(self, dtype: str) -> float | None:
-        """The peak of matmuls of `dtype` (numpy/ml_dtypes name) where one is published beside bfloat16's."""
+        """The published peak of matmuls of `dtype` (numpy/ml_dtypes name), if there is one besides bfloat16's."""
         narrow = {
             "int8": self.peak_int8_ops_per_second,
             "float8": self.peak_fp8_flops_per_second,
@@ -60,7 +60,7 @@ class Figures:
     def peak_flops_per_second(self, dtype: str) -> float:
         """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
 
-        Of float32 it is bfloat16's: one bfloat16 pass is the default precision of a TPU.
+        For float32 it is bfloat16's, because the default precision of a TPU is one bfloat16 pass.
         """
         return self.narrow_peak(dtype) or self.peak_bf16_flops_per_second
 
@@ -73,14 +73,13 @@ class Figures:
 class Chip(Figures):
     """An accelerator that kernels are judged for, as its program sees it.
 
-    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
-    whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
-    the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
-    Those of narrower types are None where the chip multiplies them no faster than bfloat16, to which its
-    compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
-    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
-    a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
-    `scoped_vmem_bytes` what one kernel gets of it by default.
+    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the whole chip on v4 and v5p,
+    whose two cores split `parallel` grid dimensions, one core on the other TPUs; on a GPU the whole chip, `cores` being
+    its streaming multiprocessors. Peaks of narrower types are None if the chip multiplies them no faster than bfloat16;
+    its compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
+    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on a TPU).
+    `vmem_bytes` is the memory of a core that holds blocks (shared memory on a GPU), `scoped_vmem_bytes` the part of it
+    that one kernel gets by default.
 
     How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units` where the
     vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`), others compute in
@@ -116,11 +115,11 @@ class Chip(Figures):
         return "TPU" if self.platform == "tpu" else "GPU"
 
     def vmem_limit(self, asked: int | None) -> int:
-        """Bytes of VMEM that a kernel may use which asks for so many (`vmem_limit_bytes`), or for none."""
+        """Bytes of VMEM that a kernel with this `vmem_limit_bytes` (None: not given) may use."""
         return min(asked or self.scoped_vmem_bytes, self.vmem_bytes)
 
     def lacks(self, dtype: str) -> bool:
-        """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
+        """True if no kernel on this chip can load an array of this dtype."""
         return self.platform == "tpu" and dtype in _NOT_ON_A_TPU
 
 
@@ -186,8 +185,8 @@ class Calibrated:
 class Intervals:
     """How far each constant of `Calibrated` can be moved alone, with 95 %: benchmarks/CALIBRATION.md, `calibrate.py`.
 
-    A simulated gain has to be there at both ends of each. What no published time of a chip narrows keeps its default,
-    which is what the prior of `calibrate.py` allows the default constant.
+    A simulated gain must exist at both ends of each interval. An interval that no published time of the chip narrows
+    keeps its default, which is the range that the prior of `calibrate.py` allows.
     """
 
     hbm_read_share: tuple[float, float] = (0.822, 1.0)
@@ -205,11 +204,11 @@ class Intervals:
 class Links:
     """The inter-chip links of one kind of TPU.
 
-    `one_way_bytes_per_second` is that of one link in one direction. Along each of the torus's `axes` a chip has two
-    neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose cubes
-    are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is published.
-    `hop_seconds` is what each link on its way adds to the time of a transfer, `reached_share` how much of the bandwidth
-    transfers reach.
+    `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
+    has two neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose
+    cubes are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is
+    published. `hop_seconds` is the time that each link on its way adds to a transfer, `reached_share` the fraction of
+    the bandwidth that transfers reach.
     """
 
     one_way_bytes_per_second: float
@@ -230,7 +229,7 @@ class Links:
 
     @property
     def reached_bytes_per_second(self) -> float:
-        """What transfers reach over one link in one direction."""
+        """The bytes per second that transfers reach over one link in one direction."""
         return self.reached_share * self.one_way_bytes_per_second
 
     def closes(self, size: int) -> bool:
@@ -242,14 +241,14 @@ class Links:
 class ChipRow:
     """All facts of one chip.
 
-    `chip` is what is published about it: Figures alone where no kernel is judged for it. `units` is what the compiler
-    shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None where there are none,
-    and `intervals` are how far these times let each of its constants be moved.
-    `relative_uncertainty` is one standard deviation of the simulated time of a long operation, as a fraction of it: of
-    one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to show when each is left
-    out (benchmarks/FIDELITY.md). `links` are those to other chips, None where nothing is published.
+    `chip` holds the published facts: Figures alone where no kernel is judged for it. `units` holds the timings that the
+    compiler shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None if there are
+    none, and `intervals` is the range in which these times allow each constant. `relative_uncertainty` is one standard
+    deviation of the simulated time of a long operation, as a fraction of it: 68.27 % of the errors of further rows are
+    smaller. It is estimated by leaving out each row in turn of those that no constant was fitted to
+    (benchmarks/FIDELITY.md). `links` are the links to other chips, None if nothing is published.
 
-    The keys of a contest hash the whole row of its chip but for `workbench`, which no judge may ask.
+    The keys of a contest hash the whole row of its chip except `workbench`, which the judge must not read.
     """
 
     chip: Figures

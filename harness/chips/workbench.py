@@ -9,8 +9,8 @@ class Workbench:
 
     `offloads_collectives`: its SparseCores take collectives over (protocol, section 7). `has_counters`: the profiler
     writes the hardware's own counters, also while a program runs if it `has_periodic_counters`. `has_unit_counters`:
-    XProf works out from them how busy each unit was (xprof 2.24). `host_bytes_per_second` is what one chip's link to
-    its host carries one way.
+    XProf works out from them how busy each unit was (xprof 2.24). `host_bytes_per_second` is the bandwidth of one
+    chip's link to its host in one direction.
     """
 
     offloads_collectives: bool = False

@@ -1,1 +1,1 @@
-"""Readers of what compilers and profilers leave behind: text or bytes in, records out, no device."""
+"""Readers of the files that compilers and profilers write: text or bytes in, records out, no device."""

@@ -31,7 +31,7 @@ _CONSTANTS = re.compile(
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
     """The words of each constant table of integers in HBM, by its allocation's name.
 
-    Empty without an executable in `directory`, and if the constants in it are not as long as those of the allocations.
+    Empty if `directory` has no executable, and if the constants in it are not as long as those of the allocations.
     """
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:

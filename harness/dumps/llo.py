@@ -97,7 +97,7 @@ class Schedule:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """Of each of `ops` the index of its bundle."""
+        """The index of the bundle of each of `ops`."""
         return tuple(chain.from_iterable([index] * len(bundle.ops) for index, bundle in enumerate(self.bundles)))
 
     @cached_property
@@ -242,7 +242,9 @@ def called_operands(op: Op) -> tuple[str, ...]:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Without the search for reference cycles, which takes half of the time among a million records that have none."""
+    """Runs its body without the search for reference cycles, which takes half of the time among a million records that
+    have none.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -254,7 +256,7 @@ def garbage_kept() -> Iterator[None]:
 
 @garbage_kept()
 def _without_names(text: str) -> str:
-    """A schedule without comments, its values and what it calls numbered in the order in which they appear."""
+    """A schedule without comments, with its values and callees numbered in the order in which they appear."""
     numbers: dict[str, str] = {}
     return _NAMED.sub(lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), _COMMENT.sub("", text))
 
@@ -322,7 +324,7 @@ def _text(path: Path) -> str:
 
 
 def _one_call_each(schedules: Iterable[str]) -> Schedule:
-    """A top-level program of which nothing is known but that it calls each HLO op once."""
+    """A top-level program that only calls each HLO op once; nothing else is known of it."""
     ops = (Op("", "inlined_call", note=f"%{name} = unknown()") for name in schedules)
     return Schedule(name=_TOP, bundles=tuple(Bundle(address, (op,), ()) for address, op in enumerate(ops)))
 

@@ -51,10 +51,10 @@ _NAMES = {
 def counts(bodies: Sequence[bytes]) -> MosaicCounts:
     """Static counts over all bodies: each operation once, however often its loop runs.
 
-    Loads and stores are those of vectors; a store through a reference brings a load of the
-    old value in some JAX versions, which the compiler removes later. `dma` counts transfers
-    that are started. `not_understood` names the operations of no known dialect, once each.
-    Raises RatchetError `bad-mosaic` if a body does not parse; one of a newer jaxlib does not.
+    Only loads and stores of vectors are counted. In some JAX versions a store through a reference comes with a load of
+    the old value, which the compiler removes later. `dma` counts transfers that are started. `not_understood` names the
+    operations of no known dialect, once each. Raises RatchetError `bad-mosaic` if a body does not parse; one of a newer
+    jaxlib does not.
     """
     names: Counter[str] = Counter()
     for body in bodies:

@@ -1,5 +1,5 @@
-"""Statements about timed calls, in files beside the compiler's dumps: contents of tables, and the way of branches
-that depend on a vector.
+"""Statements about timed calls, in files next to the compiler's dumps: contents of tables, and the direction of
+branches that depend on a vector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def timing_tables(name: str, arguments: Mapping[int, npt.NDArray[np.generic]]) -
 
 
 def write(directory: Path, every: Sequence[TimingTables]) -> None:
-    """Writes them beside the dumps of the module in `directory`, no file if there are none."""
+    """Writes the tables next to the dumps of the module in `directory`; no file if there are none."""
     if every:
         (directory / _FILE).write_bytes(msgspec.json.encode(tuple(every)))
 
@@ -75,7 +75,7 @@ def read(directory: Path) -> tuple[TimingTables, ...]:
 
 
 def write_assumption(directory: Path, assumption: Assumption | None) -> None:
-    """Writes it beside the dumps of the module in `directory`, no file if nothing is assumed."""
+    """Writes the assumption next to the dumps of the module in `directory`; no file if nothing is assumed."""
     if assumption is not None:
         (directory / _ASSUMPTION).write_bytes(msgspec.json.encode(assumption))
 

@@ -104,7 +104,8 @@ class Plane:
 class Space:
     """One file. `is_whole` says that it ends as profilers end it, with a host's name.
 
-    Without that it was made by something else, or is cut off just where a plane ends, which no reader can tell.
+    Without it, the file was made by another program, or is cut off exactly at the end of a plane, which no reader can
+    tell.
     """
 
     planes: tuple[Plane, ...]
@@ -295,7 +296,7 @@ _NOTHING: Mapping[str, Value] = {}
 
 
 def _stats(stats: Sequence[Any], names: Mapping[int, str]) -> Mapping[str, Value]:
-    """The statistics by name, the last of several of one name. One without a name or a value is left out."""
+    """The statistics by name; if a name occurs several times, the last one. One without a name or a value is left out."""
     return dict(_named(stats, names)) if stats else _NOTHING
 
 

@@ -143,7 +143,7 @@ def trip_count(backend: str) -> int | None:
 
 
 def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
-    """The window of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
+    """Reads a window such as `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
     NAME.check(len(text), "a window")
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = fields.get("size", "")
@@ -260,7 +260,7 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 
 
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
-    """Operation name and source of an instruction: beside it in older releases, by a stack frame in newer ones."""
+    """Operation name and source of an instruction: in its text in older releases, by a stack frame in newer ones."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
     source = (
         f"{file}:{metadata.get('source_line', '')}"

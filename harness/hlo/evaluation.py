@@ -123,7 +123,7 @@ class _Writer:
         return self._written(self.main, kind.plain, "get-tuple-element", f"%{place}", f", index={index}")
 
     def place(self, name: str, frame: _Frame) -> _Place:
-        """The place of the value of the instruction `name`, which is written if it is not yet."""
+        """The place of the value of the instruction `name`; the value is written there first if it is missing."""
         if name not in frame.places:
             frame.places[name] = self._copied(self._module.instructions[name], frame)
         return frame.places[name]
@@ -203,7 +203,7 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} is a very small number")
 
     def _has_an_order(self, instruction: Instruction) -> bool:
-        """True if a result shows which of several equal keys a sort puts first, which machines do as they like."""
+        """True if a result shows which of several equal keys a sort puts first, because that differs between machines."""
         operands = (self._module.instructions[operand.name] for operand in instruction.operands)
         unlike = (operand for operand in operands if operand.opcode != "broadcast")
         return any(array.dtype == "f32" for operand in unlike for array in arrays(operand.shape))

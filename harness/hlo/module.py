@@ -66,10 +66,10 @@ class Convolution:
 class Instruction:
     """One instruction. Fields that its operation does not have are empty or None.
 
-    `number` is the parameter's or the tuple element's; `literal` the text of a constant; `called` the computations
-    it runs, with their role; `backend` the backend's configuration, JSON for a TPU; `trip_count` what the compiler
-    says about a loop; `other_attributes` the names of attributes that are passed over; `attributes` the text of all but
-    `backend`.
+    `number` is the parameter's or the tuple element's; `literal` the text of a constant; `called` the computations it
+    runs, with their role; `backend` the backend's configuration, JSON for a TPU; `trip_count` is the compiler's number
+    of iterations of a loop; `other_attributes` the names of attributes that are passed over; `attributes` the text of
+    all but `backend`.
     """
 
     name: str
@@ -142,9 +142,9 @@ class Computation:
 class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
-    `devices` is how many it is split over (num_partitions times replica_count), `mesh` how they are laid out, where
-    that is known. `in_place` are the parameters whose memory the caller hands over for results, by the results' places
-    (0 where there is one). `not_understood` are sentences on what could not be read, each with its line.
+    `devices` is the number of devices it is split over (num_partitions times replica_count), `mesh` their layout, if
+    known. `in_place` are the parameters whose memory the caller hands over for results, by the results' places (0 where
+    there is one). `not_understood` holds a sentence with a line number for each part that could not be read.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Module:
 
     @cached_property
     def branch_operands(self) -> dict[str, Instruction]:
-        """By the name of a branch's parameter the operand of its conditional, for branches that nothing else calls."""
+        """The operand of a conditional by the name of the branch's parameter, for branches that nothing else calls."""
         every = [instruction for computation in self.computations for instruction in computation.instructions]
         calls = Counter(name for instruction in every for _, name in instruction.called)
         operands: dict[str, Instruction] = {}

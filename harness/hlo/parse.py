@@ -1,4 +1,4 @@
-"""HLO text into a module, instruction by instruction; what is not understood is recorded, never guessed."""
+"""Reads HLO text into a module, instruction by instruction; text that is not understood is recorded, never guessed."""
 
 import re
 from dataclasses import dataclass, field
@@ -117,7 +117,7 @@ class _Reader:
         )
 
     def _pass_over(self, start: int, error: Misunderstood) -> None:
-        """Goes on behind the line of `start`, or behind the one where the trouble is, whichever is later."""
+        """Continues after the line of `start`, or after the line with the error, whichever is later."""
         self._unread += 1
         if self._unread <= _MOST_SENTENCES:
             self._misunderstood.append(str(error))

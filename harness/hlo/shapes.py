@@ -124,7 +124,7 @@ class Array:
 
     @property
     def physical_dimensions(self) -> tuple[int, ...] | None:
-        """The dimensions in memory, most major first, every one that a tile covers rounded up to it.
+        """The dimensions in memory, most major first; each dimension that a tile covers is rounded up to whole tiles.
 
         For f32[3,5]{1,0:T(2,2)} that is (4, 6). None where it is not known.
         """
@@ -159,8 +159,8 @@ class Array:
     def padded_elements(self) -> int | None:
         """Elements in memory with the padding of all tiles.
 
-        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions it covers into
-        a number of tiles, rounded up, and the tile's own dimensions; the next tile works on what came out.
+        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions it covers into a
+        number of tiles, rounded up, and the tile's own dimensions; the next tile splits the result.
         """
         sizes = self._ordered()
         if sizes is None:
@@ -219,7 +219,7 @@ Shape: TypeAlias = Array | Tuple
 
 
 def arrays(shape: Shape) -> tuple[Array, ...]:
-    """Every array of a shape, those of nested tuples included."""
+    """All arrays of a shape, including those of nested tuples."""
     if isinstance(shape, Array):
         return (shape,)
     return tuple(array for member in shape.members for array in arrays(member))

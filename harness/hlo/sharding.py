@@ -38,9 +38,9 @@ class DeviceOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """The groups of devices among which a collective runs, as they stand in the text and as lists.
+    """The groups of devices among which a collective runs, as text and as lists.
 
-    `axes` are those of the mesh that the text names, `order` is that of all devices where it is not by groups.
+    `axes` are the mesh axes that the text names; `order` is the order of all devices if the text has no groups.
     `is_everyone` says that no groups are named: all devices are one group. `is_whole` is False where the text leaves
     groups out (`...`).
     """
@@ -155,7 +155,7 @@ def _groups_of_text(
     order: DeviceOrder,
     grouped: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]],
 ) -> Groups:
-    """The groups whose text began at `start`: those that the same text meant before, else what `grouped` makes."""
+    """The groups whose text began at `start`: the earlier groups of the same text, or new ones by `grouped`."""
     text = _since(tokens, start)
     groups = tokens.groups.get(text)
     if not isinstance(groups, Groups):

@@ -1,7 +1,7 @@
-"""The values that a compiled module holds or computes, in the words in which they lie in the chip's memory.
+"""The values that a compiled module holds or computes, as words of the chip's memory.
 
-Scalar-prefetch kernels branch on such tables; constants, values handed in from outside, and what
-the module makes of them are known.
+Scalar-prefetch kernels branch on such tables. Known are constants, values given from outside, and everything the module
+computes from these.
 """
 
 import re
@@ -35,7 +35,7 @@ class Tables:
         self._bodies: dict[str, tuple[object, ...]] = {}
 
     def values(self, name: str, element: int | None = None) -> Values | None:
-        """The array of integers that the instruction `name` yields, or None if it does not follow from what is known.
+        """The array of integers that the instruction `name` yields, or None if it does not follow from known values.
 
         `element` asks for one of the arrays of a tuple.
         """

@@ -38,7 +38,7 @@ _LARGEST = 1 << 63
 
 
 class Misunderstood(Exception):
-    """Text that is not what the grammar has at this place; the reader of a module records it and goes on."""
+    """Text that does not fit the grammar at this place; the reader of a module records it and continues."""
 
 
 class Token(NamedTuple):
@@ -151,8 +151,8 @@ class Tokens:
     def _closing(self, start: int) -> int | None:
         """Behind the bracket that closes the one at `start`; None if none does, which `_unclosed` holds then.
 
-        A bracket that nothing closes is found once: all that are open with it end as it does, and a later search stops
-        where it meets one of them.
+        An unclosed bracket is searched once: all brackets that are open with it are unclosed too, and a later search
+        stops at the first of them.
         """
         opened: list[int] = []
         place, wrong = start, None

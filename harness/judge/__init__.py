@@ -1,1 +1,1 @@
-"""What decides: sandbox, evaluation, simulator and verdict; the two keys hash what times and checks follow from."""
+"""The judge: evaluation, simulator and verdict; its two keys hash everything that times and checks depend on."""

@@ -17,7 +17,7 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A device of `chip` that is not there: it can be asked what it is, and nothing can be put on it."""
+    """A pretended device of `chip`: it answers what it is, but nothing can be put on it."""
 
     chip: Chip
 
@@ -54,7 +54,7 @@ class DescribedDevice:
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:
-        """Says what is asked for and not known."""
+        """Names the attribute that was asked for and is not known."""
         raise AttributeError(
             f"a device is asked for {name!r}, which is not known of a {self.chip.name} that is not there: known are "
             "platform, device_kind, num_cores and memory_stats()"
@@ -88,7 +88,7 @@ def aiming_at(chip: Chip) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def asked_for(chip: Chip) -> Iterator[None]:
-    """Within this context whoever asks JAX which device it has is told of one of `chip`."""
+    """Within this context JAX reports a device of `chip`."""
     device = DescribedDevice(chip)
     real = {name: getattr(jax, name) for name in ("devices", "local_devices", "default_backend")}
 

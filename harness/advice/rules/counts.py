@@ -188,7 +188,7 @@ def split_matmuls(seen: Observed) -> RuleCase | None:
 
 @rule("recomputed exp", "body", COUNTS, "more exponentials than expected are recomputed ones", keeps_traffic=True)
 def recomputed_exponentials(seen: Observed) -> RuleCase | None:
-    """More exponentials than the unrolled body explains, and more than it has scores, as far as that is known."""
+    """More exponentials than the unrolled body explains, and more than it has scores, if that number is known."""
     expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
     if not 0 < expected < there or _is_once(seen):
         return None
@@ -204,7 +204,7 @@ def recomputed_exponentials(seen: Observed) -> RuleCase | None:
 
 
 def _is_once(seen: Observed) -> bool:
-    """True if all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
+    """True if all exponentials together are hardly more than needed; one that is cut into strips counts once."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
     # At most: the trace counts the most expensive branch of each step, the unit other functions and half-filled
     # registers too.
@@ -279,7 +279,7 @@ def _sublanes(window: Window) -> int:
 def _sizes_off(window: Window) -> list[str]:
     """The last two sizes of its block that are no multiples of a tile's, each with what it should be.
 
-    A size that is the whole array's cannot be another, but for a single row: that can be an array of one dimension.
+    A block size that equals the array's cannot change. A single row can: it can become an array of one dimension.
     """
     rows, columns = window.block_shape[-2:]
     whole = window.array.shape[-2:] if math.prod(window.block_shape) != columns else ()

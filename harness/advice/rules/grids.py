@@ -62,7 +62,7 @@ def _covers_all_keys(seen: Observed) -> bool:
 
 
 def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> RuleCase:
-    """Blocks that are masked as a whole are skipped, or there are none: the diagonal crosses what is left."""
+    """Wholly masked blocks are skipped or absent: the remaining waste is in blocks that the diagonal crosses."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -92,7 +92,7 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float, condit
     keeps_traffic=True,
 )
 def repeated_work(seen: Observed) -> RuleCase | None:
-    """More work than is useful is done by another kernel, on what its time depends on."""
+    """A kernel without a mask does more work than is useful, on the resource that its time depends on."""
     factor = _coverage(seen)
     if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
         return None

@@ -227,7 +227,7 @@ def _rereads_observed(seen: Observed, again: list[Window]) -> str:
 
 
 def _saving(seen: Observed, again: list[Window], factor: int) -> float | None:
-    """The share of the time that reading them `factor` times less often saves, if memory is what takes it."""
+    """The share of the time that reading them `factor` times less often saves, if memory binds."""
     report = seen.report
     if not report.memory_only_seconds or not report.hbm_bytes:
         return None

@@ -82,7 +82,7 @@ def _lines(seen: Observed) -> tuple[LineTime, ...]:
 
 @rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
 def spills(seen: Observed) -> RuleCase | None:
-    """Vector registers do not suffice for what one step holds at once."""
+    """The values of one step do not fit into the vector registers."""
     run = seen.run
     if run is None:
         return None

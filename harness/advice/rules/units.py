@@ -1,4 +1,4 @@
-"""Rules on the vector units: work that binds, that is waited for, or that matmuls do not run beside."""
+"""Rules on the vector units: work that binds, that the schedule waits for, or that does not overlap with matmuls."""
 
 from harness.advice.cycle_shares import lines_of_source
 from harness.advice.observed import Observed
@@ -111,7 +111,7 @@ def not_overlapped(seen: Observed) -> RuleCase | None:
     "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
 )
 def vector_bound(seen: Observed) -> RuleCase | None:
-    """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
+    """The vector or the transcendental unit fills the schedule, not the MXU."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
     if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
         return None
@@ -145,7 +145,7 @@ def vector_bound(seen: Observed) -> RuleCase | None:
     "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
 )
 def exp_bound(seen: Observed) -> RuleCase | None:
-    """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
+    """The lines with exponentials take over a tenth of the time, and do not overlap with the matrix unit's work."""
     run = seen.run
     if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
         return None

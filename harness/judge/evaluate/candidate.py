@@ -141,7 +141,7 @@ def trace(request: TraceRequest) -> TraceReply:
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
-    """Traces what `trace` did once more, and for smaller shapes: the chip's program may be compiled meanwhile.
+    """Traces the candidate a second time, and for smaller shapes; meanwhile the chip's program may be compiled.
 
     Raises Rejected.
     """
@@ -194,7 +194,8 @@ def _exceeds_vmem(traced: TracedKernel) -> str:
 
 
 def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot, program: str) -> None:
-    """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another than `program`, by its digest.
+    """Raises Rejected `not-deterministic` if kernel.py, loaded once more, gives a program with another digest than
+    `program`.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
@@ -310,9 +311,9 @@ def export_cpu(request: ExportRequest) -> Done:
 def interpret(request: InterpretRequest) -> Done:
     """Runs the program traced for that shape in TPU interpret mode.
 
-    Where a wait may end several transfers, the first family of a smaller shape runs three times: they end in the order
-    in which they were started, the other way round, and in a drawn one. The other families run in a drawn order, and
-    what an order spoils there the reference finds. Raises Rejected `race`, `out-of-bounds`, `deadlock`,
+    If a wait may end several transfers, the first family of a smaller shape runs three times: the transfers end in the
+    order in which they were started, in the reverse order, and in a drawn one. The other families run in a drawn order;
+    a result that the order spoils fails against the reference. Raises Rejected `race`, `out-of-bounds`, `deadlock`,
     `revisited-block`, `overlapping-copy`, `unfinished-transfer`, `transfer-order`, `not-interpretable`.
     """
     is_first = request.family == _traced(request.shape).problem.families(full=False)[0]

@@ -17,7 +17,7 @@ class StageClock:
 
     @property
     def times(self) -> tuple[StageTime, ...]:
-        """The stages that have ended, in the order in which they began."""
+        """The finished stages, in the order in which they began."""
         return tuple(sorted(self._times, key=lambda stage: stage.start_seconds))
 
     def begin(self, name: str) -> None:

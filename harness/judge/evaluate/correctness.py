@@ -112,7 +112,7 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
 
 @lru_cache(maxsize=1)
 def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
-    """Inputs that are drawn anew unless the call before had the same: probes follow the check of what they change."""
+    """Draws inputs, unless the previous call had the same ones: probes follow the check whose inputs they change."""
     return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 
@@ -130,7 +130,7 @@ _last = _ReferenceRun()
 
 
 def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """`_run_untouched`, or what it gave the last time it was called from here for the same program and inputs."""
+    """The result of `_run_untouched`, reused if the last call here had the same program and inputs."""
     global _last
     if _last.artifact != request.artifact or _last.inputs is not inputs:
         # Arrays of the last one make room for those of this one.
@@ -140,7 +140,7 @@ def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any
 
 
 def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """The outputs of the program, over a mesh those of `over_mesh.run`.
+    """The outputs of the program; for a program over a mesh, the outputs of `over_mesh.run`.
 
     Raises Rejected `inputs-changed` where the program wrote to its inputs.
     """

@@ -1,4 +1,4 @@
-"""What is drawn for one evaluation, and what is repeated of the draws of an earlier one."""
+"""The draws of one evaluation, and the draws of an earlier one that are repeated."""
 
 import secrets
 from collections.abc import Iterable
@@ -15,21 +15,21 @@ _LEAST_FILL = 1 << 12
 
 
 def seed() -> int:
-    """A seed that nobody can foresee: drawn after the candidate is traced."""
+    """An unforeseeable seed: it is drawn after the candidate is traced."""
     return secrets.randbits(31)
 
 
 def unforeseen_fill(shape: TracedShape) -> Fill:
-    """What memory that nothing wrote holds in the CPU reference program of this shape: NaN, at a smaller one marked.
+    """The content of unwritten memory in the CPU reference program of this shape: NaN, at a smaller shape a marked NaN.
 
-    NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something. Those
-    that replace a NaN show a number, which the interpreter has.
+    NaN exposes nearly every kernel that reads it; a marked NaN also exposes kernels that compare it with something. A
+    kernel that replaces NaN is exposed by a number, which the interpreter uses.
     """
     return None if shape == "full" else "marked"
 
 
 def unforeseen_number(*, is_negative: bool = False) -> float:
-    """A large number: as a running maximum it hides all that follows; the negative one does as a running minimum."""
+    """A large number: as a running maximum it hides all later values; the negative one does so as a running minimum."""
     size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
     return -size if is_negative else size
 
@@ -37,7 +37,7 @@ def unforeseen_number(*, is_negative: bool = False) -> float:
 def repeatable(
     draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
-    """Those of `draws`, each once, that were checked in this mode at this shape and whose family there still is.
+    """The members of `draws`, each once, that were checked in this mode at this shape and whose family still exists.
 
     `reduced` is the position of the shape in `problem.reduced()`, None is the full one; `is_second` asks for the
     second shape near that one.
@@ -53,15 +53,16 @@ def repeatable(
 
 
 def mode_of(reduced: int | None) -> Mode:
-    """How records name a run of the CPU reference program there, None: at the contest's own shape.
+    """The name in records of a run of the CPU reference program at this reduced shape (None: the contest's own shape).
 
-    A kernel for which there is no smaller shape is checked there twice, as at a smaller one too: both are `full`.
+    A kernel without a smaller shape is checked at the contest's shape twice, the second time in place of a smaller one;
+    both are `full`.
     """
     return "full" if reduced is None else "reduced"
 
 
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
-    """The shape of the first output there, as a Draw has it; None where there is no such shape."""
+    """The shape of the first output, as a Draw records it; None if there is no such shape."""
     meant: Problem | None = problem
     if reduced is not None:
         meant = next(islice(problem.reduced(), reduced, None), None)

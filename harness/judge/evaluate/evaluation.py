@@ -1,4 +1,4 @@
-"""From a kernel.py to its evidence: everything there is to find out, in children of which nothing is left behind."""
+"""From a kernel.py to its evidence: every stage, in child processes that leave nothing behind."""
 
 import errno
 import pickle
@@ -34,7 +34,7 @@ _NOBODY = Listener()
 
 
 def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
-    """The evidence about a candidate; `failure` in it says what ended the evaluation early.
+    """The evidence about a candidate; Its `failure` is the reason if the evaluation ended early.
 
     Writes programs, dumps and Mosaic text to `request.work` (what is there from an earlier run is replaced), the HLO
     text there and to `profile_data/kernel.hlo.txt` of the contest, and on a device a profile to `profile_data`. The
@@ -104,7 +104,7 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
 
 
 def _stripped(found: Evidence, contest: Path) -> Evidence:
-    """The same without the paths of this machine in what failed."""
+    """The evidence without paths of this machine in its failures."""
     return replace(
         found,
         failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest),
@@ -135,12 +135,12 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
 
 
 def _is_out_of_reach(policy: Policy) -> bool:
-    """Whether no child can write files but those that it is given."""
+    """True if no child can write files other than those it is given."""
     return confinement.isolation(policy.is_confined).landlock is not None
 
 
 def _keep(plan: Plan, state: State) -> None:
-    """Keeps what compiler and simulator found; not where there is no latency, which may be for want of time."""
+    """Keeps the results of compiler and simulator; not without a latency, because that may be due to lack of time."""
     programs, found = plan.request.programs, state.evidence
     if programs is None or state.seen is not None:
         return
@@ -153,7 +153,7 @@ def _keep(plan: Plan, state: State) -> None:
 
 
 def is_of(work: Path, candidate: Candidate) -> bool:
-    """Whether what `evaluate` left in `work` was made from this candidate."""
+    """True if the files that `evaluate` left in `work` were made from this candidate."""
     try:
         return (work / _STAMP).read_text(encoding="utf-8") == candidate.sha256
     except (OSError, UnicodeDecodeError):
@@ -161,7 +161,7 @@ def is_of(work: Path, candidate: Candidate) -> bool:
 
 
 def stamp(work: Path, candidate: Candidate) -> None:
-    """Says in `work` of which candidate its files are."""
+    """Notes in `work` which candidate its files belong to."""
     (work / _STAMP).write_text(candidate.sha256, encoding="utf-8")
 
 

@@ -11,8 +11,8 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program itself is written to `program` where that is named. `stubs` are modules that something stands in
-    for where they are not installed.
+    The traced program itself is written to `program` where that is named. `stubs` are modules that are replaced by
+    stand-ins if they are not installed.
     """
 
     problem: str
@@ -27,8 +27,8 @@ class TraceRequest:
 class TraceReply:
     """What the trace for the contest's own shape shows.
 
-    `operations` are those of the program, in loops and branches once; `exceeds_vmem` says why the compiler is bound to
-    refuse it.
+    `operations` is the number of the program's operations, those in loops and branches counted once; `exceeds_vmem`
+    says why the compiler is bound to refuse it.
     """
 
     trace: Trace
@@ -40,16 +40,16 @@ class TraceReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesRequest:
-    """Trace what was traced once more, and for smaller shapes."""
+    """Trace the candidate a second time, and for smaller shapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapesReply:
     """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
 
-    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
-    reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
-    program differs from that of a smaller shape by more than sizes.
+    `has_second`: the kernel was also traced for the second shape, which is then interpreted instead of the reduced one.
+    `interpret_full` asks for the full shape to be interpreted as well; `difference` is the place where its program
+    differs from that of a smaller shape by more than sizes.
     """
 
     reduced: int | None
@@ -95,7 +95,7 @@ class InterpretRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
+    """Check a program's outputs: the results of running `artifact` here, otherwise those in the file `outputs`.
 
     `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
     `is_second` asks for the second shape near that one. `over` is the chip of a program over a mesh.
@@ -113,7 +113,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReply:
-    """The check, and what is wrong where it did not pass."""
+    """The check, and the failure if it did not pass."""
 
     check: Check
     failure: Failure | None
@@ -121,10 +121,11 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe what the outputs of `artifact`, a CPU reference program, depend on; `seed` draws the inputs and the probes.
+    """Probe the dependences of the outputs of `artifact`, a CPU reference program; `seed` draws the inputs and the
+    probes.
 
-    `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape. `over` is the chip
-    of a program over a mesh.
+    `reduced` None is the full shape. `full` asks only for probes that are worth their time at the contest's shape.
+    `over` is the chip of a program over a mesh.
     """
 
     problem: str
@@ -137,7 +138,7 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReply:
-    """The checks up to the first that did not pass, and what is wrong there."""
+    """The checks up to the first that did not pass, and its failure."""
 
     checks: tuple[Check, ...]
     failure: Failure | None
@@ -147,8 +148,8 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    There, memory that nothing wrote holds `fill`. `trace` is what was reported of the two; `splits` say over which axes
-    of the chip's mesh the dimensions of each input are split, and behind these of each result.
+    There, memory that nothing wrote holds `fill`. `trace` is the report on both; `splits` say over which axes of the
+    chip's mesh the dimensions of each input are split, and behind these of each result.
     """
 
     program: str
@@ -181,7 +182,7 @@ class CompileReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateRequest:
-    """Call `module`.`function` on a directory of dumps; `with_lines`: say what each source line costs.
+    """Call `module`.`function` on a directory of dumps; `with_lines`: attribute the cost to source lines.
 
     A small timeline of the run goes to the file `timeline`.
     """

@@ -1,4 +1,4 @@
-"""What each child of a judgement may read and write, beside what is installed and its own folder."""
+"""The paths that each child of a judgement may read and write, besides installed files and its own folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from harness.sandbox.confinement import Confinement
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
     """The folders of one child by its name; None for the timer on a device, whose driver needs more than can be listed.
 
-    The candidate reads the problem and writes to its own folder; what it hands over is taken out of
-    there. No other child runs kernel.py, but all of them handle what came from it.
+    The candidate reads the problem and writes to its own folder; its results are moved out of there. No other child
+    runs kernel.py, but all of them handle data from it.
     """
     if child == "timer" and on_device:
         return None
@@ -24,7 +24,7 @@ def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: b
 
 
 def left_behind(children: Children) -> tuple[Failure, ...]:
-    """The failure of a candidate that started processes, which are ended by now; none of one that did not."""
+    """The failure of a candidate that started processes, which are ended by now; None if it started none."""
     if not children.left_behind:
         return ()
     words = ", ".join(children.left_behind.values())
@@ -43,9 +43,9 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 
 
 def not_interpreted(failure: Failure, difference: str) -> Failure:
-    """The failure at the contest's own shape; where it is time that ran out, what is not known and what to do.
+    """The failure at the contest's own shape; after a timeout, also what remains unknown and what to do.
 
-    `difference` says where the program differs from that of a smaller shape by more than sizes, "" where it does not.
+    `difference` is the place where the program differs from that of a smaller shape by more than sizes, else "".
     """
     if failure.kind != "timeout":
         return failure
@@ -64,8 +64,8 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
     """The failure of a compiled program whose matrix units did less than the useful work; none where they did it all.
 
-    Counted from the schedule that is timed, whatever the candidate's process said about it. The
-    problem's matrix products have to be computed by somebody, and outside kernels they are refused.
+    Counted from the schedule that is timed, not from the report of the candidate's process. The problem's matrix
+    products must be computed somewhere, and outside kernels they are refused.
     """
     done = simulation.mean_mxu_flops
     if simulation.mean_seconds is None or done is None or done >= matmul_flops:

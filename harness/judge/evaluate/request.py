@@ -26,7 +26,7 @@ def silent(stage: str, state: str, seconds: float) -> None:
 
 
 def any_trace(trace: Trace) -> None:
-    """Goes on whatever the trace shows."""
+    """Continues after any trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class Request:
     texts. `simulate(dump_directory, chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the
     source of the latency (None: a device of the chip where there is one).
 
-    Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: no output is compared with anything,
-    so no verdict can come of it, and the contest's kernel.hlo.txt stays what it was; what each source line costs is
-    found out then only `with_lines`. `draws` are repeated, beside fresh ones, as far as there is a program of their
-    shape. What is among `programs` is not compiled and simulated again, and
-    what is not is put there, if children are confined; None: everything is compiled and simulated anew. `stubs` are the
-    contest's modules that something stands in for, `assumption` is what it says of branches that nothing here knows.
+    Not `timed`: a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
+    anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt is left alone. The cost of each source
+    line is then computed only `with_lines`. `draws` are repeated, besides fresh ones, if there is a program of their
+    shape. A program in the cache `programs` is not compiled and simulated again; a new one is added, if children are
+    confined; None: everything is compiled and simulated anew. `stubs` are the modules that the contest replaces by
+    stand-ins, `assumption` its statement on branches that depend on unknown values.
     """
 
     directory: Path
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def has_lines(self) -> bool:
-        """Whether the schedule and its simulation are to say what each source line costs."""
+        """True if the schedule and its simulation attribute the cost to source lines."""
         return self.checked or self.with_lines
 
 
@@ -79,7 +79,7 @@ class Listener:
 
     `progress` hears of each stage, `after_trace` of the trace; the latter may raise: then nothing more happens. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
-    names the checks that were left out (`unchecked`). Of a suite both hear about the whole.
+    names the checks that were left out (`unchecked`). For a suite, both are called with the whole.
     """
 
     progress: Progress = silent
@@ -89,7 +89,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A request for one problem: that of the contest, or a member of its suite; and where its files go.
+    """A request for one problem (the contest's, or a member of its suite), and the places of its files.
 
     `source` is where the latency comes from, as `request.on` and the machine have it.
     """
@@ -135,7 +135,7 @@ class Plan:
         return self.scratch / "problem.pickle"
 
     def artifact(self, platform: str) -> Path:
-        """The exported program for `tpu`, `cuda` or `cpu`: what is compiled, checked and timed."""
+        """The exported program for `tpu`, `cuda` or `cpu`, which is compiled, checked or timed."""
         return self.work / f"candidate.{platform}"
 
     def written(self, name: str) -> Path:
@@ -143,18 +143,18 @@ class Plan:
         return self.directory_of("candidate") / f"candidate.{name}"
 
     def outputs_of(self, family: str) -> Path:
-        """Where the candidate's process writes what its interpreted run gave."""
+        """The file to which the candidate's process writes the outputs of its interpreted run."""
         return self.directory_of("candidate") / "outputs" / family
 
     def directory_of(self, child: str) -> Path:
-        """The working directory of a child; two above it stand the dumps of what it compiles."""
+        """The working directory of a child; the dumps of its compilations are two levels above it."""
         return self.checked / "scratch" / child if child == "checks compiler" else self.scratch / child
 
     def program_keys(self) -> tuple[str, ...]:
         """The keys of the exported program in `request.programs`; call before it is compiled. Empty without programs.
 
-        The first is that of the program as it is compiled here. Where no lines are asked for, one that was compiled
-        with them serves as well: its schedule is the same.
+        The first is the key of the program as it is compiled here. If no lines are asked for, a program that was
+        compiled with them serves as well: its schedule is the same.
         """
         programs, simulate = self.request.programs, self.request.simulate
         if programs is None:

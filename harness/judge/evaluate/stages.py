@@ -1,4 +1,4 @@
-"""The stages of an evaluation as a table: what each waits for, which process does it, and what comes of it."""
+"""The stages of an evaluation as a table: the inputs of each, its process, and its effect on the state."""
 
 import shutil
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ class ReferenceProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What a run in TPU interpret mode wrote: as it was asked for, and of which shape (see CheckRequest)."""
+    """The outputs that a run in TPU interpret mode wrote, with its request and shape (see CheckRequest)."""
 
     asked: InterpretRequest
     reduced: int | None
@@ -229,7 +229,7 @@ def _compiled_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Take
 
 
 def _simulated_with_checks(plan: Plan, state: State, answer: StageAnswer) -> Taken:
-    """What goes wrong in the program with all checks counts as if it did in the one that is timed."""
+    """A failure of the program with all checks counts as one of the timed program."""
     reply: Simulation = answer.reply
     return _with_offences(state, reply.offences), ()
 
@@ -308,7 +308,7 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
+    """Each family with another seed, then the dependences of outputs: a wrong value says more than a wrong dependence."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)
@@ -341,9 +341,9 @@ def _is_drawn(family: str) -> bool:
 def _repeated(
     plan: Plan, state: State, program: ReferenceProgram, reduced: int | None
 ) -> Iterator[CheckRequest | ProbeRequest]:
-    """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here.
+    """The same checks on the inputs of an earlier evaluation, including those of its interpreted runs at this shape.
 
-    They come before fresh ones: what failed then shows first.
+    They come before fresh ones, so that an earlier failure shows first.
     """
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
@@ -383,8 +383,8 @@ def _interpret(plan: Plan, state: State, reply: ShapesReply) -> Iterator[Interpr
 def _interpret_full(plan: Plan, state: State, reply: ShapesReply) -> Iterator[InterpretRequest]:
     """Last, because it takes longest: 200 s for 16384 keys on an idle machine.
 
-    One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
-    reference program of this shape has NaN there.
+    One family: these findings do not depend on values. With numbers in unwritten memory, where the CPU reference
+    program of this shape has NaN.
     """
     if reply.interpret_full:
         family = plan.problem.families(full=True)[0]

@@ -38,7 +38,7 @@ _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Something that a stage gave and others wait for, with what they have to know of it."""
+    """A result of a stage that others wait for, with the facts that they need."""
 
     need: Need
     value: Any
@@ -46,7 +46,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """A request whose answer is known, so that no process is asked."""
+    """A request whose answer is already known, so it needs no process."""
 
     request: Any
     reply: Any
@@ -65,9 +65,10 @@ class StageAnswer:
 class State:
     """The findings about one candidate so far.
 
-    `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are those of the exported
-    program, `seen` what an earlier evaluation found out about this very program. `offences` are those of the program
-    with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to matter.
+    `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are the keys of the
+    exported program, `seen` the results of an earlier evaluation of the same program. `offences` are those of the same
+    program compiled with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to
+    matter.
     """
 
     evidence: Evidence
@@ -93,7 +94,7 @@ class State:
         return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
 
     def failing(self, rank: Rank, *failures: Failure) -> "State":
-        """The same with these failures; of all failures the one of the lowest rank counts."""
+        """The same state with these failures; the failure of the lowest rank counts."""
         return replace(self, failures=(*self.failures, *((rank, failure) for failure in failures)))
 
     @property
@@ -132,9 +133,9 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 class Stage:
     """One row of the table: `requests` asks the process `child` for something, `take` makes evidence of each answer.
 
-    `name` is what people see; several rows may share one. `rank` is where it comes in the order in which failures
-    count. `failing` is the stage of a Failure where an answer is one, `fail` what follows from it, `seconds` the limit
-    of each request.
+    `name` is for people; several rows may share one. `rank` is its place in the order in which failures count.
+    `failing` is the stage of the Failure if an answer is one, `fail` its effect on the state, `seconds` the limit of
+    each request.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""A suite under the judge: its members step by step side by side, so that what is cheap ends it before what is dear."""
+"""A suite under the judge: all members advance step by step together, so that a cheap check can end it before an
+expensive one.
+"""
 
 import hashlib
 import json
@@ -41,7 +43,7 @@ def evaluate_suite(suite: Suite, evaluations: Sequence[Evaluation], listener: Li
 
 
 def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
-    """The evidence about a suite from that of its members, in their order; the last may have failed."""
+    """The evidence about a suite, from the evidence of its members in their order; the last may have failed."""
     names = [member.name for member in suite.members or ()]
     named = [*zip(names, members, strict=False)]
     first, failure = members[0], members[-1].failure
@@ -88,8 +90,8 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
     """The weighted geometric mean of the members' times; None where one of them has not come to a latency.
 
-    Its error is the weighted mean of theirs, relative to each: what the simulator gets wrong it gets wrong at all
-    shapes alike, so that errors do not average out.
+    Its relative error is the weighted mean of theirs: the simulator errs in the same way at all shapes, so errors do
+    not average out.
     """
     times = [found.latency for _, found in named if found.latency is not None]
     if len(times) < len(suite.members or ()):
@@ -111,7 +113,7 @@ def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency
 
 
 def _merge_warnings(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """What is said of members, with the name of each; what is said of all of them, once and without."""
+    """Sentences on members, each with the member's name; a sentence that applies to all appears once, without names."""
     each = [*sentences]
     of_all = [sentence for sentence in each[0][1] if all(sentence in others for _, others in each)]
     own = [(name, tuple(sentence for sentence in others if sentence not in of_all)) for name, others in each]

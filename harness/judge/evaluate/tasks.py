@@ -1,4 +1,4 @@
-"""Which process does which task, and what it answers."""
+"""The tasks of each process, and their answers."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
-"""Walks the table of stages for one candidate: each begins when what it needs is there, until the outcome is certain.
+"""Walks the table of stages for one candidate: each begins when its inputs exist, until the outcome is certain.
 
-Stages run side by side, and what ends an evaluation does not depend on which of them is faster: every request has a
-rank, and of several failures the one of the lowest rank counts, once all requests below it have been answered.
+Stages run side by side, but the outcome does not depend on their speed: every request has a rank, and the failure of
+the lowest rank counts, once all requests below it have been answered.
 """
 
 import os
@@ -24,7 +24,7 @@ _MANY_CORES = 4
 
 
 class Evaluation:
-    """One candidate under evaluation: `state` is what is known of it so far."""
+    """One candidate under evaluation: `state` is the knowledge about it so far."""
 
     def __init__(self, plan: Plan, children: Children, listener: Listener) -> None:
         self.plan = plan
@@ -77,7 +77,7 @@ class Evaluation:
         self._begin_waiting()
 
     def _begin_waiting(self) -> None:
-        """Asks for what may be asked for by now."""
+        """Sends every request that is possible now."""
         last = self.state.last
         is_early = environments.cores() < _MANY_CORES and (
             (self._workers.is_busy and self._is_time_open)
@@ -98,7 +98,7 @@ class Evaluation:
                     self._workers.ask(stage, request)
 
     def _work_off(self) -> None:
-        """Hears every answer and begins what it makes possible, until nothing that counts can come any more."""
+        """Takes every answer and starts the requests that it makes possible, until no further answer can count."""
         while True:
             self._begin_waiting()
             for name in self._workers.drop(self.state.last):
@@ -114,7 +114,7 @@ class Evaluation:
                     self._close(stage.name, "done")
 
     def _take(self, stage: Stage, answer: StageAnswer) -> tuple[Product, ...]:
-        """Replaces the state by what follows from an answer; whoever listens hears of a trace and of a latency."""
+        """Replaces the state by the one after an answer; reports a trace and a latency to the listeners."""
         before, (self.state, products) = self.state, stage.take(self.plan, self.state, answer)
         if before.trace is None and self.state.trace is not None:
             self._listener.after_trace(self.state.trace.trace)
@@ -127,7 +127,7 @@ class Evaluation:
         return products
 
     def _take_known(self, stage: Stage, known: KnownAnswer) -> None:
-        """Takes an answer that nobody had to be asked for."""
+        """Takes an answer that needed no process."""
         self._clock.begin(stage.name)
         answer = StageAnswer(known.request, known.reply, (*stage.rank, 0))
         if isinstance(known.reply, Failure):
@@ -149,7 +149,7 @@ class Evaluation:
 
 
 def _begun(plan: Plan) -> Evidence:
-    """The evidence before anything is known of the candidate."""
+    """The evidence before the first result."""
     is_confined = plan.policy.is_confined
     return Evidence(
         problem=plan.problem.statement(),

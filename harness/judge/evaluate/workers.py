@@ -1,4 +1,4 @@
-"""The processes of one evaluation: started when first needed, chosen for each request; what they were asked."""
+"""The processes of one evaluation, started when first needed and chosen for each request, and their open requests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _MOST_CHECKERS = 3
 class Workers:
     """The processes that one evaluation has started, and the requests that they have not answered.
 
-    `operations` are those of the traced program.
+    `operations` is the number of operations of the traced program.
     """
 
     def __init__(self, plan: Plan, children: Children) -> None:
@@ -72,7 +72,7 @@ class Workers:
         self._jobs[job] = (stage, request, (*stage.rank, number))
 
     def answers(self) -> Iterator[tuple[Stage, StageAnswer]]:
-        """Waits for an answer, and yields it and those that are there by then, each with its stage."""
+        """Waits for an answer, and yields all answers that have arrived by then, each with its stage."""
         self._share_cores()
         for job, reply in (self._children.wait(), *self._children.finished_jobs()):
             # Others are of another member of a suite, or were dropped.
@@ -81,7 +81,7 @@ class Workers:
                 yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
-        """Forgets the requests that rank behind `last`, and those of processes that have ended; their stages' names."""
+        """Drops the requests that rank behind `last` and those of ended processes; returns the names of their stages."""
         dropped = [
             job
             for job, (_, _, rank) in self._jobs.items()
@@ -97,12 +97,12 @@ class Workers:
 
     @property
     def is_compiling(self) -> bool:
-        """True while the chip's program is compiled or simulated; what else the compiler does keeps nobody."""
+        """True while the chip's program is compiled or simulated; nothing waits for the compiler's other work."""
         return any(job.task in ("compile", "simulate") for job in self._jobs)
 
     @property
     def is_reduced_open(self) -> bool:
-        """True while something is under way at the reduced shapes, beside what waits behind the compiler."""
+        """True while a request at the reduced shapes is under way, other than one that waits for the compiler."""
         return any(rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values())
 
     def _is_late(self, child: Child) -> bool:
@@ -125,9 +125,10 @@ class Workers:
         return chosen
 
     def _share_cores(self) -> None:
-        """While the chip's program is compiled and simulated, for which all else waits, the others yield to that.
+        """While the chip's program is compiled and simulated, the other processes yield to it, because everything else
+        waits for it.
 
-        After that checks of the contest's own shape yield to those of reduced ones, which end more evaluations.
+        After that, checks at the contest's shape yield to checks at reduced shapes, which end more evaluations.
         """
         is_compiling, is_reduced_open = self.is_compiling, self.is_reduced_open
         for name, child in self._started.items():

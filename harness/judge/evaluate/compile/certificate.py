@@ -1,10 +1,10 @@
-"""The program that is checked, made of the traced one where kernel.py never ran, and shown to be what is compiled.
+"""Makes the program to check from the traced one, where kernel.py never ran, and proves that it is the compiled one.
 
 The process that traces kernel.py is the candidate's own: it can hand over any two programs, and change how JAX lowers
 one. So the traced program is handed over as data. The program that is checked on the CPU is made of that here, by JAX's
-own rules. The program for the chip, which knows the lines of kernel.py, was made there, and has to be what the traced
-one is lowered to here, operation by operation, kernels included. Around its kernels it has to be the same for both
-platforms.
+own rules. The candidate's process made the program for the chip, which knows the lines of kernel.py. It must equal,
+operation by operation and kernels included, the program that the traced one is lowered to here. Around its kernels it
+must be the same for both platforms.
 """
 
 from dataclasses import fields
@@ -44,10 +44,10 @@ mlir.register_lowering(_opaque_p, _opaque_lowering)
 
 
 def certify(request: CertifyRequest) -> Certificate:
-    """The certificate that the program for the chip is the traced program; writes the one that is checked on the CPU.
+    """The certificate that the program for the chip is the traced program; also writes the program to check on the CPU.
 
-    Raises Rejected `forged-result` where the report is not true, `program-differs` where the program for the chip is
-    not the traced one, `not-interpretable`, and what a trace is refused for.
+    Raises Rejected `forged-result` if the report is not true, `program-differs` if the program for the chip is not the
+    traced one, `not-interpretable`, and every kind that a trace is refused with.
     """
     chip = request.chip
     for_chip = jax.export.deserialize(bytearray(Path(request.for_chip).read_bytes()))
@@ -78,10 +78,10 @@ def certify(request: CertifyRequest) -> Certificate:
 
 
 def _require_sound(closed: Any, chip: Chip) -> None:
-    """Raises Rejected `foreign-primitive`, or `forged-result` where the types in a program are not those of its values.
+    """Raises Rejected `foreign-primitive`, or `forged-result` if a program's types are not those of its values.
 
-    No trace makes such a program; a compiler that believes one type and an interpreter that believes another would make
-    two of it.
+    No trace makes such a program. A compiler that uses one type and an interpreter that uses another would compute
+    different things.
     """
     unknown = next((each for each, _ in normal_form.primitives(closed) if each.startswith(normal_form.UNKNOWN)), None)
     if unknown is not None:
@@ -97,7 +97,7 @@ def _require_sound(closed: Any, chip: Chip) -> None:
 
 
 def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, chip: Chip) -> None:
-    """Raises Rejected `program-differs` where the program for the chip is another than the judge makes of the trace.
+    """Raises Rejected `program-differs` if the program for the chip differs from the judge's lowering of the trace.
 
     `form` is that of the former.
     """

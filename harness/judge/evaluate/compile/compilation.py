@@ -24,8 +24,9 @@ _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in d
 def compile_for_chip(request: CompileRequest) -> CompileReply:
     """Compiles, writes HLO and Mosaic text, counts.
 
-    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule`,
-    `work-outside-pallas`, or what the counters do not understand; RatchetError `wrong-topology`.
+    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`, `no-kernel`, `no-schedule` or
+    `work-outside-pallas`, and whatever the counters raise for text they do not understand; RatchetError
+    `wrong-topology`.
     """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     shapes = described_shapes(problem.statement().inputs, request.chip)
@@ -97,7 +98,9 @@ def _compile_failure(text: str) -> Rejected:
 
 
 def _sentence(text: str) -> str:
-    """The compiler's sentence that says most: which limit was exceeded by how much, else the first that is no code."""
+    """The most telling sentence of the compiler: which limit was exceeded by how much, otherwise the first sentence
+    that is not code.
+    """
     exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
     if exceeded:
         return exceeded.group()

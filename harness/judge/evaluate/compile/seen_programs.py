@@ -1,4 +1,4 @@
-"""What the compiler and the simulator made of programs seen before, on disk by all that it follows from.
+"""A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
 Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so that asking
 again for the same gives the same. Nothing about correctness is kept. An entry is a file in a folder of the user's that
@@ -34,7 +34,7 @@ _REPLY = "reply.json"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a program: what the compiler's process answered, and the simulation of its schedule."""
+    """The kept results of a program: the answer of the compiler's process, and the simulation of its schedule."""
 
     key: str
     compiled: CompileReply
@@ -43,23 +43,24 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPrograms:
-    """The entries in a folder, for one judge, problem, chip and set of versions, which `judge` stands for."""
+    """The entries in a folder for one judge, problem, chip and set of versions, all identified by `judge`."""
 
     directory: Path
     judge: str
     most_bytes: int = _MOST_BYTES
 
     def key(self, artifact: Path, variables: Mapping[str, str], simulator: str, dumps: Path) -> str:
-        """What an exported program is known by, compiled with these variables and simulated by `simulator`.
+        """The key of an exported program, compiled with these environment variables and simulated by `simulator`.
 
-        `dumps` is where the compiler is about to write: the simulator reads what the judge has put there, too.
+        `dumps` is the folder that the compiler will write to; the simulator also reads the judge's files there.
         """
         given = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
         said = [self.judge, simulator, sorted(variables.items()), _digest(artifact), given]
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """What is known of a program, its dumps and texts put into `work`; None where nothing sound is kept.
+        """The kept results of a program, after putting its dumps and texts into `work`; None where nothing sound is
+        kept.
 
         Raises OSError where `work` cannot be written.
         """
@@ -79,7 +80,7 @@ class SeenPrograms:
         return seen
 
     def keep(self, key: str, work: Path, compiled: CompileReply, simulation: Simulation) -> None:
-        """Keeps what was found out, and lets go of what was not asked for longest; without a word where it cannot."""
+        """Keeps the results, and drops the entries that were not used for longest; does nothing if it cannot write."""
         with contextlib.suppress(OSError, ValueError):
             data = _packed(Seen(key=key, compiled=compiled, simulation=simulation), work)
             if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):
@@ -136,7 +137,7 @@ def _files(work: Path) -> Iterator[Path]:
 
 
 def _unpacked(data: bytes, key: str) -> tuple[Seen, dict[str, bytes]]:
-    """What is known, and the files by their places; raises ValueError and what zipfile raises unless all is sound."""
+    """The kept results, and the files by their paths; raises ValueError and zipfile's errors if an entry is damaged."""
     start = len(_MARK) + _DIGEST_BYTES
     body = data[start:]
     if data[:start] != _MARK + hashlib.sha256(body).digest():

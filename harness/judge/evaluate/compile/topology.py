@@ -1,4 +1,4 @@
-"""The device that programs are compiled for, as libtpu describes it where there is none."""
+"""The device that programs are compiled for, as libtpu describes it on a machine without one."""
 
 from collections.abc import Sequence
 

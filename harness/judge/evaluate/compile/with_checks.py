@@ -11,7 +11,7 @@ from harness.judge.evaluate.messages import CompileReply, CompileRequest
 
 
 def compile_with_checks(request: CheckedCompileRequest) -> CompileReply:
-    """As `compile_for_chip`, which says what it raises."""
+    """Raises what `compile_for_chip` raises."""
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     artifact = Path("candidate.checked")
     checked = replace(exported, mlir_module_serialized=with_checks(exported.mlir_module_serialized))

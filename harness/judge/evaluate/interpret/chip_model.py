@@ -1,6 +1,5 @@
-"""The program that is checked on a CPU, rewritten to compute what a TPU computes where XLA on a CPU does not.
-
-docs/SEMANTICS.md lists what is rewritten and why. Each model here is one entry of kind `modelled` there.
+"""Rewrites the program that is checked on a CPU, so that it computes what a TPU computes where XLA on a CPU would not.
+docs/SEMANTICS.md lists each rewrite and its reason. Each model here is one entry of kind `modelled` there.
 """
 
 import math
@@ -99,7 +98,7 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 
 
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation, and what it computes of a type that XLA passes over rounded once more to eight bits.
+    """The operation; a result of a type that XLA does not round is rounded once more to eight bits.
 
     That changes no number of these types, and XLA leaves it where it is. Without, it computes bfloat16 in float32, and
     on a CPU it adds up numbers that were just converted to bfloat16, int8 or uint8 as they were before (jaxlib 0.10.2,
@@ -387,7 +386,7 @@ def shifted(equation: Equation) -> Model | None:
 
 
 def _roll(equation: Equation, _: Chip) -> Model | None:
-    """By a negative amount, or by the length of the axis and more, nothing says what `vrot` does."""
+    """No source says what `vrot` does for a negative amount, or for the length of the axis and more."""
     length, amount = equation.invars[0].aval.shape[equation.params["axis"]], equation.invars[1]
     if isinstance(amount, core.Literal) and 0 <= int(amount.val) < length:
         return None
@@ -402,7 +401,7 @@ def _roll(equation: Equation, _: Chip) -> Model | None:
 
 
 def _gather(equation: Equation, _: Chip) -> Model:
-    """An element at an index beyond its axis is nothing defined: which one `vperm` takes then nobody says."""
+    """An index beyond the axis is undefined: no source says which element `vperm` takes."""
     primitive, params = equation.primitive, equation.params
     (axis,) = params["dimension_numbers"].start_index_map
     length = equation.invars[0].aval.shape[axis]
@@ -418,7 +417,7 @@ def _gather(equation: Equation, _: Chip) -> Model:
 
 
 def _multiple_of(equation: Equation, _: Chip) -> Model:
-    """The compiler may drop what a value has beyond a multiple."""
+    """The compiler may drop the part of a value beyond a multiple."""
     factor = int(np.lcm.reduce(equation.params["values"]))
     return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
 

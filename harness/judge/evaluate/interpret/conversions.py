@@ -31,7 +31,7 @@ def require_conversions() -> None:
 
 
 def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
-    """Those of these types to which it does not convert numbers before it adds them up."""
+    """The members of these types that XLA on this CPU does not convert numbers to before it adds them up."""
     # Not one of these is a number of any of the types, and all are rounded down.
     values = (np.arange(np.prod(_SHAPE)) % 7 + 1.0004).astype(np.float32).reshape(_SHAPE)
 

@@ -15,12 +15,12 @@ _LOOK_SECONDS = 0.05
 
 @contextlib.contextmanager
 def deadlocks_found() -> Iterator[None]:
-    """Within this context a wait raises RuntimeError where what it waits for can never come.
+    """Within this context a wait raises RuntimeError if its signal can never come.
 
-    On one core nothing but copies that are under way can signal while it waits, and those are done here, so that the
-    interpreter finds its count complete or this raises. On several it raises when every core waits like this, or has
-    ended. A core that waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the
-    check. A JAX whose semaphores are other ones is left as it is.
+    On one core only copies under way can signal during a wait. They are completed here, so the interpreter either finds
+    the count complete or this raises. On several it raises when every core waits like this, or has ended. A core that
+    waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the check. A JAX whose
+    semaphores are other ones is left as it is.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)

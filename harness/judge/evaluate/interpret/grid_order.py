@@ -1,4 +1,4 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid: each run of a program has its own."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid; each run of a program has its own."""
 
 import contextlib
 import functools
@@ -25,9 +25,9 @@ _seed: int | None = None
 def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards where that is None.
 
-    Where an axis has several steps, the first one never runs first. A kernel that relies on one step having run before
-    another is wrong by what it declares: of every two steps the CPU reference program runs the first one first, and a
-    run backwards the other. A JAX that draws the order otherwise keeps its own.
+    Where an axis has several steps, the first one never runs first. A kernel must not rely on the order of steps that
+    it declares parallel. The CPU reference program runs them forwards and another run backwards, so each of two steps
+    runs first once. A JAX that draws the order otherwise keeps its own.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)

@@ -44,7 +44,9 @@ def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = F
 
 
 def get_ready_for(chip: Chip) -> None:
-    """Loads what JAX loads when it lowers: it sets environment variables, and rules; kernel.py is not to blame."""
+    """Loads the modules that JAX loads when it lowers. They set environment variables and rules, which must not be
+    blamed on kernel.py.
+    """
     importlib.import_module("jax._src.pallas.mosaic.pallas_call_registration")
     if chip.platform == "cuda":
         importlib.import_module("jax.experimental.pallas.mosaic_gpu")
@@ -54,9 +56,9 @@ def get_ready_for(chip: Chip) -> None:
 def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.MOST_UNDER_WAY[0]) -> Any:
     """TPU interpret mode that finds races, reads out of bounds, and reads of memory that nothing wrote (as NaN).
 
-    On a GPU no program of the grid may rely on another: there each of the `steps` gets a core of its
-    own, and what two of them share is a race. (Beyond 16, only what programs on different cores share.)
-    So many transfers may be under way at a time.
+    On a GPU no program of the grid may rely on another: there each of the `steps` gets a core of its own, and what two
+    of them share is a race. (Beyond 16, only accesses of programs on different cores.) At most this many transfers may
+    be under way at a time.
     """
     cores = chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES)
     return pltpu.InterpretParams(
@@ -83,7 +85,9 @@ def race_of(error: BaseException | None, printed: str) -> str | None:
 
 
 def reset() -> None:
-    """Forgets the state of the last interpreted run; needed after one that raised, or the next one raises the same."""
+    """Clears the state of the last interpreted run. Needed after a run that raised; otherwise the next run raises the
+    same.
+    """
     pltpu.reset_tpu_interpret_mode_state()
     dispatch.runtime_tokens.clear()
 
@@ -146,9 +150,9 @@ def export(
 ) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes,
-    with `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too). Over a
-    mesh what it returns is split as `results` say.
+    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes, with
+    `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too). Over a mesh its
+    results are split as `results` says.
     """
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.

@@ -1,7 +1,7 @@
-"""Tables in scalar memory that a kernel writes to: what a step leaves there, the next one finds, as on a chip.
+"""Tables in scalar memory that a kernel writes to: the next step reads what a step wrote, as on a chip.
 
 JAX's `interpret=True` gives every step the table as it was handed over. Here such a kernel has a copy of it in scratch
-memory, made by the first step. Of TPU interpret mode none is needed.
+memory, made by the first step. TPU interpret mode needs none.
 """
 
 import dataclasses

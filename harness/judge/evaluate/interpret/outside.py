@@ -1,6 +1,5 @@
-"""Operations outside kernels whose result no source defines for some inputs, made to show: a mark in its place.
-
-docs/SEMANTICS.md lists them. XLA on a CPU and on a chip may differ there, and each is right.
+"""Puts a mark in place of results of operations outside kernels that no source defines. docs/SEMANTICS.md lists them.
+XLA on a CPU and on a chip may differ there, and each is right.
 """
 
 import functools
@@ -92,7 +91,7 @@ def _from_bits(bits: Any, dtype: Any) -> Any:
 
 
 def _scatter(equation: Equation) -> Model | None:
-    """Of several updates of one element any may be the last: where their bits differ it is marked."""
+    """Any of several updates of one element may be the last: if their bits differ, the element is marked."""
     indices, params = equation.invars[1], equation.params
     if all(size == 1 for size in indices.aval.shape[:-1]):
         return None

@@ -1,7 +1,7 @@
 """A traced program over a mesh, run on as many CPU devices in TPU interpret mode: its chips side by side.
 
-Each check and probe runs the program itself. Transfers end in the order in which they were started, the other way
-round, or in a drawn one; the same inputs run again end them in another order.
+Each check and probe runs the program itself. Transfers end in the order in which they were started, in the reverse
+order, or in a drawn one; a repeated run on the same inputs uses another order.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""A traced program with its Pallas calls interpreted on a CPU: what the chip computes, under JAX's interpreters."""
+"""Interprets the Pallas calls of a traced program on a CPU, so that JAX's interpreters compute what the chip computes."""
 
 import dataclasses
 from typing import Any
@@ -21,8 +21,8 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
     """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
 
     An interpreted kernel computes what `chip` computes; `is_flipped` turns its comparisons of unwritten memory round.
-    In TPU interpret mode a call has effects, and so has all that encloses it: loops, branches, functions. A
-    function with derivatives of its own must not have any: there it is called without them.
+    In TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function
+    with derivatives of its own must not have any: there it is called without them.
     """
     effects = pallas_core.get_interpret_effects(interpret)
     changed = []

@@ -1,7 +1,7 @@
-"""Copies of a size that is known at run time only (the last block of an inner pipeline, say), on a CPU.
+"""Copies whose size is known only at run time (such as the last block of an inner pipeline), on a CPU.
 
-XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here the whole that could
-be copied is read, and what lies within the size is written.
+XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here the largest possible
+range is read, and only the part within the size is written.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from jax._src.state.types import ReshapeTransform
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
-    """`sizes` elements of `whole` from `starts` on, along each axis; `squeezed` axes are left out of what is copied."""
+    """`sizes` elements of `whole` from `starts` on, along each axis; `squeezed` axes do not appear in the copied array."""
 
     whole: Any
     starts: tuple[Any, ...]
@@ -27,7 +27,7 @@ class _CopiedPart:
 
     @property
     def size(self) -> Any:
-        """How many elements those are, which is what semaphores count."""
+        """The number of copied elements, which semaphores count."""
         return math.prod(self.sizes)
 
 
@@ -67,7 +67,7 @@ def copies_of_any_size() -> Iterator[None]:
 
 
 def _is_sized(transforms: Any) -> bool:
-    """Whether one of these says a size that is known at run time only."""
+    """True if one of these has a size that is known only at run time."""
     indexers = (one for one in transforms or () if isinstance(one, indexing.NDIndexer))
     return any(indexer.is_dynamic_size for indexer in indexers)
 
@@ -82,7 +82,7 @@ def _part(x: Any, transforms: Sequence[Any], read: Any) -> _CopiedPart:
 
 
 def _written(target: _CopiedPart, source: _CopiedPart) -> Any:
-    """The whole of the target after the copy; what lies beyond the sizes stays as it is."""
+    """The whole target after the copy; elements beyond the sizes keep their values."""
     kept = [axis for axis in range(source.whole.ndim) if axis not in source.squeezed]
     free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]
     if len(kept) != len(free):

@@ -1,10 +1,10 @@
 """Reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot make, in steps that they can.
 
 A reference that is indexed, then reshaped or taken for other numbers, then indexed again: TPU interpret mode knows the
-first indices alone. All that they point at is read, and so looked at for races; a write to what is taken for other
-numbers writes all of it, with what was there elsewhere. A write under a mask: TPU interpret
-mode takes the length of a later axis for that of the first, and finds it out of bounds; `interpret=True` knows no
-constant index. Here all is read, and written again with what the mask lets by.
+first indices alone. Everything that they point at is read, and so checked for races. A write through a reinterpreted
+reference writes all of it, with the old values elsewhere. A write under a mask: TPU interpret mode uses the length of a
+later axis for the first, and reports it out of bounds; `interpret=True` knows no constant index. Here everything is
+read, and written again with the values that the mask selects.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner,
 
 
 def with_plain_reads(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel with whatever follows the first indices of a read done to the values that were read."""
+    """The same kernel; every transform after the first indices of a read is applied to the values read."""
     return _rewritten(jaxpr, "get", _plain_read)
 
 
 def with_plain_bitcasts(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; a write to what is taken for other numbers writes all that the first indices point at."""
+    """The same kernel; a write through a reinterpreted reference writes everything that the first indices point at."""
     return _rewritten(jaxpr, "swap", _plain_bitcast)
 
 
@@ -103,7 +103,7 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
     """The same with indices of a reference that is taken for other numbers ahead of that, where they take whole rows.
 
-    Else all of the reference would be accessed, and with it what a copy is writing at the time.
+    Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
     """
     found = list(transforms)
     shape = tuple(reference.aval.shape)

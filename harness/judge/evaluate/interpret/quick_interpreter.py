@@ -1,9 +1,9 @@
-"""JAX's TPU interpret mode with less bookkeeping: what it computes, what it finds and what it says are its own.
+"""JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
 
-Two things took ten times as long as all else at 1,024 grid steps. To look for races, JAX compares every access of a
-buffer with all that went before; nearly all of them are ordered, which the largest clock of many shows at once, or
-are of other memory, and here JAX is shown the others alone. And it makes arrays of its own of whatever a callback is
-given, which all of its callbacks turn into numbers or numpy arrays again.
+Two things took ten times as long as all else at 1,024 grid steps. To find races, JAX compares every access of a buffer
+with all earlier ones. Nearly all of these are ordered, which the largest clock of many shows at once, or concern other
+memory; here JAX sees only the others. JAX also converts the arguments of each callback to its own arrays, which all of
+its callbacks convert back to numbers or numpy arrays.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _BLOCK = 256
 
 @dataclass(slots=True)
 class _Block:
-    """Some accesses that follow each other: what JAX notes of each, and the latest of their clocks by component."""
+    """Some consecutive accesses: JAX's note on each, and the latest of their clocks by component."""
 
     entries: list[Any] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
@@ -46,7 +46,7 @@ class _Block:
 
 @dataclass(slots=True)
 class Accesses:
-    """The reads, or the writes, of one buffer: what JAX notes of each, and its vector clock."""
+    """The reads, or the writes, of one buffer: JAX's note on each, and its vector clock."""
 
     blocks: list[_Block] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Accesses:
         block.latest = clock.copy() if block.latest is None else np.maximum(block.latest, clock)
 
     def unordered(self, clock: Clock) -> list[Any]:
-        """What is noted of those that neither happened before `clock` nor after it, in their order."""
+        """The notes on accesses that happened neither before `clock` nor after it, in their order."""
         found: list[Any] = []
         for block in self.blocks:
             # Later than the latest of each component is later than every one of them.
@@ -80,7 +80,7 @@ def _is_before(one: Clock, other: Clock) -> bool:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Within this context TPU interpret mode does less, as described above; what a JAX has otherwise stays as it is."""
+    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks stay as they are."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
     called: Any = getattr(callback, "io_callback_impl", None)
     has_state, has_called = is_known(state), _is_known_call(called)
@@ -108,7 +108,7 @@ def _is_known_call(function: Any) -> bool:
 
 
 def is_known(state: Any) -> bool:
-    """Whether JAX's class has what is used of it here."""
+    """True if JAX's class has the attributes that are used here."""
     checks = [getattr(state, name, None) for name in ("check_read", "check_write")]
     return inspect.isclass(state) and all(
         inspect.isfunction(check) and {"clock", "buffer_key", "rnge"} <= set(inspect.signature(check).parameters)
@@ -117,7 +117,7 @@ def is_known(state: Any) -> bool:
 
 
 def quick(state: Any) -> Any:
-    """JAX's class of the races of one run, which is shown those accesses alone that may be part of one."""
+    """JAX's class for the races of one run, which sees only accesses that may be part of one."""
 
     places = {name: _places(getattr(state, name)) for name in ("check_read", "check_write")}
 
@@ -160,7 +160,7 @@ def _places(check: Any) -> dict[str, int]:
 def _overlapping(accesses: list[Any], where: Any) -> list[Any]:
     """Those of memory within these ranges; the range of an access is noted last but one.
 
-    JAX takes an empty range, such as that of a copy of no rows, for memory that others may touch.
+    JAX treats an empty range, such as a copy of no rows, as memory that others may touch.
     """
     if is_empty(where):
         return []

@@ -24,7 +24,9 @@ Range = tuple[int | slice, ...]
 
 
 def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel; what is reshaped before it is indexed is indexed as a whole, so that its shape is known."""
+    """The same kernel; a reference that is reshaped before it is indexed is indexed as a whole, so that its shape is
+    known.
+    """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation):
@@ -83,7 +85,7 @@ def _indexed(operand: Any) -> Any:
 def reshaped_references() -> Iterator[None]:
     """Within this context the interpreter finds the block of a reference that a part of a reshaped one is.
 
-    Raises RuntimeError (NO_BLOCK) there where it is none.
+    Raises RuntimeError (NO_BLOCK) at run time if it is not a block.
     """
     memory = shared_memory.SharedMemory
     usual, store, swap = interpret_utils.to_range, memory.store_buffer_content, memory.swap_buffer_content
@@ -122,7 +124,7 @@ def _size(part: slice) -> int:
 
 
 def _fitted(value: Any, rnge: Range) -> Any:
-    """The value in the shape of its place, which has the axes that reshaping has taken apart or put together."""
+    """The value in the shape of its target, which has the axes that reshaping split or joined."""
     shape = tuple(_size(part) for part in rnge if isinstance(part, slice))
     is_same = shape == value.shape[: len(shape)] or math.prod(shape) != value.size
     return value if is_same else value.reshape(shape)
@@ -160,7 +162,7 @@ def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[in
 
 
 def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
-    """The block of axes of these lengths that a part of others is. Raises RuntimeError where it is none."""
+    """The block of axes of these lengths that a part of others is. Raises RuntimeError if it is not a block."""
     if len(old) == len(new) == 1:
         return [new[0][1]]
     start, step, count, stride = 0, 0, 1, 1

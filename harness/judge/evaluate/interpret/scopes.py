@@ -1,7 +1,8 @@
 """Scoped memory in scoped memory, in loops and branches to any depth, on a CPU.
 
 `interpret=True` (jax 0.10.2, 0.12.0) turns the references of a scope into values one scope after the other, and fails
-where a loop within two scopes has a scope of its own. Here those that a scope makes become values with all others.
+where a loop within two scopes has a scope of its own. Here the references that a scope makes become values like all
+others.
 """
 
 import contextlib

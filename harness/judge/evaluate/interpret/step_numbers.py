@@ -22,7 +22,7 @@ _CALLS = ("jit", "closed_call", "call", "core_call", "custom_jvp_call", "custom_
 
 
 def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel, with what is asked about the step anywhere below read at the top."""
+    """The same kernel; every query for the step's number, at whatever depth, is read once at the top."""
     primitives: dict[str, Any] = {}
     asked = [one for equation in jaxpr.eqns for part in inner(equation) for one in _asked(part, primitives)]
     if not asked:
@@ -35,7 +35,7 @@ def with_step_numbers_at_the_top(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
-    """What is asked in a program and in those that it holds; the primitives are noted by name."""
+    """The queries for step numbers in a program and in the programs that it holds, with primitives by name."""
     found: list[Asked] = []
     for equation in jaxpr.eqns:
         name = equation.primitive.name
@@ -48,7 +48,7 @@ def _asked(jaxpr: Jaxpr, primitives: dict[str, Any]) -> list[Asked]:
 
 
 def _handed_down(jaxpr: Jaxpr, known: Mapping[Asked, Any], *, is_top: bool = False) -> list[Equation]:
-    """The equations of a program in which `known` are variables."""
+    """The equations of a program, with `known` as variables."""
     values: dict[Any, Any] = {}
     changed: list[Equation] = []
 
@@ -83,7 +83,7 @@ def _extended(jaxpr: Jaxpr, known: Mapping[Asked, Any], place: int) -> Jaxpr:
 
 
 def _without_names(jaxpr: Jaxpr) -> Any:
-    """Names of parameters have to be as many as there are parameters."""
+    """There must be as many parameter names as parameters."""
     return jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
 

@@ -1,11 +1,11 @@
 """Transfers under way where a kernel is interpreted: each has a clock of its own, and ends when we choose.
 
-JAX's TPU interpret mode (0.10.2, 0.12.0) draws for each transfer a component of the vector clocks, of as many as there
-are cores by default: on one core all transfers share one, so that two of them seem to follow each other, and no race
-between a transfer and what nothing made wait for it is found. Here a transfer gets a component that no other under way
-has. Of the transfers that a wait may end, JAX ends the last one first, always, and takes the wait for one of these. But
-a wait counts bytes, whichever transfer they are of: here nothing is known to have arrived until all that was started on
-the semaphore has been waited for.
+JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer, from as many as
+there are cores by default. On one core all transfers share one component, so two transfers seem to follow each other,
+and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a component that
+no other under way has. If a wait may end several transfers, JAX always ends the last one first, and treats the wait as
+one for that transfer. But a wait counts the bytes of any transfer: here nothing counts as arrived until everything that
+was started on the semaphore has been waited for.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ def transfers_end(order: Order) -> Iterator[Waits]:
     """Within this context transfers end in that order, and no two that are under way share a component of the clocks.
 
     Raises RuntimeError within an interpreted kernel where a copy reads memory that it writes (OVERLAP), or where more
-    are under way than the clocks have components (TOO_MANY). Raises NotImplementedError where JAX's interpreter is
-    another than the ones known here: then nothing is known about its races.
+    are under way than the clocks have components (TOO_MANY). Raises NotImplementedError if this version of JAX's
+    interpreter is unknown here: races would then not be found.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     if not _is_known(memory, semaphore, dma):
@@ -140,7 +140,7 @@ def transfers_end(order: Order) -> Iterator[Waits]:
 
 
 def _is_known(memory: Any, semaphore: Any, dma: Any) -> bool:
-    """Whether JAX's classes have what is used of them here."""
+    """True if JAX's classes have the attributes that are used here."""
     functions = (
         (memory, "get_semaphores_and_increment_clock", ["self", "sem_ids", "global_core_id"]),
         (memory, "get_random_virtual_device_id", ["self"]),
@@ -164,7 +164,7 @@ def _options_of(wait: Any) -> set[str]:
 
 
 def _has_ended(task: Any) -> bool:
-    """Whether what a wait would do was done before."""
+    """True if the effect of the wait has already happened."""
     transfer, states = task.__self__, interpret_pallas_call.DmaState
     # A wait until it is sent is for the read alone: the thread of another chip may do that, and write later.
     is_read = not task.__name__.endswith("write")
@@ -183,7 +183,7 @@ def is_empty(where: Any) -> bool:
 
 
 def _beginning(clock: Any) -> Any:
-    """A clock of the same kind at which nothing has happened."""
+    """A clock of the same kind before any event."""
     new = clock.copy()
     getattr(new, "clock", new)[:] = 0
     return new

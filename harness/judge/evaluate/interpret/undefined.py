@@ -1,4 +1,4 @@
-"""What no source defines, made to show: indices beyond an array, and the values that stand for other such results."""
+"""Makes undefined results visible: indices beyond an array, and the marks for other results that no source defines."""
 
 import functools
 from typing import Any
@@ -42,8 +42,8 @@ def marked_memory(like: Any) -> Any:
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
     """The same kernel with comparisons of marked values the other way round than a NaN compares.
 
-    A kernel that compares memory which nothing wrote, and finds NaN, takes one side always; on a chip it finds whatever
-    a call before has left there, a tag of its own making for one, and takes the other.
+    A kernel that compares unwritten memory with something always takes the same branch if it reads NaN. On a chip it
+    may read what an earlier call left there, such as a tag of its own, and take the other branch.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -75,9 +75,9 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
 
 
 def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel with a mark for what it reads or writes where a dynamic index leads out of its array.
+    """The same kernel; an access whose dynamic index lies outside its array reads or writes a mark.
 
-    XLA on a CPU moves such an index to the border; a chip reads or writes whatever lies there.
+    XLA on a CPU clamps such an index; a chip reads or writes whatever memory is there.
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -118,7 +118,7 @@ def _limits(equation: Equation) -> list[tuple[Any, int]]:
 
 
 def _is_within(index: Any, largest: int) -> bool:
-    """Whether an index is a constant that is known to be within the array."""
+    """True if an index is a constant within the array."""
     value = index.val if isinstance(index, core.Literal) else index
     return isinstance(value, (int, np.integer, np.ndarray)) and bool(np.all((value >= 0) & (value <= largest)))
 

@@ -1,4 +1,4 @@
-"""One run in TPU interpret mode with all that it finds: races, waits for ever, accesses out of bounds."""
+"""One run in TPU interpret mode with its findings: races, deadlocks, accesses out of bounds."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ _ACCESS = re.compile(r"(read|write) of \('?(\w+)'?, (\d+), (\d+), \d+\)(\[\(.*?\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRun:
-    """How one run is done: what memory that nothing wrote holds, and in which order transfers end and steps are walked.
+    """The settings of one run: the content of unwritten memory, and the order of transfers and of steps.
 
     `reshapes` are the lines with references that are reshaped, `where` the words before each message.
     `is_over_mesh`: several chips run side by side.
@@ -91,7 +91,7 @@ class WatchedRun:
         return [_whole(out) for out in results], waits.had_choice
 
     def _rejection(self, failure: BaseException) -> BaseException:
-        """The failure as what is wrong with the kernel; `failure` itself where nobody knows."""
+        """The failure as a fault of the kernel; `failure` itself where nobody knows."""
         if isinstance(failure, NotImplementedError):
             return interpretation.not_interpretable(failure)
         text = str(failure)

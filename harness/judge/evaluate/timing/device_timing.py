@@ -52,10 +52,9 @@ def device(request: DeviceRequest) -> DeviceReply:
 def measure(request: MeasureRequest) -> MeasureReply:
     """Host seconds of `rounds` blocked samples of each artifact, in random order within each round; then a profile.
 
-    Every round, those of the profile too, has inputs of its own. One output of the last
-    artifact, of a round nobody can foresee, is checked against float64 afterwards. A sample is as
-    many calls back to back as the host's clock needs to resolve it, the same number for all; the
-    profile has a clock of its own and shows single calls.
+    Every round has inputs of its own, including the rounds of the profile. Afterwards one output of the last artifact,
+    of a round that is drawn at random, is checked against float64. A sample is as many calls back to back as the host's
+    clock needs to resolve it, the same number for all; the profile has a clock of its own and shows single calls.
     """
     global _rounds
     _rounds = _Rounds(request)
@@ -71,7 +70,7 @@ def more(request: MoreRequest) -> MeasureReply:
 
 
 def tick_seconds(readings: Sequence[float]) -> float:
-    """The smallest step by which successive readings of a clock moved: its resolution and the cost of reading it."""
+    """The smallest step between successive readings of a clock, which covers its resolution and the cost of reading it."""
     return min((after - before for before, after in pairwise(readings) if after > before), default=math.inf)
 
 
@@ -84,7 +83,7 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 class _Turn:
     """One artifact's turn in a round: which one, and the round's inputs, as drawn and on the device.
 
-    Of each timing input of the problem one set of arrays: a turn calls the artifact once with each.
+    One set of arrays for each timing input of the problem; a turn calls the artifact once with each.
     """
 
     round: int
@@ -117,7 +116,7 @@ class _Rounds:
         self._calls_per_sample = calls_per_sample(min(taken), tick)
 
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
-        """So many rounds by the host's clock, then so many in a profile called `session`, and the check of one."""
+        """Times `rounds` by the host's clock, then `profiled_calls` in a profile called `session`; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
         # One of the timing inputs.
         one = self._order.randrange(len(self._families))
@@ -199,10 +198,10 @@ class _Rounds:
     def _seconds(
         self, program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int
     ) -> tuple[float, Sequence[Any]]:
-        """Host seconds per call of so many calls with each of `inputs` back to back, every result waited for.
+        """Host seconds per call of `calls` back-to-back calls with each of `inputs`, waiting for every result.
 
-        With them the last result for each of `inputs`. State goes from call to call: as it is written to the same
-        places each time, the last result is that of a first call.
+        Also the last result for each of `inputs`. State is passed from call to call. Each call writes it to the same
+        places, so the last result equals that of a first call.
         """
         state = len(self._donated)
         current = [[*arrays] for arrays in inputs]

@@ -1,4 +1,4 @@
-"""The latency that is judged: the simulator's, or the median of what a device took."""
+"""The latency that is judged: the simulator's, or the median of a device's times."""
 
 import statistics
 from typing import Literal
@@ -26,7 +26,7 @@ def simulated(simulation: Simulation) -> Latency:
 
 
 def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:
-    """The median device time where the profile shows any, else the median host time."""
+    """The median device time if the profile shows any, else the median host time."""
     seconds = samples.device_seconds or samples.host_seconds
     clock = "device time from the profile" if samples.device_seconds else "host time around blocked calls"
     if not seconds:

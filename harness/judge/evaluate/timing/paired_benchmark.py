@@ -35,15 +35,15 @@ def run(
     on: str,
     deep: bool = False,
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
+    """The paired seconds, then all samples of the champion and of the candidate; a Failure if there are none.
 
-    `champion` and `candidate` are the work directories of their `evaluate`. Within each round the
-    champion, a second copy of it as the control, and the candidate get the same fresh inputs, in
-    random order. The samples are looked at after as many pairs as `policy.looks` says, until
-    `is_settled` or the budget is used up; the programs stay loaded. The clock is the device's where
-    the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`, `cuda`.
+    `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
+    copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are looked at
+    after as many pairs as `policy.looks` says, until `is_settled` or the budget is used up; the programs stay loaded.
+    The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
+    `cuda`.
 
-    Writes a profile per look beside `candidate`. Raises RatchetError `no-program` where a directory holds none.
+    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` where a directory holds none.
     """
     programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
     for path in programs:
@@ -78,10 +78,9 @@ def sample(
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
     """The paired benchmark that the batches make, one for each of `policy.looks`, as far as it takes.
 
-    It ends with the batch after which `is_settled`, with the last one, or with one after which
-    the next would be done later than `policy.paired_seconds` after the first was asked for, if it
-    takes as long per round as the one before. To end early, for whatever reason, takes chances
-    away from luck and never adds one. Raises ValueError without looks.
+    It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
+    one, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early, for
+    any reason, only takes chances away from luck. Raises ValueError without looks.
     """
     began = clock()
     slots: Slots | None = None
@@ -139,7 +138,7 @@ def _joined(slots: Slots, batch: Slots) -> Slots:
 
 
 def _paired(slots: Slots, look: int) -> PairedBenchmark:
-    """By the device's clock where it saw every round of every slot, else by the host's."""
+    """By the device's clock if it saw every round of every slot, else by the host's."""
     on_device = all(len(slot.device_seconds) == len(slot.host_seconds) for slot in slots)
     champion, control, candidate = (slot.device_seconds if on_device else slot.host_seconds for slot in slots)
     return PairedBenchmark(

@@ -8,7 +8,7 @@ from harness.records import Simulation
 
 
 def simulate(request: SimulateRequest) -> Simulation:
-    """What the named function makes of the dumps."""
+    """The result of the named function for the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
     found: Simulation = function(
         Path(request.dump_directory),
@@ -21,7 +21,7 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 
 def resimulate(request: ResimulateRequest) -> ResimulateReply:
-    """What the named function makes of the dumps, machine by machine."""
+    """The results of the named function for the dumps, machine by machine."""
     function = getattr(importlib.import_module(request.module), request.function)
     return ResimulateReply(
         seconds=function(

@@ -22,11 +22,10 @@ _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 def taken_over(closed: Any) -> Any:
     """The same program with equations, literals and constants of its own, in its kernels and index maps too.
 
-    What is compiled and what is checked are made of one trace, one after the other: what kernel.py holds, and changes
-    in between, would make two programs of it. Variables and options, of Pallas's compiler for one, stay the same
+    The compiled and the checked program are made from one trace, one after the other: an object of kernel.py that
+    changes in between would make them two programs. Variables and options, of Pallas's compiler for one, stay the same
     objects. Checks for debugging (pl.debug_check) are left out: without a setting that the judge leaves off, neither
-    compiler makes anything of them. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor
-    numpy's.
+    compiler sees them. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor numpy's.
     """
     # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
     known: dict[int, tuple[Any, Any]] = {}
@@ -71,7 +70,7 @@ def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
 
 
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
-    """The equations of a program but for its checks for debugging, and what is computed for these alone.
+    """The equations of a program without its debugging checks and without computations that only these need.
 
     One such number counts all checks of the process, so that no two traces would be the same program.
     """
@@ -93,7 +92,7 @@ def _variables(operands: Iterable[Any]) -> set[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """What it holds now. By its exact type, since a method of a class of kernel.py may give what it likes."""
+    """What it holds now. By its exact type, because a method of a class in kernel.py may return anything."""
     kind = type(value)
     # In jax 0.12 a program within (of run_scoped) keeps values of the one around it, which are no constants.
     if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:

@@ -1,4 +1,4 @@
-"""What a kernel.py has to offer: loaded, checked by name, and its claims read."""
+"""The contract of a kernel.py: loads it, checks the names that it must define, and reads its claims."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ _PATHS = tuple(sys.path)
 
 
 class CandidateCode:
-    """Within this context the candidate's own code runs: whatever it raises is its Failure, with its line."""
+    """Runs the candidate's own code: whatever it raises becomes its Failure, with its line."""
 
     def __init__(self, stage: Stage, kind: str, doing: str) -> None:
         self._stage = stage
@@ -57,7 +57,7 @@ def is_own(file: str) -> bool:
 
 
 def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
-    """The module that kernel.py defines, and what is unusual about the candidate's sources, in sentences.
+    """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
     `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code sees itself by
     these names, wherever it lies, and so do all dumps. Raises Rejected `syntax-error`, `forbidden-import`,
@@ -182,7 +182,7 @@ def _words(module: types.ModuleType, name: str, default: str) -> str:
 
 
 def _claim(function: Callable[..., Any], statement: Statement) -> Any:
-    """What the claim says about this problem: it gets those of the problem's parameters that it names."""
+    """The claim's value for this problem; it is called with the parameters of the problem that its signature names."""
     named = inspect.signature(function).parameters
     return function(**{name: value for name, value in statement.parameters if name in named})
 

@@ -1,4 +1,6 @@
-"""What a Pallas call declares about the axes of its grid, and how TPU interpret mode has to be told to walk them."""
+"""The declarations of a Pallas call about the axes of its grid, and the settings with which TPU interpret mode walks
+them.
+"""
 
 from typing import Any
 
@@ -36,7 +38,7 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 
 
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
-    """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with so many cores.
+    """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with as many cores.
 
     The interpreter splits the steps of the leading parallel axes between the cores, in an order that is not theirs
     (`grid_order`). Raises Rejected `not-interpretable` where steps of a later axis would be split, which the

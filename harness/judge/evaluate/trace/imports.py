@@ -1,10 +1,10 @@
 """What a kernel.py names that has no business in a kernel: found in its source, before any of it runs.
 
-A kernel needs JAX, arithmetic and the standard library's pure parts. Three answers to the rest:
-what serves only to get out of the process, into its memory, or round this check is refused; what
-has honest uses (`os.environ`, a package of helpers) is allowed and named in the report, so that a
-reader of a win sees it; everything else passes. A check of names is no wall - `confinement` is -
-but it makes a way round it visible in the diff.
+A kernel needs JAX, arithmetic and the standard library's pure parts. The rest is in three groups. Imports that only
+serve to leave the process, to reach into its memory or to avoid this check are refused. Imports with honest uses
+(`os.environ`, a package of helpers) are allowed and named in the report, so that a reader of a win sees them.
+Everything else passes. A check of names is no wall - `confinement` is - but it makes a way round it visible in the
+diff.
 """
 
 import ast
@@ -57,9 +57,9 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) -> tuple[str, ...]:
-    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` at what is not allowed.
+    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` for an import that is not allowed.
 
-    `file` is what the tree was read from, `helpers` are the modules beside kernel.py that belong to the candidate.
+    `file` is the source of the tree, `helpers` are the modules next to kernel.py that belong to the candidate.
     """
     try:
         return tuple(f"{file} {said}" for said in _flags(tree, helpers))
@@ -69,7 +69,7 @@ def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) 
 
 
 class _Refused(Exception):
-    """Something that has no business in a kernel: its line, and what it is."""
+    """An import or name that does not belong in a kernel: its line, and a description."""
 
 
 def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:

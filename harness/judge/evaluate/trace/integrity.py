@@ -1,4 +1,6 @@
-"""What a kernel.py did to the process that traces it: what it replaced, set or left running; which files it used."""
+"""The effects of kernel.py on the process that traces it: functions replaced, settings changed, threads left running,
+files used.
+"""
 
 import contextlib
 import gc
@@ -44,10 +46,11 @@ _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A process as it was: everything that can be called, by module, class and name, and what was set.
+    """A snapshot of the process: every callable by module, class and name, and all settings.
 
-    `primitives` are JAX's, by identity, with what stands on each. `rules` are JAX's tables of how a primitive is
-    lowered, batched, interpreted, by module and name (and what the table is divided by: a platform, a kind of kernel).
+    `primitives` are JAX's, by identity, with the attributes of each. `rules` are JAX's tables of rules for lowering,
+    batching and interpreting primitives, by module and name (and by platform or kind of kernel if a table is divided by
+    these).
     """
 
     callables: dict[tuple[str, str], tuple[Any, ...]]
@@ -76,7 +79,8 @@ def snapshot() -> Snapshot:
 
 
 def put_back(before: Snapshot) -> tuple[str, ...]:
-    """Puts back what importing the candidate set that is about no program of this process; sentences on what it was.
+    """Restores settings that importing the candidate changed and that affect no program of this process; returns
+    sentences on them.
 
     Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX only where
     none of them changes a program; of others `require_untouched` refuses the candidate.
@@ -120,7 +124,7 @@ def _set_in(name: str, before: Snapshot) -> str:
 def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
     """Raises Rejected `foreign-primitive` where the program holds a primitive that JAX did not have `before`.
 
-    Its name may be that of another; what it is lowered to, for each platform, nobody has looked at.
+    Its name may be that of a primitive of JAX, and its lowering for each platform is unknown.
     """
     for equation in jaxprs.every_equation(jaxpr):
         if id(equation.primitive) not in before.primitives:
@@ -136,8 +140,8 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 def require_untouched(before: Snapshot) -> None:
     """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` where this process is no longer as it was.
 
-    Stops what is done by accident or in passing. Code that runs in this process and is out to
-    hide its changes (undoing them in time, patching compiled code or this very check) is not stopped.
+    Catches changes made by accident or in passing. Code that runs in this process and is out to hide its changes
+    (undoing them in time, patching compiled code or this very check) is not stopped.
     """
     now = dict(_callables())
     for place, value in before.callables.items():
@@ -178,7 +182,7 @@ def require_untouched(before: Snapshot) -> None:
 
 
 def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
-    """Functions of the guarded modules, and what can be called on the classes that they define, with their code."""
+    """Functions of the guarded modules and methods of the classes that they define, with their code."""
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         if module is None or not (top in _GUARDED or prepare_module.is_prepare(top)):
@@ -203,7 +207,7 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
 
 
 def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
-    """Those that modules of JAX name, and those that have a rule."""
+    """The primitives that modules of JAX name, and the primitives that have a rule."""
     for name, module in list(sys.modules.items()):
         if module is not None and name.partition(".")[0] == "jax":
             yield from (value for value in list(vars(module).values()) if isinstance(value, core.Primitive))
@@ -212,7 +216,7 @@ def _primitives(rules: dict[tuple[str, ...], dict[Any, Any]]) -> Iterator[Any]:
 
 
 def _rules() -> Iterator[tuple[tuple[str, ...], dict[Any, Any]]]:
-    """The tables of JAX with an entry for each primitive, also those that are parts of another table."""
+    """The tables of JAX with an entry for each primitive, including tables within another table."""
     for name, module in list(sys.modules.items()):
         if module is None or name.partition(".")[0] != "jax":
             continue
@@ -230,9 +234,9 @@ def _is_of_primitives(table: dict[Any, Any]) -> bool:
 
 
 def _changed_rule(before: Snapshot) -> str | None:
-    """A rule, or a method, of a primitive of JAX that is another than before; None where all are the same.
+    """A changed rule or method of a primitive of JAX; None where all are the same.
 
-    What a module of JAX adds for primitives of its own, as it is imported, is none.
+    Additions that a module of JAX makes for its own primitives when it is imported do not count.
     """
     now = dict(_rules())
     for place, table in before.rules.items():
@@ -270,7 +274,7 @@ def _handlers() -> tuple[Any, ...]:
 def require_self_contained(helpers: Collection[str]) -> None:
     """Raises Rejected `foreign-import` where a module came from a file that is no installed package's and no helper.
 
-    An attempt records kernel.py and its `helpers`: what it was judged with must be there again.
+    An attempt records kernel.py and its `helpers`, because everything it was judged with must be reproducible.
     """
     installed = [Path(path) for path in _installed()]
     for name, module in list(sys.modules.items()):

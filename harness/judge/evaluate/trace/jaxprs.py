@@ -1,4 +1,4 @@
-"""Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
+"""Reads a traced program: its Pallas calls, its floating-point work inside and outside them, forbidden operations."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -171,7 +171,7 @@ def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation
 
 
 def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], source_info: Any) -> list[Equation]:
-    """The equations of `model`, a function of arrays, from these variables to those."""
+    """The equations of `model`, a function of arrays, from the variables `operands` to the variables `results`."""
     shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in operands]
     closed = jax.make_jaxpr(model)(*shapes)
     assert not closed.consts, "a model has constants of its own: write them as Python numbers"
@@ -276,7 +276,8 @@ def written_tables(equation: Equation) -> list[Any]:
 def _written(jaxpr: Jaxpr) -> set[Any]:
     """The references that its equations write to; a wait, which has the effects of its copy, writes nothing.
 
-    JAX waits for a remote copy to be sent as for one the other way round: it would write to what is only read.
+    JAX represents the wait for sending a remote copy as one for the reverse copy, which would write to memory that is
+    only read.
     """
     written: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -296,9 +297,10 @@ def _written(jaxpr: Jaxpr) -> set[Any]:
 
 
 def refuse_written_inputs(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `input-written` where a kernel writes to an input that it has in HBM, and no output stands for.
+    """Raises Rejected `input-written` if a kernel writes to an input in HBM that is not aliased to an output.
 
-    On a chip that is the caller's own array, or what the next kernel reads; the program on a CPU has a copy of it.
+    On a chip that input is the caller's own array, or one that the next kernel reads; the program on a CPU has a copy
+    of it.
     """
     for equation in pallas_calls(jaxpr):
         if is_triton(equation):
@@ -322,10 +324,10 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:
     """Raises Rejected `table-changed` where a kernel writes to an input of integers that is more than its own copy.
 
-    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over. One
-    that is handed over in scalar memory (`num_scalar_prefetch`) is the kernel's own: the simulator keeps what each step
-    writes there. But index maps may be asked for a step before the one ahead of it has written, and of a
-    kernel under vmap nobody says which steps share a table.
+    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over. An
+    input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps what each step writes
+    there. But index maps may be evaluated for a step before the step ahead of it has written, and for a kernel under
+    vmap it is unknown which steps share a table.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
@@ -353,9 +355,9 @@ def _read(jaxpr: Jaxpr) -> set[Any]:
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
-    A Pallas body counts once for each grid step, of which `steps` has the number by the identity of the equation, a
-    scan's once for each iteration, of a condition the most expensive branch: an upper bound where a kernel skips
-    blocks.
+    A Pallas body counts once for each grid step (`steps` has their number by the identity of the equation), a scan's
+    body once for each iteration, and a condition as its most expensive branch. So it is an upper bound if a kernel
+    skips blocks.
     """
     total = Flops()
     for equation in jaxpr.eqns:

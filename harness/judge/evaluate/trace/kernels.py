@@ -24,7 +24,7 @@ _LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MosaicKernel:
-    """One kernel in MLIR's generic form, and the steps of its grid: None where they are known at run time only."""
+    """One kernel in MLIR's generic form, and the steps of its grid: None if they are known only at run time."""
 
     text: str
     steps: int | None

@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 class Bug:
     """A bug of the versions `first` to `last`, both included; `touches` says whether it reaches a kernel's source.
 
-    `issue` is where it is described, `instead` what a kernel can do.
+    `issue` is the place of its description, `instead` a way to avoid it.
     """
 
     first: tuple[int, int, int]

@@ -27,7 +27,7 @@ _CALLS = (
 def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...]]:
     """The grid of every Pallas call, by the identity of its equation; None for a bound that is not known.
 
-    `inputs` holds an array for each input of the program that is known, None for the others.
+    `inputs` holds an array for each known input of the program, None for the others.
     """
     found = {id(call): tuple(map(_static, call.params["grid_mapping"].grid)) for call in pallas_calls(closed.jaxpr)}
     if not any(None in grid for grid in found.values()):
@@ -51,7 +51,7 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 def _walk(
     jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], found: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
-    """The outputs as far as they follow from what is known, None for the others."""
+    """The outputs that follow from the known inputs, None for the others."""
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     known |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
 
@@ -96,7 +96,7 @@ def _is_integer(equation: Equation) -> bool:
 
 
 def _result(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """What the equation makes of known operands."""
+    """The result of the equation for known operands."""
     params = equation.primitive.get_bind_params(equation.params)
     made = equation.primitive.bind(*map(jnp.asarray, operands), **params)
     return made if equation.primitive.multiple_results else (made,)

@@ -1,8 +1,8 @@
 """The normal form of a program, as lines: equal for programs that differ in names, comments and places in files alone.
 
-Of the traced program every line is an operation: the primitive by where JAX has it, its parameters, and by number what
-it is given. Of an exported program every line is an operation of MLIR's generic form, and a kernel's body stands as the
-lines of its own module.
+Each line of a traced program is an operation: the primitive by its place in JAX, its parameters, and its operands by
+number. Each line of an exported program is an operation in MLIR's generic form; a kernel's body is the lines of its own
+module.
 """
 
 import base64
@@ -164,7 +164,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedForm:
-    """An exported program: the lines around its kernels, in which each kernel is a hash, and those of each kernel."""
+    """An exported program: the lines around its kernels, in which each kernel is a hash, and the lines of each kernel."""
 
     around: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]
@@ -217,7 +217,7 @@ class _Text:
 
 
 class _Shown:
-    """An exported program as it is shown to a person who asks where it differs."""
+    """An exported program as text, to show a person where it differs."""
 
     def __init__(self, module_text: str) -> None:
         with mlir.make_ir_context():
@@ -295,7 +295,7 @@ def _strip(operation: ir.Operation) -> Iterator[str]:
 
 
 def _strip_frontend(attributes: Any) -> None:
-    """Takes the text out that a kernel may carry; whatever else is told to XLA stays."""
+    """Removes the text that a kernel may carry; everything else that XLA reads stays."""
     if _FRONTEND in attributes:
         kept = {one.name: one.attr for one in ir.DictAttr(attributes[_FRONTEND]) if one.name != _KERNEL_METADATA}
         del attributes[_FRONTEND]

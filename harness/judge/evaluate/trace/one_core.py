@@ -1,4 +1,4 @@
-"""Refuses by name what is no program for the TensorCores of one chip: sharded functions, and code for SparseCores."""
+"""Refuses programs that are not for the TensorCores of one chip: sharded functions, and code for SparseCores."""
 
 import ast
 from collections.abc import Iterable
@@ -197,7 +197,7 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
-    """`failed`, or what it comes from where these sources of a candidate name devices or cores that are not there."""
+    """`failed`, or its cause if these sources of a candidate name devices or cores that do not exist."""
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
     named = {name for source in sources for name in _named(source)}

@@ -1,4 +1,4 @@
-"""What a candidate takes from installed packages: which files, of which versions, and where its operations stand."""
+"""A candidate's use of installed packages: the files, their versions, and the places of its operations in them."""
 
 import hashlib
 import importlib.metadata
@@ -27,7 +27,7 @@ _HOMES = tuple(
 
 
 def loaded() -> frozenset[str]:
-    """The packages of which something is imported now."""
+    """The packages with an imported module."""
     return frozenset(name.partition(".")[0] for name in list(sys.modules))
 
 
@@ -68,7 +68,7 @@ def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
 
 
 def digested(program: str, packages: Iterable[Imported]) -> str:
-    """The fingerprint of a candidate: that of its `program`, and of the `packages` that it imports if there are any."""
+    """The fingerprint of a candidate: a hash of its `program`, and of the `packages` that it imports, if any."""
     hashes = [package.sha256 for package in packages]
     return hashlib.sha256(" ".join((program, *hashes)).encode()).hexdigest() if hashes else program
 
@@ -84,7 +84,7 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
 def place(*frames: tuple[str, int]) -> str:
     """`tokamax/flash.py line 12`: the first of these files and lines that is an installed package's; "" for none.
 
-    JAX's own modules but its kernels are none: what they say is said of whoever calls them.
+    JAX's own modules do not count, except its kernels: their messages concern their callers.
     """
     for file, line in frames:
         path = _installed(file) if source_info_util.is_user_filename(file) else None

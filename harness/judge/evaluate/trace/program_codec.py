@@ -1,9 +1,9 @@
 """A traced program as bytes, and back in a process where kernel.py never ran: classes, primitives and numbers alone.
 
-The bytes come from the candidate's process, so that nothing in them is believed. What they may name is found here by
-name: primitives that a loaded module of JAX has under theirs, classes that JAX, numpy and ml_dtypes define, and the few
-functions with which numpy makes an array. Functions do not travel (rules for derivatives, which no lowering asks for),
-nor do lines of source.
+The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
+up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions with
+which numpy makes an array. Functions do not travel (rules for derivatives, which no lowering asks for), nor do lines of
+source.
 """
 
 import enum
@@ -45,7 +45,7 @@ _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, func
 
 
 def encode(closed: Any) -> bytes:
-    """The program as bytes. Raises Rejected `not-portable` where it holds what no other process can know."""
+    """The program as bytes. Raises Rejected `not-portable` if it holds an object that no other process can know."""
     written = io.BytesIO()
     try:
         _Encoder(written).dump(closed)
@@ -57,7 +57,7 @@ def encode(closed: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The program. Raises Rejected `forged-result` where the bytes are none, or name what they may not."""
+    """The program. Raises Rejected `forged-result` if the bytes are not a program, or name a forbidden object."""
     try:
         program = _Decoder(io.BytesIO(data)).load()
     except Exception as error:
@@ -87,7 +87,7 @@ def _places(_modules: int) -> dict[int, str]:
 
 
 def _is_mark(obj: Any) -> bool:
-    """Whether JAX asks of an object only whether it is the one that it knows: it is of JAX, and holds nothing."""
+    """True if JAX uses an object only by its identity: it is JAX's own, and holds nothing."""
     return _holds_nothing(cast(Any, type(obj))) and not getattr(obj, "__dict__", None)
 
 
@@ -99,7 +99,9 @@ def _holds_nothing(kind: type) -> bool:
 
 
 class ClosedOver:
-    """A value of the program around, which one within (of run_scoped, in jax 0.12) keeps beside its operands."""
+    """A value of the enclosing program that an inner program (of run_scoped, in jax 0.12) uses without having it as an
+    operand.
+    """
 
     def __init__(self, val: Any) -> None:
         self.val = val
@@ -113,7 +115,7 @@ class _Encoder(pickle.Pickler):
     """Writes what `_Decoder` reads."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """Stands for what is not written itself: a primitive by its place, a function by nothing."""
+        """The replacement for an object that is not written itself: a primitive by its place, a function by nothing."""
         if isinstance(obj, core.Primitive):
             where = place(obj)
             if where is None:
@@ -135,7 +137,7 @@ class _Encoder(pickle.Pickler):
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        """How what pickle does not know by itself is made again."""
+        """The reconstruction of an object that pickle cannot write by itself."""
         kind = type(obj)
         if isinstance(obj, type):
             if not _is_known(obj) and obj is not ClosedOver:
@@ -163,7 +165,7 @@ _Unpickler: Any = pickle._Unpickler
 
 
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
-    """Reads what `_Encoder` wrote, and refuses to name anything else, or to change what was here before.
+    """Reads what `_Encoder` wrote; refuses to look up anything else, and to change existing objects.
 
     In Python, whose steps can be looked at one by one.
     """
@@ -171,7 +173,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_build(self) -> None:
-        """Sets the state of an object, which has to be a new one."""
+        """Sets the state of an object, which must be a new one."""
         if _is_shared(self.stack[-2]):
             raise pickle.UnpicklingError(f"not to be changed: {type(self.stack[-2]).__name__}")
         super().load_build()
@@ -228,12 +230,12 @@ def _makes_objects(obj: Any) -> bool:
 
 
 def _module(name: str) -> Any:
-    """A module of JAX, which a package may have imported there and nobody here; of others only what is loaded."""
+    """A module of JAX, imported if necessary; other modules only if they are loaded."""
     return importlib.import_module(name) if name.startswith("jax.") else sys.modules[name]
 
 
 def _is_known(kind: type) -> bool:
-    """Whether it is a class of Python's numbers and containers, or one that JAX, numpy or ml_dtypes define."""
+    """True for a class of Python's numbers and containers, or of JAX, numpy or ml_dtypes."""
     home = kind.__module__
     if home == "builtins":
         return kind in _BUILTINS

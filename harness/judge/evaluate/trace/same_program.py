@@ -1,4 +1,4 @@
-"""Whether a kernel traced at two shapes is the same program but for sizes, and if not, where it first differs."""
+"""Compares a kernel traced at two shapes: the same program except for sizes, or the first difference."""
 
 import re
 from collections.abc import Iterator
@@ -49,12 +49,13 @@ _NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "d
 
 
 def difference(small: Any, large: Any) -> str | None:
-    """Where the program `large` (a closed jaxpr) is not `small` but for sizes, in words; None if it is nowhere.
+    """The first place, in words, where the program `large` (a closed jaxpr) differs from `small` by more than sizes;
+    None if it is nowhere.
 
-    Primitives, dtypes, ranks, nesting, effects, what is computed from what, and parameters must be equal. Shapes
-    and grids may differ. Other numbers may where the sizes of the two explain them: by the same ratio as an axis
-    of an array or of a grid, or off it by one. A kernel must not decide by a number that is equal at both, other
-    than 0 and 1: it may be one that only a step of the larger grid reaches.
+    Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
+    Other numbers may where the sizes of the two explain them: by the same ratio as an axis of an array or of a grid, or
+    off it by one. A kernel must not decide by a number that is equal at both shapes, except 0 and 1: only a step of the
+    larger grid may reach it.
     """
     return _ProgramComparison(small, large).difference()
 
@@ -116,7 +117,7 @@ class _ProgramComparison:
             self._variable(f"a result of {names[0]}", one, other)
 
     def _variable(self, what: str, small: Any, large: Any) -> None:
-        """Something named for the first time: from now on the one is the other."""
+        """Pairs two objects that are named for the first time; from now on they count as the same."""
         self._require(small is not None and large is not None, f"{what}: how many", small, large)
         self._type(what, small.aval, large.aval)
         self._same[small] = large
@@ -132,7 +133,7 @@ class _ProgramComparison:
             self._require(self._same.get(small) is large, f"{what}: where it was computed", small, large)
 
     def _decision(self, name: str, small: Any, large: Any) -> None:
-        """Whole numbers by which a kernel decides, each with its like at the other shape."""
+        """Integers that a kernel decides by, each with its counterpart at the other shape."""
         if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
             is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
             self._require(is_reached, f"{name} with a number that a large grid may reach alone: it", small, large)
@@ -146,7 +147,7 @@ class _ProgramComparison:
         self._require(found[0] == found[1], f"the type of {what}", *found)
 
     def _value(self, what: str, small: Any, large: Any) -> None:
-        """Parameters, literals and constants, with all that they hold."""
+        """Parameters, literals and constants, with their contents."""
         if isinstance(small, core.ClosedJaxpr) and isinstance(large, core.ClosedJaxpr):
             self._closed(small, large)
         elif isinstance(small, core.Jaxpr) and isinstance(large, core.Jaxpr):
@@ -223,7 +224,7 @@ def _space(aval: Any) -> str:
 
 
 def _sizes(small: Any, large: Any) -> Iterator[tuple[int, int]]:
-    """The lengths of the same axis in both programs: of what goes in and out, and of the grids of Pallas calls."""
+    """The lengths of the same axis in both programs: axes of inputs, outputs and grids of Pallas calls."""
     for one, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
         yield from zip(one.aval.shape, other.aval.shape, strict=False)
     for one, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):

@@ -67,7 +67,7 @@ def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
 
 
 def _refuse_context(equation: Equation) -> None:
-    """Raises Rejected where an operation is done elsewhere, or with words to XLA, of which a CPU says nothing.
+    """Raises Rejected if an operation runs elsewhere, or carries options for XLA that a CPU cannot check.
 
     Kinds: `refused-option`, `refused-primitive`.
     """
@@ -92,7 +92,7 @@ def _is_of_jax(owner: type) -> bool:
 
 
 def _refuse_listed(equation: Equation, entries: dict[str, SemanticsEntry]) -> SemanticsEntry:
-    """The entry of the operation. Raises Rejected where there is none, or where it is refused."""
+    """The entry of the operation. Raises Rejected if there is no entry, or if it is refused."""
     name = equation.primitive.name
     entry = entries.get(name)
     if entry is None:
@@ -118,7 +118,7 @@ def _refuse(equation: Equation, chip: Chip) -> None:
 
 
 def _promises(equation: Equation) -> bool:
-    """Whether a gather or scatter of several places comes with promises about them."""
+    """True if a gather or scatter of several places comes with promises about them."""
     if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
     places = math.prod(equation.invars[1].aval.shape[:-1])
@@ -183,7 +183,7 @@ def _of_sum(equation: Equation, _: Chip) -> str:
 
 
 def _of_gather(equation: Equation, _: Chip) -> str:
-    """Other gathers than the one that Mosaic lowers, and such as a mark cannot stand in."""
+    """Gathers that Mosaic does not lower, and gathers whose result cannot hold a mark."""
     params, operand = equation.params, equation.invars[0].aval
     numbers = params["dimension_numbers"]
     rank, axes = len(operand.shape), numbers.collapsed_slice_dims
@@ -229,7 +229,7 @@ _OPTIONS = {
 
 
 def checks_left_out(call: Equation) -> tuple[str, ...]:
-    """The options of a kernel by which the compiler leaves out checks that the chip makes while it runs."""
+    """The options of a kernel with which the compiler leaves out run-time checks."""
     given = call.params["compiler_params"]
     return tuple(name for name in CHECKS if isinstance(given, pltpu.CompilerParams) and getattr(given, name))
 

@@ -1,7 +1,7 @@
 """What each operation that may stand outside kernels does under XLA on a CPU and on a chip: rows, as data.
 
-The kinds are those of `semantics_table`. Products, exponentials, calls of the host and what depends on a platform are
-refused under names of their own (`jaxprs.refuse_foreign_work`).
+The kinds are the same as in `semantics_table`. Products, exponentials, host calls and platform-dependent operations are
+refused under kinds of their own (`jaxprs.refuse_foreign_work`).
 """
 
 from harness.judge.evaluate.trace.semantics_table import entry

@@ -1,7 +1,7 @@
-"""What each operation of a kernel does on a CPU and on a TPU, and what sees a difference: rows, as data.
+"""A row for each operation of a kernel: its result on a CPU and on a TPU, and the check that sees a difference.
 
-Instructions are those of schedules by libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e, v5p,
-v6e and v7x. What a schedule cannot show (how an instruction rounds) is named as unknown.
+The instructions come from schedules by libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e, v5p, v6e and
+v7x. What a schedule cannot show (how an instruction rounds) is named as unknown.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The smaller shapes that a kernel is traced for as well, and whether the full one has to be interpreted too."""
+"""The smaller shapes that a kernel is traced for, and the decision whether the full shape must be interpreted too."""
 
 import math
 from collections.abc import Callable
@@ -20,9 +20,8 @@ _INTERPRETED_STEPS = 2048
 def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[int | None, TracedKernel, str]:
     """The smallest shape that still has several steps along every axis that has them at the full shape.
 
-    With its place among all, which is None for the full shape, and why it is that one then.
-    Shapes at which the blocks of the full shape have no room come last: they are looked at for kernels
-    that choose their blocks by the shape.
+    Also its place among all (None for the full shape), and the reason for that choice. Shapes that are too small for
+    the full shape's blocks come last: they serve kernels that choose their blocks by the shape.
     """
     shapes = sorted(enumerate(full.problem.reduced()), key=lambda one: not _has_room(one[1].statement(), full))
     why = "the problem has none"
@@ -42,7 +41,8 @@ def choose_reduced(function: Callable[..., Any], full: TracedKernel) -> tuple[in
 
 
 def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[str, ...]]:
-    """Where `full` differs from a smaller program by more than sizes, whether to interpret it, else a warning why not.
+    """The place where `full` differs from a smaller program by more than sizes, whether to interpret it, and otherwise
+    a warning why not.
 
     What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
     program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
@@ -74,8 +74,8 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 def _may_race(traced: TracedKernel) -> bool:
     """Whether it may matter when a step reads and writes memory.
 
-    That is so for copies by hand, several cores, an output over an input, and an output block that may be visited
-    again after another one: what it held is in HBM by then, and not in the buffer that the step writes.
+    It must be interpreted for copies by hand, several cores, an output over an input, and an output block that may be
+    visited again after another one: its content is then in HBM, and not in the buffer that the step writes.
     """
     if traced.chip.cores > 1:
         return True
@@ -96,7 +96,7 @@ def _may_be_revisited(window: Window) -> bool:
 def _has_room(small: Statement, full: TracedKernel) -> bool:
     """True where each block of the full shape fits, and several times where it does so at the full shape.
 
-    Of the operands of kernels that bear the names of the problem's arrays and have their shapes.
+    Only operands of kernels that have the names and shapes of the problem's arrays count.
     """
     whole, part = (
         {array.name: array.shape for array in (*one.inputs, *one.outputs)} for one in (full.problem.statement(), small)
@@ -115,7 +115,7 @@ def second(
 ) -> tuple[TracedKernel | None, tuple[str, ...]]:
     """The trace for the second shape; without one, a warning why no (other) shape is checked.
 
-    `why` says that of the reduced one.
+    `why` is the reason for the reduced shape.
     """
     if reduced is full:
         return None, (

@@ -1,7 +1,7 @@
 """Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
 
-A package of a serving stack imports the whole stack to get at one kernel. What stands in can be named, called and
-subclassed, so that such imports succeed; nothing can be computed with it, and nothing decided.
+A package of a serving stack imports the whole stack to get at one kernel. A stand-in can be named, called and
+subclassed, so that such imports succeed; it cannot be used to compute or to decide.
 """
 
 import sys
@@ -52,7 +52,7 @@ class _Absent:
 
 
 class _Module(types.ModuleType):
-    """A module that has whatever it is asked for."""
+    """A module that has every attribute."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -67,7 +67,7 @@ class _Finder(MetaPathFinder, Loader):
         self.names = frozenset(names)
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        """Where a module comes from, None where it is none of these."""
+        """The spec of a module, None if it is none of these."""
         return ModuleSpec(fullname, self, is_package=True) if fullname.partition(".")[0] in self.names else None
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
@@ -86,7 +86,7 @@ def stand_in(names: Sequence[str]) -> None:
 
 
 def warnings() -> tuple[str, ...]:
-    """Which modules something stands in for, in sentences."""
+    """Sentences that name the modules with stand-ins."""
     names = sorted(
         {name.partition(".")[0] for name, module in list(sys.modules.items()) if isinstance(module, _Module)}
     )

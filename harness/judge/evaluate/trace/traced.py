@@ -45,7 +45,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
 
 
 def refuse_unfit(closed: Any, chip: Chip) -> None:
-    """Raises Rejected where the program does what no kernel may do on that chip."""
+    """Raises Rejected if the program does something that no kernel may do on that chip."""
     one_core.refuse_sharded(closed.jaxpr, chip)
     one_core.refuse_sparsecore(closed.jaxpr)
     one_core.refuse_dtypes(closed.jaxpr, chip)

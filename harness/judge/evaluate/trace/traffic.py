@@ -26,8 +26,8 @@ _ON_CHIP = ("default", "none", "vmem")
 def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
     """One `pallas_call` equation as a record, traffic included, with this grid. Raises Rejected `dynamic-grid`.
 
-    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a
-    block is a place in memory: the kernel itself loads from it, how often nobody can tell.
+    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a block
+    is a place in memory that the kernel itself loads from; how often is unknown.
     """
     mapping = equation.params["grid_mapping"]
     bounds = tuple(bound for bound in grid if bound is not None)
@@ -164,7 +164,7 @@ def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int6
 
 
 def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
-    """The index map at one step; what would be tables is not looked at."""
+    """The index map at one step; tables are not read."""
     jaxpr = _without_hints(closed.jaxpr)
     return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(invars=jaxpr.invars[: len(at)])))(*at)
 
@@ -188,7 +188,7 @@ def _without_hints(jaxpr: Any) -> Any:
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
     """Raises Rejected `overlapping-windows` where two windows of an output share elements, or may.
 
-    Each window is copied out while the next one is filled, so that nobody knows which of the two is there at the end.
+    Each window is copied out while the next one is filled, so it is undetermined which of the two remains.
     """
     extents = [type(extent).__name__ for extent in block.block_shape]
     axes = [axis for axis, extent in enumerate(extents) if extent == "Element"]
@@ -250,7 +250,7 @@ def _scratch(aval: Any) -> Scratch:
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """What an array takes in VMEM: last axis padded to 128 lanes, the one before to whole sublanes."""
+    """Bytes of an array in VMEM: the last axis padded to 128 lanes, the one before to whole sublanes."""
     itemsize: int = jnp.dtype(dtype).itemsize
     if not shape:
         shape = (1,)

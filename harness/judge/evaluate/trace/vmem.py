@@ -1,4 +1,4 @@
-"""Whether a Pallas call cannot fit into VMEM whatever its compiler does: blocks and scratch that have to be there.
+"""Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
 A lower bound, found by asking libtpu on both sides of its limit (tests/judge/evaluate/test_vmem.py does so again): the
 blocks of a pipelined operand are all there, in two copies where the block changes from step to step; so is scratch that
@@ -57,7 +57,7 @@ def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
 
 
 def _block_bytes(window: Window) -> int:
-    """What the blocks of one operand take at least."""
+    """The least bytes that the blocks of one operand take."""
     if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
         return 0
     # Where the steps decide by a table which block comes next, nobody knows whether it ever changes.
@@ -79,7 +79,7 @@ def _carried_bytes(equation: Equation) -> int:
 
 
 def _live(jaxpr: Jaxpr) -> set[Any]:
-    """The values on which something hangs that is written."""
+    """The values that something written depends on."""
     live = set(jaxpr.outvars)
     for equation in reversed(jaxpr.eqns):
         is_read = equation.primitive.name == "get"

@@ -1,4 +1,6 @@
-"""How much of what others wrote the readers take, what raises each limit, and the word to who watches over a reader."""
+"""The limits on files that others wrote, the variable that raises each limit, and reports to the process that watches a
+reader.
+"""
 
 import ctypes
 import errno
@@ -48,7 +50,7 @@ _watcher: int | None = None
 
 
 def memory_bytes(read: int) -> int:
-    """The memory that a process may take that has read so many bytes: ten times as much, and no less than MEMORY."""
+    """The memory that a process may take after reading this many bytes: ten times as much, and at least MEMORY."""
     return max(MEMORY.value, _MEMORY_PER_BYTE * read)
 
 
@@ -101,14 +103,15 @@ def unpacked(data: bytes, name: str) -> bytes:
 
 
 def note(size: int) -> None:
-    """Tells who watches over this process that it works on `size` more bytes of a stranger's."""
+    """Tells the watching process that this one works on `size` more bytes of a stranger's file."""
     if _watcher is not None:
         with suppress(OSError):
             os.write(_watcher, struct.pack("<q", size))
 
 
 def note_objects(size: int) -> None:
-    """The same for a capture, of which half as many more: its shortest events become 13 bytes of records for one.
+    """The same for a capture, whose bytes count one and a half times: its shortest events become 13 bytes of records a
+    byte.
 
     Of 23 MB, a million events of one statistic each, the records and the table of a verb take 280 MB; of events of two
     statistics, as TPUs write them, 200 (x86-64).
@@ -117,12 +120,12 @@ def note_objects(size: int) -> None:
 
 
 def allow(times: int) -> None:
-    """Tells that what was read is gone through so many times, each of which has the time of one."""
+    """Tells the watching process that the data is read `times` times, and that each pass may take the time of one."""
     note(-times)
 
 
 def watched_through(descriptor: int) -> None:
-    """From now on `note` writes to this pipe."""
+    """Makes `note` write to this pipe from now on."""
     global _watcher
     _watcher = descriptor
 

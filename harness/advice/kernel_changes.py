@@ -1,4 +1,4 @@
-"""Kinds of change between two texts of kernel.py, and hints for a hypothesis that mixes kinds or names no observation."""
+"""Kinds of change between two texts of kernel.py, and hints for hypotheses that mix kinds or name no observation."""
 
 import ast
 import re

@@ -296,7 +296,7 @@ _NOTHING: Mapping[str, Value] = {}
 
 
 def _stats(stats: Sequence[Any], names: Mapping[int, str]) -> Mapping[str, Value]:
-    """The statistics by name; if a name occurs several times, the last one. One without a name or a value is left out."""
+    """The statistics by name, the last of each name; those without a name or a value are left out."""
     return dict(_named(stats, names)) if stats else _NOTHING
 
 

@@ -203,7 +203,7 @@ class _Writer:
                 raise NotEvaluated(f"{instruction.name} is a very small number")
 
     def _has_an_order(self, instruction: Instruction) -> bool:
-        """True if a result shows which of several equal keys a sort puts first, because that differs between machines."""
+        """True if a result shows which of several equal keys a sort puts first, which differs between machines."""
         operands = (self._module.instructions[operand.name] for operand in instruction.operands)
         unlike = (operand for operand in operands if operand.opcode != "broadcast")
         return any(array.dtype == "f32" for operand in unlike for array in arrays(operand.shape))

@@ -1,8 +1,8 @@
-"""The two keys: what has to be equal for two times to be compared, and for a champion's checks to count still.
+"""The two keys: they must be equal for two times to be compared, and for a champion's checks still to count.
 
-Each is a hash of what its entry points import, whatever folder it lies in. The timing key stands on compiling and
-simulating, on this chip's facts, and on what is timed; the checks key on everything that finds a kernel right or wrong,
-on the contest's own operator, and on its prepare.py. No contest's key has another chip in it, or an operator that its
+Each is a hash of what its entry points import, whatever folder it lies in. The timing key covers compiling and
+simulating, this chip's facts, and the timed problem. The checks key covers everything that decides whether a kernel is
+right, the contest's own operator, and its prepare.py. No contest's key has another chip in it, or an operator that its
 own is not made of. Comments, docstrings and formatting do not count. docs/KEYS.md says file by file whose keys move.
 """
 
@@ -85,8 +85,8 @@ def key(
 ) -> Key:
     """The keys of evidence taken now, of the problem that `prepare` states.
 
-    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table. A
-    prepare.py that is no data but has to be run `is_confined`.
+    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
+    `is_confined`: prepare.py is not data and must be run.
     """
     here, graph = environment(), _graph()
     facts = _facts(chip_name)
@@ -108,12 +108,12 @@ def key(
 
 
 def key_digest(key: Key) -> str:
-    """Twelve hex digits that stand for the timing key: only times with equal ones are compared."""
+    """Twelve hex digits, a hash of the timing key: only times with equal digests are compared."""
     return hashlib.sha256(json.dumps(key.timed).encode()).hexdigest()[:12]
 
 
 def checks_digest(key: Key) -> str:
-    """Twelve hex digits that stand for the checks key; "" for a record before schema 11, which has none."""
+    """Twelve hex digits, a hash of the checks key; "" for a record before schema 11, which has none."""
     if not key.checks:
         return ""
     parts = [key.checks, key.chip, key.jax, key.jaxlib, key.libtpu]
@@ -136,29 +136,29 @@ def key_difference(old: Key, new: Key) -> str:
 
 
 def judge_digest(prepare: bytes) -> str:
-    """Sixteen hex digits that stand for the whole judge of a contest: its prepare.py and the files of `judge_files`."""
+    """Sixteen hex digits, a hash of the whole judge of a contest: its prepare.py and the files of `judge_files`."""
     graph = _graph()
     return _hash([_code_digest(prepare), _codes(graph, _judge_modules(graph))])
 
 
 def judge_files() -> tuple[Path, ...]:
-    """The files of the harness that a verdict can depend on, whatever the contest, sorted."""
+    """The files of the harness that a verdict of any contest can depend on, sorted."""
     graph = _graph()
     return tuple(sorted(_PACKAGE / graph[name].file for name in _judge_modules(graph)))
 
 
 def timing_modules(source: Source) -> tuple[str, ...]:
-    """The modules that a time from this source follows from, but for its chip's; sorted."""
+    """The modules that a time from this source depends on, except its chip's; sorted."""
     return _closure(_graph(), _entries_of_timing(source))
 
 
 def checks_modules(prepare: Path) -> tuple[str, ...]:
-    """The modules that find a kernel of this contest right or wrong, but for its chip's; sorted."""
+    """The modules that decide whether a kernel of this contest is right, except its chip's; sorted."""
     return _closure(_graph(), _entries_of_checks(prepare))
 
 
 def statement_digest(statement: Statement) -> str:
-    """Sixteen hex digits that stand for a problem as the judge states it, and that keys before schema 11 have."""
+    """Sixteen hex digits, a hash of a problem as the judge states it; used by keys before schema 11."""
     # As it was hashed then, nothing was left out within tuples.
     stated = _without_none(msgspec.to_builtins(statement), within=list)
     return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
@@ -168,7 +168,7 @@ def statement_digest(statement: Statement) -> str:
 
 
 def problem_digest(statement: Statement) -> str:
-    """Sixteen hex digits that stand for a problem as it is timed: its statement without titles and expected counts."""
+    """Sixteen hex digits, a hash of a problem as it is timed: its statement without titles and expected counts."""
     stated = _without_none(msgspec.to_builtins(statement))
     for one in (stated, *(member["statement"] for member in stated.get("members", ()))):
         for name in _NOT_TIMED:
@@ -224,7 +224,7 @@ def _entries_of_checks(prepare: Path, is_confined: bool = False) -> tuple[str, .
 
 
 def _facts(chip_name: str) -> list[list[str]]:
-    """A chip's row as values, but for the section that only the workbench asks; nothing of an unknown chip."""
+    """A chip's row as values, without the section that only the workbench reads; empty for an unknown chip."""
     if chip_name not in chips.names():
         return []
     row = chips.row(chip_name)
@@ -238,7 +238,7 @@ def _judge_modules(graph: _Graph) -> tuple[str, ...]:
 
 
 def _packages(name: str) -> Iterator[str]:
-    """The packages that a module lies in, but for the harness itself."""
+    """The packages that contain a module, without the harness itself."""
     while (name := name.rpartition(".")[0]) not in ("", "harness"):
         yield name
 
@@ -273,7 +273,7 @@ def _graph() -> _Graph:
 
 
 def _bytes_digest() -> str:
-    """A hash over every byte of the harness's code: while it is the same, so is what follows from it."""
+    """A hash over every byte of the harness's code: while it stays the same, so do results derived from the code."""
     digest = hashlib.sha256(platform.python_version().encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -327,8 +327,8 @@ def _path(module: str) -> Path | None:
 def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
     """The modules of the harness that a file imports, and those that it names in a string.
 
-    Of a package that gives its modules' names one address, it is the modules that are meant. Imports for types alone
-    do not count, and of a contest neither does what its prepare.py does when it is run as a program.
+    If a package only re-exports names of its modules, the modules count. Imports for types alone do not count. Nor does
+    the part of a contest's prepare.py that runs only as a program.
     """
     try:
         tree = ast.parse(source)
@@ -346,7 +346,7 @@ def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
 
 
 def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
-    """Every node below, but for those that are there for types, or for a prepare.py as a program."""
+    """All nodes below, without those for types alone and those for a prepare.py run as a program."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If):
             test = ast.unparse(child.test)
@@ -399,7 +399,7 @@ def _homes(package: Path) -> dict[str, tuple[str, str]]:
 
 
 def _code_digest(source: bytes) -> str:
-    """A hash of what Python makes of `source`: the same for other comments, docstrings and formatting."""
+    """A hash of the syntax tree of `source`: comments, docstrings and formatting do not change it."""
     try:
         said = repr(_bare(ast.parse(source))).encode()
     except (SyntaxError, ValueError):

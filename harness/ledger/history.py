@@ -119,7 +119,7 @@ def log_commits(place: Place, limit: int | None = None, containing: str = "") ->
 def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
     """The rows in experiments/ and attempts.jsonl, of the working tree or else of HEAD, newest first, and complaints.
 
-    With a limit at least so many, if there are so many.
+    With a limit, at least that many, if they exist.
     """
     filed: list[Row] = []
     skipped: list[str] = []
@@ -176,7 +176,7 @@ def _packed_rows(place: Place, limit: int | None) -> Iterator[Row | RecordError]
 
 
 def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.TreeEntry]) -> Iterable[Row | RecordError]:
-    """A row or a complaint for each file; HEAD stands in for one that the working tree lacks or spoiled."""
+    """A row or a complaint for each file; If the working tree's file is missing or damaged, HEAD's is used."""
     failures: dict[str, RecordError] = {}
     for name in names:
         where = f"{place.experiments}/{name}"

@@ -107,14 +107,14 @@ class Ledger:
         self._has_begun = True
 
     def restore(self, candidate: Candidate) -> None:
-        """Writes each file of `candidate` whole or not at all, its permissions kept; what was begun remembers it."""
+        """Writes each file of `candidate` atomically, keeping its permissions; the journal remembers it."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
             self._note(recording.with_written(self.place, begun, candidate))
         recording.write_files(self.place, candidate)
 
     def abandon(self) -> None:
-        """Ends what was begun without a record: kernel.py is the user's again, the journal gone."""
+        """Ends an unrecorded attempt: kernel.py is the user's again, the journal is removed."""
         self._require_lock()
         begun = self._journal()
         if begun is not None and begun.recording is None:
@@ -170,7 +170,7 @@ class Ledger:
             return (str(error),)
 
     def recover(self) -> tuple[str, ...]:
-        """Finishes or undoes what was begun, and returns sentences about it; () if there was nothing to do.
+        """Finishes or undoes an unfinished attempt, and returns sentences about it; () if there was nothing to do.
 
         A decided attempt is finished; one that was still being judged is undone: kernel.py becomes
         what it was, if it still is what the ratchet wrote. Raises RatchetError if it cannot be

@@ -23,8 +23,8 @@ _CONFLICT = re.compile(
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
     """`text` without the change from `before` to `after`; None where it has the same lines otherwise than `after`.
 
-    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. A file in which
-    comments or docstrings stand in the way is merged, and is given, without them. Raises RatchetError.
+    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. If comments or
+    docstrings prevent the merge of a file, it is merged, and returned, without them. Raises RatchetError.
     """
     sides = [each.files for each in (text, after, before)]
     files = {}
@@ -67,7 +67,7 @@ def _merged(repository: Repo, mine: bytes, old: bytes, new: bytes) -> bytes | No
 
 
 def _settled(output: bytes) -> bytes | None:
-    """A merge whose conflicts are of changes side by side, no line of which both have changed; else None."""
+    """The merged text if all conflicts are neighbouring changes without a line that both sides changed; else None."""
     parts: list[bytes] = []
     end = 0
     for conflict in _CONFLICT.finditer(output):

@@ -13,7 +13,7 @@ KERNEL_DIGITS = 16
 
 
 def subject(text: str, fallback: str) -> str:
-    """The first line of `text` that says something, at most 72 characters, `fallback` if there is none."""
+    """The first non-empty line of `text`, at most 72 characters, or `fallback` if there is none."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), fallback)
     line = line.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return line if len(line) <= SUBJECT_LENGTH else f"{line[: SUBJECT_LENGTH - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"

@@ -43,7 +43,7 @@ class _NoteLine(msgspec.Struct, frozen=True, kw_only=True):
 def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
     """All notes, in the order in which they were taken, and sentences about what was skipped.
 
-    From the log, from attempts.jsonl, from experiments/notes.jsonl in the working tree, and from that file at HEAD.
+    They are read from the log, from attempts.jsonl, and from experiments/notes.jsonl in the working tree and at HEAD.
     """
     by_line: dict[str, Note] = {}
     skipped: list[str] = []
@@ -150,7 +150,7 @@ def outcome_of_checks(notes: Sequence[Note], attempt: int, kernel_sha256: str, k
 def last_number(place: Place) -> int:
     """The number of the last attempt there was when the newest notes of the log were taken; 0 without any.
 
-    In a log that was fetched in part they may be all that tells of it.
+    In a partly fetched log they may be the only trace of it.
     """
     tip = git.commit_of(place.repository, place.log_ref)
     commits = git.log(place.repository, (tip,), limit=1, first_parent=True, containing=f"{TRAILER}: ") if tip else ()

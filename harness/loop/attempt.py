@@ -116,8 +116,8 @@ def refuse_no_python(candidate: Candidate) -> None:
 class _Title:
     """The champion, its kernel, and their relation to the attempt.
 
-    `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt has
-    to beat the champion.
+    `is_held_here`: the attempt's kernel is the champion's own, which is judged again. `is_contested`: the attempt must
+    beat the champion.
     """
 
     champion: Attempt | None

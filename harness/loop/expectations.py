@@ -1,4 +1,4 @@
-"""Stated expectations beside their outcome: expected and actual gains of the attempts with a number."""
+"""Stated expectations next to their outcome: expected and actual gains of the attempts that stated a number."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A simulated gain tested against the simulator's doubts: finds both programs' dumps, and runs them again."""
+"""Tests a simulated gain under the simulator's uncertain constants: finds both programs' dumps, and runs them again."""
 
 import math
 import time

@@ -13,7 +13,7 @@ from harness.records import Evidence, Failure, Trace
 
 
 class _TracesError(Exception):
-    """The candidate traces, which is all that was asked."""
+    """The candidate traces; nothing else was asked."""
 
 
 def trace_failure(contest: Contest, candidate: Candidate, progress: Progress) -> Failure | None:

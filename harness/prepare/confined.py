@@ -55,7 +55,7 @@ class Confined:
         return None if second is None else _Shaped(StatedShape(statement=second))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """Probes that have a name alone, which a judgement lists for those that it does not run."""
+        """Probes by name alone; a judgement lists them for probes that it does not run."""
         names = self._answered.probes if full else ()
         return tuple(Probe(name=name, family="", regions=(), moves=(), stays=()) for name in names)
 

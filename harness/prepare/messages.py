@@ -25,7 +25,8 @@ class StatedShape:
 class Answered:
     """One problem: its statement, and the answers that a judgement needs where no arrays are needed.
 
-    `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class stands in prepare.py.
+    `pickled` is the problem itself: it is read by confined children alone. `is_own`: its class is defined in
+    prepare.py.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`harness.operators` under its former name, by which a prepare.py of before imports from it."""
+"""`harness.operators` under its former name, which older prepare.py files import."""
 
 import sys
 import warnings

@@ -34,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilingClaim:
-    """The values of `get_tiling_meta()` in a form to compare; checked, never believed. None: not stated."""
+    """The values of `get_tiling_meta()` in a comparable form; they are checked, never trusted. None: not stated."""
 
     grid: tuple[int, ...] | None = None
     input_bytes: int | None = None

@@ -168,7 +168,7 @@ OffenceKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offence:
-    """Something that no right program does, seen when the whole schedule was executed.
+    """An offence seen while executing the whole schedule: no right program commits it.
 
     - chip-halts: a check of the compiler fails, at which the chip halts.
     - transfer-pending: a kernel ends, and a transfer that it started was never waited for.

@@ -1,4 +1,6 @@
-"""The limits of a judgement and what a gain must be: seconds, memory, samples, the least gain, false accepts."""
+"""The policy of a judgement: limits on seconds and memory, numbers of samples, the least gain, the rate of false
+accepts.
+"""
 
 from dataclasses import dataclass
 

@@ -99,9 +99,9 @@ class Replay:
 class Calibration:
     """Expected gains compared with actual ones: attempts with an expectation (`stated`), those compared (`compared`).
 
-    Gains are 1 - time ratio. `same_sign`: gained where a gain was expected, lost where a loss was.
-    `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of
-    got / expected gain, None where too few say anything.
+    Gains are 1 - time ratio. `same_sign`: attempts that gained if a gain was expected, or lost if a loss was expected.
+    `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of got / expected gain,
+    None where too few say anything.
     """
 
     stated: int

@@ -48,7 +48,7 @@ def variables() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """Colours as #rrggbb: of what is drawn, of each outcome, of each kind of piece that a run's time has."""
+    """Colours as #rrggbb: of drawn elements, of each outcome, of each kind of part of a run's time."""
 
     paper: str
     ink: str

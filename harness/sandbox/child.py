@@ -52,9 +52,9 @@ _AUTOGROUP_SECONDS = 0.1
 class Children:
     """All children of one judgement. Use as a context manager: whatever happens, none outlives it.
 
-    `memory_bytes` is how much resident memory a child and its descendants may hold together.
-    Children that are not confined may do what the user may. `left_behind` names by id the processes
-    that outlived a child, or got away from it, and were ended.
+    `memory_bytes` is how much resident memory a child and its descendants may hold together. Children that are not
+    confined have the user's own permissions. `left_behind` names by id the processes that outlived a child, or got away
+    from it, and were ended.
     """
 
     def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
@@ -213,7 +213,7 @@ class Children:
             self._look()
 
     def _look(self) -> None:
-        """Ends the children that have run too long or hold too much, and notices those that are gone."""
+        """Ends children that exceed their time or memory, and notices children that have exited."""
         self._looked = time.monotonic()
         living = processes.below({child.process.pid for child in self._children if not child.ended})
         if any(process.leader is None for process in living):
@@ -356,7 +356,7 @@ class Children:
             self._finish(job, replies.clean(failure, (child.directory, _TOP)))
 
     def _end_processes(self, leader: int | None) -> None:
-        """Ends the processes of this child, and those that belong to no child any more."""
+        """Ends the processes of this child, and processes that no longer belong to any child."""
         leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
         deadline = time.monotonic() + _ENDING_SECONDS
         # A signal takes a moment, and a process that is being ended may start more meanwhile.

@@ -48,7 +48,7 @@ _SCOPES_SINCE, _ABSTRACT_SOCKETS_AND_SIGNALS = 6, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """The paths below which a child may read, and read and write, beside what every interpreter needs."""
+    """The paths below which a child may read, or read and write, besides what every interpreter needs."""
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Confinement:
 
 @cache
 def landlock_version() -> int | None:
-    """The version of Landlock's interface in the running kernel, or None where there is none."""
+    """The version of Landlock's interface in the running kernel, or None if it has none."""
     if sys.platform != "linux":
         return None
     version = _system_call(_CREATE_RULESET, 0, 0, _CREATE_RULESET_VERSION)
@@ -71,7 +71,7 @@ def isolation(is_confined: bool) -> Isolation:
 
 
 def warnings(is_confined: bool) -> tuple[str, ...]:
-    """Sentences on what children can still do where a layer is missing."""
+    """Sentences on what children can still do if a layer is missing."""
     layers = isolation(is_confined)
     sentences = []
     if layers.landlock is None:

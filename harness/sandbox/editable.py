@@ -13,7 +13,7 @@ import harness
 def editable_roots() -> tuple[Path, ...]:
     """The folders of all packages that `pip install -e` or the like installed here, resolved, as PEP 610 records them.
 
-    The folder of the harness is none of them: other files beside it in a clone are no package.
+    The folder of the harness is excluded: other files next to it in a clone are not a package.
     """
     clone = Path(harness.__file__).resolve().parent.parent
     roots = []

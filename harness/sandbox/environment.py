@@ -76,8 +76,8 @@ def _cores_of_container() -> float | None:
 def granted_cores(memberships: Path, mount: Path) -> float | None:
     """The cores that control groups grant this process, 1.5 for example; None where they set no limit.
 
-    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The result is the least
-    of the limits of the group and of those above it: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a
+    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The result is the lowest
+    limit of the group and of the groups above it: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a
     container the mount may be the group itself.
     """
     try:
@@ -153,7 +153,8 @@ def recorded(variables: Mapping[str, str]) -> tuple[str, ...]:
 def on_cpu() -> dict[str, str]:
     """The environment of children that trace, check and simulate: JAX sees the CPU only.
 
-    XLA has a thread for each core, and at least two: in TPU interpret mode the callbacks of a kernel wait for another.
+    XLA has a thread for each core, and at least two: in TPU interpret mode one callback of a kernel may wait for
+    another.
     """
     return {**base(), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(max(2, cores()))}
 
@@ -168,7 +169,7 @@ _THREADS_OF_A_DEVICE = 8
 
 
 def checking(operations: int, devices: int = 1) -> dict[str, str]:
-    """The environment of a child that runs the CPU reference programs of a kernel with so many operations.
+    """The environment of a child that runs the CPU reference programs of a kernel with `operations` operations.
 
     With several devices it interprets programs over a mesh, whose chips wait for each other in threads of their own.
 

@@ -79,10 +79,8 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
 
 
 def share_of_cores(of_child: Iterable[Process], seconds: float) -> float:
-    """The share of the cores that these processes got, of what they could have used for so many seconds.
-
-    1 on an idle machine, however many threads they have; 0.1 where ten others want each core; 1 where the kernel does
-    not say.
+    """The share of the cores that these processes got, of the time they wanted. It is 1 on an idle machine, however
+    many threads they have, 0.1 if ten others want each core, and 1 if the kernel does not report it.
     """
     ran = waited = 0
     for process in of_child:

@@ -23,7 +23,7 @@ def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, 
 def trace(
     calls: Iterable[Callable[[], None]], directory: Path, session: str, mode: TraceMode, *, is_annotated: bool = False
 ) -> Path:
-    """Profiles each call, which has to block; returns the folder `directory/plugins/profile/<session>`.
+    """Profiles each call, which must block; returns the folder `directory/plugins/profile/<session>`.
 
     `session` must be new: two captures of one name overwrite each other. Options as published
     for kernel work: no Python tracer, host level 1. On other devices than a TPU `mode` has no effect. Each call gets an
@@ -72,8 +72,8 @@ def device_seconds(folder: Path) -> tuple[float, ...]:
 def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
     """As XLA's CUPTI collector writes it: a plane for each GPU, a line `Stream #N(...)` for each stream.
 
-    Read from XLA's source, not seen by us. So a kernel belongs to the call whose annotation on the host's
-    plane lasts while it is half done, and with a call without kernels or a kernel of no call nothing is believed.
+    Read from XLA's source, not seen by us. So a kernel belongs to the call whose annotation on the host's plane covers
+    the kernel's midpoint. If a call has no kernels, or a kernel no call, no time is returned.
     """
     calls, kernels = [], []
     for plane in planes:

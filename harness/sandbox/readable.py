@@ -86,7 +86,7 @@ def _of_python() -> Iterator[str]:
 def _is_narrow(path: str) -> bool:
     """True unless the path opens more than a folder of libraries: a relative one, or one above the home or the harness.
 
-    Such an entry in LD_LIBRARY_PATH or sys.path is a slip of the caller's, and opened all that lies there.
+    Such an entry in LD_LIBRARY_PATH or sys.path is a mistake of the caller, and would open everything below it.
     """
     if not os.path.isabs(path):
         return False

@@ -1,7 +1,7 @@
 """The border that every reply of a child crosses: its texts are cut, cleaned and bounded before anybody reads them.
 
-A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an
-escape sequence, a megabyte. Reports, records, pages and other programs read what comes out of here.
+A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an escape sequence, a
+megabyte. Reports, records, pages and other programs read these values.
 """
 
 import dataclasses

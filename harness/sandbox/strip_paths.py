@@ -51,7 +51,7 @@ def relative(text: str, folders: tuple[Path, ...]) -> str:
 
 
 def one_line(text: str, characters: int = MESSAGE_CHARACTERS) -> str:
-    """`text` in one line of harmless characters, at most so many, with a mark where something is left out."""
+    """`text` in one line of at most `characters` harmless characters, with a mark where something is left out."""
     return _cut(" ".join(harmless(text).split()), characters)
 
 

@@ -112,7 +112,7 @@ _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Condition:
-    """The half of an argument at `offset` of seccomp_data, `mask` applied, has to be one of `values`."""
+    """A condition: the half of an argument at `offset` of seccomp_data, after applying `mask`, is one of `values`."""
 
     offset: int
     values: tuple[int, ...]
@@ -191,7 +191,7 @@ def program(machine: str, own_pid: int) -> bytes:
 
 
 def _test(condition: _Condition) -> list[tuple[int, int, int, int]]:
-    """Goes on where the condition holds, else refuses."""
+    """Continues if the condition holds, else refuses."""
     values = condition.values
     return [
         (_LOAD, 0, 0, condition.offset),

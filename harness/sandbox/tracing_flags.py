@@ -20,7 +20,7 @@ def inside_kernels() -> str:
 
 
 def _in_libtpu(names: tuple[str, ...]) -> frozenset[str]:
-    """Those names that stand in the library, which would end the process if it were asked for a wrong one."""
+    """The names that the library contains; an unknown flag would make it end the process."""
     spec = importlib.util.find_spec("libtpu")
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0]) / "libtpu.so" if folders else None

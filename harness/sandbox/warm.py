@@ -1,8 +1,8 @@
-"""Child processes forked from one that has imported JAX and serves nothing: a start costs 20 ms instead of a second.
+"""Child processes forked from an idle one that has imported JAX: a start costs 20 ms instead of a second.
 
-The process that forks (`forking`) never sees a candidate. It has one thread and no device, which is what makes forking
-safe, and ends when this process does. Each fork is confined as any other child before it hears of a candidate, serves
-one, and ends, so nothing is carried over.
+The process that forks (`forking`) never sees a candidate. It has one thread and no device, so forking is safe, and it
+ends when this process does. Each fork is confined as any other child before it hears of a candidate, serves one, and
+ends, so nothing is carried over.
 """
 
 import atexit
@@ -119,7 +119,7 @@ def fork(
     channel: int,
     output: int,
 ) -> Forked | None:
-    """A confined child that serves `module` on the descriptor `channel`, or None where it has to be started afresh.
+    """A confined child that serves `module` on the descriptor `channel`, or None if a new process must be started.
 
     Call it while this process adopts orphans: the fork is then its own child, which ends with it. A child that is not
     wholly confined could reach the process that forks, and is never a fork.

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def serve(module_name: str, channel: socket.socket, confinement: Confinement | None, parent: int | None = None) -> None:
-    """Serves as `main` in a process that runs already; its parent has to be `parent` still (None: it is fresh)."""
+    """Serves as `main` does, in a running process; its parent must still be `parent` (None: a new process)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:

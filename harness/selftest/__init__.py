@@ -1,1 +1,1 @@
-"""The judge judged: planted candidates, bad and good, go through the real attempt, and each verdict is known before."""
+"""Tests the judge: planted candidates, bad and good, go through a real attempt, and each must get its known verdict."""

@@ -1,4 +1,4 @@
-"""Planted callers: not a kernel but whoever times and asks cheats, and the judge's decision must not follow.
+"""Planted callers: the code that times and asks cheats, not a kernel, and the judge must not accept its result.
 
 Run as a process it prints the PlantedVerdict of the caller named on its command line.
 """
@@ -119,7 +119,7 @@ def _unreported_failure() -> Verdict:
 
 
 def _simulated_gain(*again: Resimulation) -> Verdict:
-    """A gain of a tenth, on the machine that is believed."""
+    """A gain of a tenth, on the nominal machine."""
     champion, candidate = (
         _evidence(time, "simulated", simulation=_simulation(time)) for time in (_SECONDS, 0.9 * _SECONDS)
     )

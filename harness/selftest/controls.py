@@ -1,4 +1,4 @@
-"""Controls of every template: answers that lack a property, or are none, held against the operator's own tolerance.
+"""Controls of every template: answers that lack a property, or null answers, compared with the operator's tolerance.
 
 Run as a process it prints the PlantedVerdict of the controls named on its command line.
 """

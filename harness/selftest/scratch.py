@@ -113,7 +113,7 @@ def contest(name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
     """Writes the repository into `folder`, which must not exist, and commits it.
 
-    The judge in it is a copy of the package `judge`: what a candidate does to it is done to the copy.
+    Its judge is a copy of the package `judge`, so a candidate can only damage the copy.
     """
     shutil.copytree(judge, folder / "harness")
     scaffold.scaffold(folder, *contest(planted.contest))

@@ -21,7 +21,7 @@ FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
 def directory(named: Path | None) -> Path:
-    """The contest that is named, else this folder. Raises RatchetError `no-contest` where it does not exist."""
+    """The named contest, else the one in this folder. Raises RatchetError `no-contest` where it does not exist."""
     if named is not None and not named.is_dir():
         raise RatchetError("no-contest", f"expected a contest's folder, got {named}, which does not exist")
     return named or Path.cwd()

@@ -36,7 +36,8 @@ def code(shell: str) -> str:
 
 
 def _program_to_ask(shell: str) -> str | None:
-    """The program that answers, whatever folder `./ratchet.sh` is typed in: the one there may be a stranger's.
+    """The program that answers completions, independent of the current folder: a `./ratchet.sh` there may be a
+    stranger's.
 
     None where this process was not begun by a program, or where a shell would split its path into words.
     """

@@ -73,7 +73,7 @@ def program() -> int:
 
 
 class _Pipe(io.FileIO):
-    """A file that drops output that nobody reads any more: `ratchet.sh ... | head` ends as it would have without."""
+    """A file that drops output after its reader has gone: `ratchet.sh ... | head` ends as it would have without."""
 
     def write(self, data: "Buffer") -> int:
         try:

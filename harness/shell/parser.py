@@ -127,6 +127,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
-    """The hint to a word that is none of `names`: the nearest of them, or `otherwise` where none is near."""
+    """The hint for a word that is not among `names`: the nearest name, or `otherwise` if none is near."""
     near = difflib.get_close_matches(word, list(names), 1)
     return f"did you mean `{near[0]}`?" if near else otherwise

@@ -30,7 +30,8 @@ _place: tuple[re.Pattern[str], str] | None = None
 
 
 def work_in(directory: Path | None, verbs: Iterable[str] = ()) -> None:
-    """Notes the folder that `-C` named, for the commands in errors and hints: they have to work where the user stands.
+    """Notes the folder that `-C` named, for the commands in errors and hints: they must work in the user's current
+    folder.
 
     `verbs` are those that take a contest.
     """

@@ -44,7 +44,7 @@ class Roots:
                 self.path(word)
 
     def path(self, text: str) -> Path:
-        """The path without symbolic links; everything in a folder has to stay below the roots too.
+        """The path without symbolic links; everything in a folder must also stay below the roots.
 
         Raises UsageError `outside`.
         """

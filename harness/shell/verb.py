@@ -40,7 +40,7 @@ class Outcome:
     """The result of a run: the verb's record (None where it has no --json), the same as text, and the exit code.
 
     `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
-    nobody waits for: it is done when everything is printed, and the sentences it returns go to stderr.
+    runs after everything is printed; the sentences that it returns go to stderr.
     """
 
     text: Callable[[], str] = str

@@ -28,7 +28,7 @@ _COLUMN = re.compile(r"(\w+)(?:=([^:!]*))?(?::([^!]*))?(!?)")
 def columns(text: str) -> tuple[Column, ...]:
     """The columns in a text, separated by `;`: `name`, `name=title`, `name=title:unit`, `name:unit`.
 
-    Without a unit, it is that of the name's ending; a `!` at the end marks a column that is printed in full.
+    Without a unit, the name's ending gives the unit; a `!` at the end marks a column that is printed in full.
     """
     return tuple(map(_column, text.split(";")))
 

@@ -308,7 +308,7 @@ def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
 
 
 def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Iterator[CheckRequest | ProbeRequest]:
-    """Each family with another seed, then the dependences of outputs: a wrong value says more than a wrong dependence."""
+    """Each family with another seed, then the dependences of outputs, because a wrong value says more."""
     pickled, artifact = str(plan.pickled_problem), str(program.path)
     shapes = _shapes_of(state)
     families = plan.problem.families(full=False)

@@ -81,7 +81,7 @@ class Workers:
                 yield stage, StageAnswer(request, reply, rank)
 
     def drop(self, last: Rank | None) -> list[str]:
-        """Drops the requests that rank behind `last` and those of ended processes; returns the names of their stages."""
+        """Drops the requests that rank behind `last` and those of ended processes; returns their stages' names."""
         dropped = [
             job
             for job, (_, _, rank) in self._jobs.items()

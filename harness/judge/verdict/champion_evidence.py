@@ -1,4 +1,4 @@
-"""Which evidence about the champion counts for an attempt, and what outranks all that was found about a candidate."""
+"""The evidence about the champion that counts for an attempt, and the failures that outrank a candidate's result."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,11 +9,11 @@ from harness.records import Attempt, Evidence, Failure, Key, Row
 def known_evidence(
     champion: Attempt, commit: str, key: Key, since: Iterable[tuple[Row, Attempt]], *, is_checked: bool = False
 ) -> Evidence | None:
-    """The champion's evidence under `key`, or None where it has to be evaluated (measured times: always).
+    """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
-    It is its own, or that of the first of the attempts `since` under the same key that evaluated it; `commit` is that
-    of the champion on the branch. A revoke that gave it the title holds it as its own. With `is_checked` the champion
-    is known to pass under the checks key of `key`, so that only the timing keys have to be equal.
+    It is the champion's own record, or the record of the first attempt in `since` under the same key that evaluated it;
+    `commit` is the champion's commit on the branch. A revoke that gave it the title holds it as its own. With
+    `is_checked` the champion is known to pass under the checks key of `key`, so only the timing keys must be equal.
     """
 
     def counts(other: Key) -> bool:

@@ -16,7 +16,7 @@ _NOTABLE_CHANGE = math.log(1.01)
 def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
     """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
 
-    Of a suite at each member, with its name.
+    For a suite, the changes of each member, with its name.
     """
     if candidate.members:
         each = (
@@ -41,7 +41,9 @@ def _size(change: Change) -> float:
 
 
 def movable(evidence: Evidence) -> Figures:
-    """What a kernel can change of a program, and what explains its time, by name: unit and number, None if unknown."""
+    """Figures of a program that a kernel can change or that explain its time, by name: unit and number, None if
+    unknown.
+    """
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
         "bundles executed": ("", run.bundle_cycles if run else None),

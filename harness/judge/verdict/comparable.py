@@ -1,4 +1,4 @@
-"""Why evidence cannot carry a verdict, and whether that of two programs can be compared."""
+"""Reasons why evidence cannot carry a verdict, and whether the evidence of two programs can be compared."""
 
 from harness.hardware import Chip
 from harness.judge.verdict import roofline, schedule_checks
@@ -8,8 +8,8 @@ from harness.records import Evidence, Latency, Source
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
     """Doubt where the low end of a measured time is more than `chip` can do: then the clock may be wrong in all of it.
 
-    A simulated time has no such low end: its schedule is one that the chip can issue, and how far
-    hardware may be from it says nothing against it.
+    A simulated time needs no such lower limit: its schedule is one that the chip can issue, and the simulator's
+    distance from hardware is no argument against it.
     """
     time = evidence.latency
     if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
@@ -62,7 +62,7 @@ def label(source: Source, chip: Chip) -> str:
 
 
 def require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
-    """Raises ValueError naming what differs: the caller must evaluate the champion again under the new key."""
+    """Raises ValueError that names the difference: the caller must evaluate the champion again under the new key."""
     sources = (latency(candidate).source, champion.latency.source if champion.latency else latency(candidate).source)
     pairs: list[tuple[str, object, object]] = [
         ("chip", candidate.chip, champion.chip),

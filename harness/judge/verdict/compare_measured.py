@@ -66,7 +66,7 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 
 
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
-    """Which attempt the next one is of those that luck could have had accepted since the last accept, from 1.
+    """The number, from 1, of the next attempt among those since the last accept that luck could have got accepted.
 
     Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. What failed,
     or was judged by another source, had none: it was not timed against anything.

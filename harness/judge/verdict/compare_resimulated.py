@@ -1,4 +1,4 @@
-"""Whether a simulated gain is there on every machine that the chip might be, not only on the one that is believed."""
+"""Tests a simulated gain on every machine that the chip might be, not only on the nominal one."""
 
 import math
 from dataclasses import replace
@@ -13,15 +13,14 @@ _SAME = 1e-9
 
 
 def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
-    """The accept `verdict` on a simulated gain, as it is where the gain holds on every machine, else inconclusive.
+    """The accept `verdict` on a simulated gain, unchanged if the gain holds on every machine, else inconclusive.
 
-    On each of them the candidate has to take less time than the champion, by whatever amount: that the gain is worth
-    having, and beyond the simulator's error for programs of this kind, the nominal times show already. To ask for the
-    minimum effect again under each change would ask for more than that of every gain, for a change that makes
-    all kernels faster (transfers at no cost) makes what they differ in smaller as well. A ratio of 1 or more says
-    that the sign of the change hangs on that constant alone. Without runs, with runs that have no time, or with
-    nominal ones of other times than were judged, nobody knows: inconclusive. Of a suite no member may lose more than
-    it may on any of them.
+    On each of them the candidate must take less time than the champion, by any amount: the nominal times already show
+    that the gain is large enough, and beyond the simulator's error for programs of this kind. Requiring the minimum
+    effect under each change would require more of every gain, because a change that makes all kernels faster (transfers
+    at no cost) also makes their difference smaller. A ratio of 1 or more says that the sign of the change hangs on that
+    constant alone. The verdict is inconclusive without runs, with runs that have no time, or with nominal runs whose
+    times are not the judged ones. No member of a suite may lose more than `may_lose` on any of them.
     """
     doubt = (
         _unusable(candidate, champion, resimulated)
@@ -47,7 +46,7 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """Why the runs do not tell anything about the two times that were judged, else ""."""
+    """The reason why the runs say nothing about the two judged times, else ""."""
     nominal = next((run for run in resimulated if run.name == NOMINAL), None)
     if nominal is None or len(resimulated) < 2:
         return (
@@ -67,7 +66,7 @@ def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimu
 
 
 def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
-    """What is to be said of the machine on which the gain is lost, or not known; "" where there is none."""
+    """A sentence on the machine on which the gain is lost or unknown; "" if there is none."""
     for run in resimulated:
         if run.time_ratio is None:
             return f"nobody knows whether the gain holds under {run.name}: simulated again, one of the two has no time"
@@ -83,7 +82,7 @@ def _loss_sentence(resimulated: tuple[Resimulation, ...]) -> str:
 
 
 def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
-    """What is to be said of a member that loses too much on one of the machines; "" where there is none."""
+    """A sentence on a member that loses too much on one of the machines; "" if there is none."""
     for run in resimulated:
         for said in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
             return f"how much a member loses hangs on a constant of the simulator that is in doubt: {said}"

@@ -1,25 +1,24 @@
-"""What two simulated times settle: a gain has to be wanted, and beyond what the simulator is uncertain of.
+"""The ruling on two simulated times: a gain must be large enough, and exceed the simulator's uncertainty.
 
-The same program always takes the same simulated time, so there is no luck in trying again and no
-interval that narrows: what is uncertain is whether hardware agrees. The simulator's errors are
-those of its model (a latency, a queue, a clock). Two programs share most of them, and what is left
-comes from what differs between the two: for one and the same schedule it is nothing. Were the
-error of a pair a fraction c of the change plus a floor f, the sign of a change g would be known
-once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only
-costs a factor, and the floor alone would keep small changes from being believed.
+The same program always takes the same simulated time, so trying again involves no luck and narrows no interval. The
+only uncertainty is whether hardware agrees. The simulator's errors are those of its model (a latency, a queue, a
+clock). Two programs share most of them; the rest comes from the differences between the two, and is nothing for the
+same schedule. Were the error of a pair a fraction c of the change plus a floor f, the sign of a change g would be known
+once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only costs a factor, and the
+floor alone would keep small changes from being believed.
 
-That is not what the published times show. The pairs that are nearest to a champion and a candidate,
-one problem computed by two kernels, have ratios that are off by 1 to 8 %, about what their times are off
-by (benchmarks/FIDELITY.md), and none is as near as a champion and a candidate often are; so none of it is
-taken to shrink with the change, and all of it is floor. For programs that differ little this is the
-cautious side. A record states one number for its program, one standard deviation of such a pair's ratio;
-of the two records' the larger counts.
+That is not what the published times show. The pairs that are nearest to a champion and a candidate, one problem
+computed by two kernels, have ratios that are off by 1 to 8 %, about what their times are off by
+(benchmarks/FIDELITY.md), and none is as near as a champion and a candidate often are; so the whole error is treated as
+floor, and no part of it as shrinking with the change. For programs that differ little this is the cautious side. A
+record states one number for its program, one standard deviation of such a pair's ratio; of the two records' the larger
+counts.
 
 A search shows the fastest of many candidates, and so picks the simulator's errors in its favour too. If none of n
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
-with a chance of Phi(k)^n, Phi the normal distribution. So that this chance is the same for every n, the fastest of n
-has to exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of
-one kernel share much of their errors and so count for fewer than n: n is the cautious side again.
+with a chance of Phi(k)^n, Phi the normal distribution. To keep this chance the same for every n, the fastest of n must
+exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of one
+kernel share much of their errors and so count for fewer than n: n is the cautious side again.
 """
 
 import math
@@ -42,7 +41,9 @@ _DEVIATIONS = 1.0
 
 
 def deviations(looked_at: int) -> float:
-    """How many standard deviations the gain of the fastest of so many candidates must exceed. ValueError below 1."""
+    """The number of standard deviations that the gain of the fastest of `looked_at` candidates must exceed. ValueError
+    below 1.
+    """
     if looked_at < 1:
         raise ValueError(f"expected at least one candidate (this one), got {looked_at}")
     normal = NormalDist()
@@ -52,11 +53,11 @@ def deviations(looked_at: int) -> float:
 def rule(
     champion_seconds: float, candidate_seconds: float, uncertainty: float | None, policy: Policy, looked_at: int = 1
 ) -> Ruling:
-    """The ruling on two simulated times whose ratio has that relative `uncertainty` (None: nobody knows).
+    """The ruling on two simulated times whose ratio has this relative `uncertainty` (None: unknown).
 
-    Less than the minimum effect is rejected. A gain that is wanted is accepted where the whole of
-    ratio * (1 -+ k uncertainty) is less time, and inconclusive where it is not; k is `deviations` of the `looked_at`
-    candidates of which this one is the fastest.
+    Less than the minimum effect is rejected. A gain that is large enough is accepted if the whole interval ratio * (1
+    -+ k uncertainty) is below 1, and inconclusive otherwise; k is `deviations` for the `looked_at` candidates of which
+    this one is the fastest.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
@@ -101,8 +102,8 @@ def rule(
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
     """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say.
 
-    Of a suite the weighted mean of its members': what the simulator gets wrong it gets wrong at all shapes alike, so
-    errors do not average out. A member whose program is the champion's own has none: it is no faster than itself.
+    For a suite it is the weighted mean of its members': the simulator errs in the same way at all shapes, so errors do
+    not average out. A member whose program is the champion's own has none: it is no faster than itself.
     """
     if candidate.members:
         of_members = [_of_member(ours, theirs) for (_, ours), (_, theirs) in pairs(candidate, champion)]
@@ -124,14 +125,16 @@ def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
 
 
 def _relative(run: Simulation) -> float:
-    """Of a mean over timing inputs the largest of their uncertainties: their errors are the same in sign."""
+    """For a mean over timing inputs it is the largest of their uncertainties, as their errors have the same sign."""
     return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)
 
 
 def verdict(
     candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...], looked_at: int = 1
 ) -> Verdict:
-    """The verdict on two simulated times alone; `moved` is what else changed, of `looked_at` candidates the fastest."""
+    """The verdict on two simulated times alone; `moved` holds the other changes; the candidate is the fastest of
+    `looked_at`.
+    """
     ours, theirs = comparable.known_seconds(candidate), comparable.known_seconds(champion)
     ruling = rule(theirs, ours, uncertainty(candidate, champion), policy, looked_at)
     times = f"{seconds(ours)} against {seconds(theirs)}, {comparable.label('simulated', chip)}"

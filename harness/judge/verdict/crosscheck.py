@@ -1,7 +1,7 @@
-"""Whether the program that is scored does the work of the one that was checked: counts of the one beside the other's.
+"""Compares the work of the scored program with that of the checked one, by counts that both have.
 
-What is checked (the CPU reference program) and what is compiled and simulated (the TPU program) are made from
-one trace and handed over as two files; here the counts that both sides have are compared.
+The checked program (the CPU reference) and the compiled and simulated one (the TPU's) are made from one trace and
+handed over as two files; here the counts that both sides have are compared.
 """
 
 import math
@@ -18,14 +18,13 @@ ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure `static`, `program-differs` where the compiled program lacks work of the checked one, else None.
+    """The Failure `static`, `program-differs` if the compiled program lacks work of the checked one, else None.
 
-    Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out,
-    and a kernel that passed the checks needs them (an exponential only as far as its trace has it: there
-    are other ways to compute one). Unrolled loops, tiles that are not full, pipelines inside the kernel and
-    several passes for float32 are more. Of a trace with less arithmetic than the useful matmul FLOPs
-    (loops whose trip count it does not show) products and exponentials, and in general counts that are not
-    known, say nothing.
+    Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out, and a
+    kernel that passed the checks needs them (exponentials only if its trace has them: there are other ways to compute
+    one). Unrolled loops, tiles that are not full, pipelines inside the kernel and several passes for float32 are more.
+    Unknown counts say nothing. Nor do products and exponentials of a trace with less arithmetic than the useful matmul
+    FLOPs, because it has loops of unknown trip count.
     """
     trace = evidence.trace
     if trace is None:

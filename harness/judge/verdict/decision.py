@@ -47,15 +47,14 @@ def decide(
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
-    Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
-    a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
-    gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
-    each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive), and no
-    member of a suite may take more time than it may lose, there neither. The fastest of several candidates (`tries`) is
-    asked for more, because choosing by simulated times chooses their errors too. Of
-    a measured one the whole confidence interval must lie beyond it, an interval that is the wider
-    the more attempts there were since the last accept.
-    Raises ValueError where the two were not taken under the same key.
+    Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency, a check or the pairs
+    of `paired` are missing, or the interval does not settle it. A simulated gain must be at least
+    `policy.minimum_effect`, must exceed the simulator's uncertainty, and must exist in each of `resimulated`, the pair
+    under each uncertain constant (without these the verdict is inconclusive). No member of a suite may lose more than
+    it may, there either. The fastest of several candidates (`tries`) must gain more, because choosing by simulated
+    times also chooses their errors. For a measured gain the whole confidence interval must lie beyond the minimum; the
+    interval widens with each attempt since the last accept. Raises ValueError where the two were not taken under the
+    same key.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
@@ -149,7 +148,7 @@ def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
 
 
 def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
-    """The sentence on a gain that the host's clock shows and the device's does not; empty if there is none."""
+    """A sentence on a gain that only the host's clock shows, not the device's; empty if there is none."""
     if paired.clock != "device" or candidate.samples is None or champion.samples is None:
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds
@@ -167,7 +166,7 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
 
 
 def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
-    """What no stage called a failure and is one all the same; of a suite that of the first member that has one."""
+    """A failure that no stage reported; for a suite, that of the first member that has one."""
     for name, evidence in candidate.programs:
         failure = (
             _failed_check(evidence)

@@ -1,4 +1,4 @@
-"""The members of a suite, champion beside candidate: their times, and those that take more time than they may."""
+"""The members of a suite, champion next to candidate: their times, and the members that lose more than they may."""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,14 +32,14 @@ def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
 
 
 def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTimes, ...]:
-    """Those that take more time than they may, or of which nobody knows."""
+    """The members that lose more than they may, or whose loss is unknown."""
     most = 1 + (suite.may_lose or 0.0) + ROUNDING
     # Written so that a NaN loses too.
     return tuple(one for one in members if one.time_ratio is None or not one.time_ratio <= most)
 
 
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
-    """A sentence on each of those; `under` says what was simulated."""
+    """A sentence on each of these members; `under` says what was simulated."""
     found = []
     for one in losing(suite, members):
         if one.time_ratio is None:
@@ -56,7 +56,7 @@ def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tupl
 def resimulated(
     candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
 ) -> tuple[Resimulation, ...]:
-    """The runs of a suite, from those of its members, by name, whose programs differ; there is at least one."""
+    """The runs of a suite, from the runs by name of its members whose programs differ; there is at least one."""
     alike = {one.name: one for one in times(candidate, champion) if one.name not in runs}
     found = []
     for each in zip(*runs.values(), strict=True):

@@ -24,13 +24,13 @@ SMALL_GAP, LARGE_GAP = 0.10, 0.30
 
 
 def latency_seconds(evidence: Evidence) -> float | None:
-    """The latency that is judged, or None where there is none that can be believed (unknown, zero, not finite)."""
+    """The latency that is judged, or None if it is unknown, zero or not finite."""
     known = evidence.latency.seconds if evidence.latency else None
     return known if known is not None and math.isfinite(known) and known > 0 else None
 
 
 def finished_run(evidence: Evidence) -> Simulation | None:
-    """The simulation, if it got to the end; what a run that stopped half-way has counted is no count."""
+    """The simulation, if it finished; the counts of an unfinished run are not used."""
     run = evidence.simulation
     return run if run is not None and run.mean_seconds is not None else None
 
@@ -41,7 +41,7 @@ def peak(work: Work, chip: Chip) -> float:
 
 
 def utilisation(flops: int, latency_seconds: float, peak_flops_per_second: float) -> float:
-    """Useful `flops` of one call over what the chip could do in that time, a fraction of 1."""
+    """Useful `flops` of one call as a fraction of the FLOPs that the chip could do in that time."""
     return flops / (latency_seconds * peak_flops_per_second)
 
 
@@ -51,7 +51,9 @@ def score(util: float, latency_seconds: float) -> float:
 
 
 def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
-    """What binds: nothing if both utilisations are low, else the side of the ridge point the intensity lies on."""
+    """The binding resource: none if both utilisations are low, else the side of the ridge point that the intensity is
+    on.
+    """
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
     return "compute-bound" if intensity >= ridge else "memory-bound"
@@ -68,14 +70,14 @@ def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
 
 
 def least_memory_seconds(work: Work, chip: Chip) -> float:
-    """The time of the minimum traffic at full HBM bandwidth, of which a cache may hold as much as it holds."""
+    """The time of the minimum traffic at full HBM bandwidth, less the bytes that fit into a cache."""
     return memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
 
 
 def link_only_seconds(work: Work, chip: Chip) -> float | None:
-    """The time in which the bytes from others come to a chip with the fewest links; None for a program on one chip.
+    """The time for the bytes from other chips to reach a chip with the fewest links; None for a program on one chip.
 
-    At the published rate of all its links at once.
+    Uses the published rate of all its links together.
     """
     if not chip.mesh:
         return None
@@ -102,10 +104,10 @@ def gap_size(gap_fraction: float) -> GapSize:
 def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads, and where the number comes from.
 
-    Derived from the block index maps of the Pallas calls; where a kernel moves an operand by
-    hand, the simulator's DMA bytes of the whole chip stand in. So they do where they are fewer: the
-    maps do not show where an array lies, and what one kernel hands to the next XLA leaves in VMEM if
-    it fits. Only the schedule's own transfers are traffic then. Of a suite it is the weighted geometric mean.
+    Derived from the block index maps of the Pallas calls. If a kernel moves an operand by hand, the simulator's DMA
+    bytes of the whole chip are used instead. They are also used if they are fewer: the maps do not show where an array
+    is, and XLA leaves an array between two kernels in VMEM if it fits. Only the schedule's own transfers are traffic
+    then. For a suite it is the weighted geometric mean.
     """
     if evidence.members:
         of_members = [traffic(found) for found in evidence.members]
@@ -126,10 +128,10 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
 
 
 def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
-    """The sentence on a time in which HBM cannot move what the compiled program moves; empty if it can.
+    """A sentence on a time that is too short for HBM to move the compiled program's bytes; empty if it is not.
 
-    Of a chip with a cache before its memory nobody knows what of it was cached, and of a program whose schedule
-    was not executed nobody knows what it moves: nothing is said of either.
+    Empty for a chip with a cache before its memory, because the cached part is unknown, and for a program whose
+    schedule was not executed, because its traffic is unknown.
     """
     run = finished_run(evidence)
     if run is None or chip.cache_bytes:
@@ -145,10 +147,10 @@ def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> 
 
 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
-    """Sentences on what no chip of this kind could have done in that time; empty if it is possible.
+    """Sentences on work that no chip of this kind could do in that time; empty if the time is possible.
 
-    Judged on the matmul FLOPs alone (softmax does not run on the MXU) and on the minimum traffic, of
-    which a cache may hold as much as it holds.
+    Judged by the matmul FLOPs alone (softmax does not run on the MXU) and by the minimum traffic, less the bytes that
+    fit into a cache.
     """
     found = []
     most = peak(work, chip)

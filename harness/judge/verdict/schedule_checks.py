@@ -1,4 +1,4 @@
-"""What the whole schedule does when it is executed, held against what a right program may do."""
+"""Judges the execution of the whole schedule by what a right program may do."""
 
 from harness.records import Evidence, Failure, Offence, OffenceKind
 
@@ -18,11 +18,11 @@ _EXPECTED: dict[OffenceKind, str] = {
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure `latency`, of the offence's own kind, of a program that goes wrong when it is executed, else None.
+    """The Failure `latency`, of the offence's own kind, of a program whose execution offends, else None.
 
-    What the simulator executes is the compiled program at the contest's shape, the one that is timed. The checks
-    before it see other programs made from the same trace: the CPU's, in which transfers take no time and indices
-    past the end are moved back, and the interpreter's at a reduced shape.
+    The simulator executes the compiled program at the contest's shape, the one that is timed. The checks before it see
+    other programs made from the same trace: the CPU's, in which transfers take no time and indices past the end are
+    moved back, and the interpreter's at a reduced shape.
     """
     offences = _offences(evidence)
     for kind, expected in _EXPECTED.items():
@@ -34,7 +34,7 @@ def failure(evidence: Evidence) -> Failure | None:
 
 
 def doubts(evidence: Evidence) -> tuple[str, ...]:
-    """Why nobody knows whether the program runs to its end and does what was checked; empty where the simulator knows.
+    """The reason why it is unknown whether the program runs to its end and does what was checked; empty if it is known.
 
     A race is looked for in the interpreter as well, which fails the attempt. Where it is in the schedule alone, one of
     the two is wrong.
@@ -53,7 +53,7 @@ def _offences(evidence: Evidence) -> tuple[Offence, ...]:
 
 
 def _words(found: list[Offence]) -> str:
-    """The first of them in words, and how many there are beside it."""
+    """The first of them in words, and the number of the others."""
     first = found[0]
     line = f" at {first.line}" if first.line else ""
     more = f", and {len(found) - 1} more like it" if len(found) > 1 else ""

@@ -1,19 +1,18 @@
-"""What paired, noisy timings say: the median ratio, an interval that holds whatever the noise, and how sure it must be.
+"""Statistics of paired, noisy timings: the median ratio, an interval that holds for any noise, and its error rate.
 
-Why the interval holds. Champion and candidate are timed in random order within each round. If
-they take the same time, which of the two a pair favours is then a fair coin, thrown anew in each
-round, whatever the machine does: drift, spikes, steps, a clock with two speeds or coarse ticks
-change how far apart two times are, not who comes first. The same goes for a candidate that takes r
-times the champion's time, with the ratio over r. So the number of pairs on the wrong side of the
-true ratio is binomial, and the interval between two order statistics (that of the sign test) needs
-no other assumption. It costs a third more pairs than the best interval for normal noise would
-(efficiency of the sign test: 2 / pi), and gains where there are spikes.
+Why the interval holds. Champion and candidate are timed in random order within each round. If both take the same time,
+the winner of each pair is then an independent fair coin toss, whatever the machine does: drift, spikes, steps, a clock
+with two speeds or coarse ticks change the difference of two times, not which of them is smaller. The same goes for a
+candidate that takes r times the champion's time, with the ratio over r. So the number of pairs on the wrong side of the
+true ratio is binomial, and the interval between two order statistics (that of the sign test) needs no other assumption.
+It costs a third more pairs than the best interval for normal noise would (efficiency of the sign test: 2 / pi), and
+gains where there are spikes.
 
-How sure it must be. Every attempt and every look at the samples is a chance to be lucky. The
-chances add up at most (Boole), whatever depends on whatever, so a rate `a` for everything between two
-accepts is spent as a / (k (k + 1)) on the k-th attempt since the last one (the sum over all k is
-a), and that in equal parts on the looks. The price is small, since an interval needs pairs like the
-logarithm of its error: an accept needs at least 14 pairs at the first attempt, 33 at the thousandth.
+How sure it must be. Every attempt and every look at the samples is a chance to be lucky. By Boole's inequality the
+chances at most add up, even if they are dependent. So a rate `a` for everything between two accepts is spent as a / (k
+(k + 1)) on the k-th attempt since the last one (the sum over all k is a), in equal parts on its looks. The price is
+small, since an interval needs pairs like the logarithm of its error: an accept needs at least 14 pairs at the first
+attempt, 33 at the thousandth.
 """
 
 import functools
@@ -42,10 +41,11 @@ def look_error(policy: Policy, attempts_since_accept: int) -> float:
 
 
 def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -> tuple[float, float, float]:
-    """The median of new/old over the pairs, and the low and high end of its interval; each end misses with `error`.
+    """The median of new/old over the pairs, and the low and high end of its interval; each end is wrong with
+    probability `error`.
 
-    The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer
-    pairs than the error needs the ends are zero and infinite: nothing can be concluded.
+    The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer pairs than the error
+    requires, the ends are zero and infinite: nothing can be concluded.
 
     Raises ValueError if the two sides differ in length, are empty, or hold anything but positive, finite seconds.
     """
@@ -65,7 +65,7 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
 
 @functools.cache
 def _rank(pairs: int, error: float) -> int:
-    """The r for which the r-th smallest of so many ratios lies above the true median with probability `error` or less.
+    """The r for which the r-th smallest of `pairs` ratios is above the true median with probability `error` or less.
 
     That happens when fewer than r pairs, each a fair coin, fall below it. 0: there is no such r.
     """

@@ -80,9 +80,9 @@ def commit_files(
 ) -> tuple[str, int] | None:
     """Commits these files, by their paths from the top, on the branch that is checked out.
 
-    Returns the commit and how many files it changes, None if HEAD has them all.
-    Nothing else that is staged or changed goes with them, and the user's index agrees at these paths afterwards.
-    Raises RatchetError `ref-moved` where somebody else committed meanwhile, and what `require_committable` raises.
+    Returns the commit and how many files it changes, None if HEAD has them all. Nothing else that is staged or changed
+    goes with them, and the user's index agrees at these paths afterwards. Raises RatchetError `ref-moved` if somebody
+    else committed meanwhile, and the errors of `require_committable`.
     """
     git.require_committable(repository)
     head, branch = git.head_commit(repository), git.branch(repository)

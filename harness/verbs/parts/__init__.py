@@ -1,1 +1,3 @@
-"""Parts of verbs, imported when one runs: what several share, and what of one is too long for its own file."""
+"""Parts of verbs, imported when a verb runs: parts that several verbs share, and parts too long for one verb's own
+file.
+"""

@@ -58,8 +58,8 @@ def contests(
 ) -> ContestList:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
-    None of the pages is called `taken`.
-    Raises RatchetError `no-attempts` where no contest has any, and what opening the repository raises.
+    None of the pages is called `taken`. Raises RatchetError `no-attempts` if no contest has any, and whatever opening
+    the repository raises.
     """
     repository = git.open_repository(folder)
     rows, untried, notes = [], [], []

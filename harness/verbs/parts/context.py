@@ -1,4 +1,6 @@
-"""The arguments of a verb turned into a contest, its ledger and progress on stderr; and what several verbs need."""
+"""The arguments of a verb turned into a contest, its ledger and progress on stderr, and functions that several verbs
+need.
+"""
 
 import hashlib
 import sysconfig
@@ -62,7 +64,7 @@ def present_evidence(
     """The evidence about kernel.py as it stands, judged now unless it was before.
 
     Without `checked` it is compiled and simulated only, in a fifth of the time; each line's cycles need `with_lines`.
-    Raises RatchetError `not-judged` if it would have to be judged and may not be.
+    Raises RatchetError `not-judged` if it is not judged and must not be judged now.
     """
     from harness.loop import bench
 

@@ -47,7 +47,7 @@ _COLUMNS = columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The findings on one kernel; `notes` say what the gains rest on."""
+    """The findings on one kernel; `notes` are sentences on the basis of the gains."""
 
     name: str
     report: Report

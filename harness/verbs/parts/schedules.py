@@ -36,7 +36,7 @@ class Subject:
 def dumped(arguments: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
     """The subject, its schedules (to be run `runs` times), and the contents of arguments from `--operand`.
 
-    Raises what `subject`, `dump_directory.read` and `operands` raise.
+    Raises the errors of `subject`, `dump_directory.read` and `operands`.
     """
     if arguments.operand and (arguments.what is None or re.fullmatch(r"\d+", arguments.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")

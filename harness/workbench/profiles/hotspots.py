@@ -28,7 +28,7 @@ EXECUTED_NOTE = (
 
 
 def useful_note(database: Database, flops: float | None) -> str | None:
-    """A sentence on the rate of the useful FLOPs, `flops` in a run; None if they or the runs are not known."""
+    """A sentence on the rate of the useful FLOPs (`flops` in one run); None if they or the runs are not known."""
     ((rate,),) = database.rows("select $flops * steps / nullif(whole, 0) from step_counts, whole", flops=flops)
     if flops is None or rate is None:
         return None

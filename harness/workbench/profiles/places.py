@@ -62,7 +62,8 @@ def host_name(source: Source) -> str:
 
 
 def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
-    """The capture that `what` names (see `EXPECTED`), the newest of several; None: the newest of the contest.
+    """The capture that `what` names (see `EXPECTED`), or the newest if it names several; None: the newest of the
+    contest.
 
     If the address of an XProf `server` is given, a `what` that is neither a path here nor a number is a run there,
     and None its newest. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or

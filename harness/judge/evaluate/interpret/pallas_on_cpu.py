@@ -1,4 +1,4 @@
-"""Interprets the Pallas calls of a traced program on a CPU, so that JAX's interpreters compute what the chip computes."""
+"""Interprets the Pallas calls of a traced program on a CPU, with the chip's results, under JAX's interpreters."""
 
 import dataclasses
 from typing import Any

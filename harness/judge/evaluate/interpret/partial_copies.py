@@ -18,7 +18,7 @@ from jax._src.state.types import ReshapeTransform
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPart:
-    """`sizes` elements of `whole` from `starts` on, along each axis; `squeezed` axes do not appear in the copied array."""
+    """`sizes` elements of `whole` from `starts` on, along each axis; the copied array lacks `squeezed` axes."""
 
     whole: Any
     starts: tuple[Any, ...]

@@ -80,7 +80,7 @@ def _is_before(one: Clock, other: Clock) -> bool:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks stay as they are."""
+    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks are left alone."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
     called: Any = getattr(callback, "io_callback_impl", None)
     has_state, has_called = is_known(state), _is_known_call(called)

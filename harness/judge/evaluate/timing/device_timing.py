@@ -70,7 +70,7 @@ def more(request: MoreRequest) -> MeasureReply:
 
 
 def tick_seconds(readings: Sequence[float]) -> float:
-    """The smallest step between successive readings of a clock, which covers its resolution and the cost of reading it."""
+    """The smallest step between successive readings of a clock, which covers its resolution and its own cost."""
     return min((after - before for before, after in pairwise(readings) if after > before), default=math.inf)
 
 
@@ -116,7 +116,7 @@ class _Rounds:
         self._calls_per_sample = calls_per_sample(min(taken), tick)
 
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
-        """Times `rounds` by the host's clock, then `profiled_calls` in a profile called `session`; checks one output."""
+        """Times `rounds` by the host's clock, then `profiled_calls` in a profile `session`; checks one output."""
         checked_round = self._order.randrange(rounds + profiled_calls)
         # One of the timing inputs.
         one = self._order.randrange(len(self._families))

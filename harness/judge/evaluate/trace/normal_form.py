@@ -164,7 +164,7 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedForm:
-    """An exported program: the lines around its kernels, in which each kernel is a hash, and the lines of each kernel."""
+    """An exported program: the lines around its kernels, with each kernel as a hash, and the lines of each kernel."""
 
     around: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]

@@ -70,7 +70,7 @@ class Candidate:
 
     @classmethod
     def in_folder(cls, folder: Path) -> "Candidate":
-        """The candidate in `folder`. Raises OSError where there is no kernel.py, and as `of_kernel`."""
+        """The candidate in `folder`. Raises OSError if there is no kernel.py, and the errors of `of_kernel`."""
         return cls.of_file(folder / KERNEL)
 
     @property
@@ -102,7 +102,7 @@ class Candidate:
 
     @property
     def tunable(self) -> Settings:
-        """The constants without words for people, which change nothing of the program."""
+        """The constants without names and descriptions for people, which do not change the program."""
         return tuple((name, value) for name, value in self.constants if name not in _WORDS)
 
     def set(self, settings: Settings) -> "Candidate":
@@ -186,7 +186,7 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
 
 
 def refuse_text(source: bytes, name: str, value: str) -> None:
-    """Raises UsageError `bad-setting` where text is to take the place of a number: a mistyped one, mostly."""
+    """Raises UsageError `bad-setting` if text would replace a number, usually a mistyped one."""
     old = dict(constants(source)).get(name)
     if old is not None and _is_number(expression(old)) and isinstance(expression(value), ast.Constant):
         new = ast.literal_eval(value)

@@ -35,7 +35,7 @@ _NEVER_STUBS = frozenset((*sys.stdlib_module_names, "harness", "jax", "jaxlib", 
 class Contest:
     """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for.
 
-    `stubs` are modules that packages import and the kernel does not need: they get a stand-in where they are not
+    `stubs` are modules that packages import and the kernel does not need: they get a stand-in if they are not
     installed. `assumption` decides simulated branches whose condition is a scalar out of a vector.
     """
 
@@ -75,7 +75,7 @@ class Contest:
         return chosen
 
     def require_conforming(self) -> None:
-        """Raises RatchetError where no kernel can be judged here.
+        """Raises RatchetError if no kernel can be judged here.
 
         `bad-problem`: a problem of prepare.py's own breaks a rule of docs/OPERATORS.md. `weak-contest`: a kernel that
         is known to be wrong passes all checks.
@@ -113,7 +113,7 @@ class Contest:
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
-        """The timing key and the checks key of evidence taken now."""
+        """The keys (timing and checks) of evidence taken now."""
         members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
         tables = {member.name: _timing_tables(member.problem) for member in members}
         # Assumptions about branches belong to the timed calls, as tables do.
@@ -132,7 +132,7 @@ def _timing_tables(problem: Problem) -> Any:
 
 
 def require(directory: Path) -> Path:
-    """The folder, resolved. Raises RatchetError `no-contest` where it has no prepare.py or no kernel.py."""
+    """The folder, resolved. Raises RatchetError `no-contest` if it has no prepare.py or no kernel.py."""
     directory = directory.resolve()
     if not directory.is_dir():
         raise RatchetError("no-contest", f"expected a contest's folder, got {directory}, which does not exist")

@@ -33,7 +33,7 @@ class Limit:
 
     @property
     def value(self) -> int:
-        """The limit that holds now. Raises UsageError `bad-limit` where the variable holds no whole number."""
+        """The limit that holds now. Raises UsageError `bad-limit` if the variable holds no whole number."""
         text = os.environ.get(self.variable, "")
         if not text:
             return self.most

@@ -56,7 +56,7 @@ def remove(path: Path) -> None:
 
 
 def temporary_of(path: Path) -> Path:
-    """Where `write_atomically(path, ...)` writes first; a killed one may leave it there."""
+    """The temporary file of `write_atomically(path, ...)`; a killed process may leave it there."""
     return path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
 
 

@@ -1,6 +1,4 @@
-"""The limits on files that others wrote, the variable that raises each limit, and reports to the process that watches a
-reader.
-"""
+"""The limits on files that others wrote, the variables that raise them, and reports to a watching process."""
 
 import ctypes
 import errno

@@ -287,7 +287,7 @@ def changed_constants(old: str, new: str) -> tuple[str, ...]:
 
 
 def on_constants(names: tuple[str, ...]) -> str:
-    """The sentence for several constants that changed at once; empty where one did."""
+    """The sentence for several constants that changed at once; empty if one did."""
     if len(names) < 2:
         return ""
     named = f"{', '.join(names[:-1])} and {names[-1]}"

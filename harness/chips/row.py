@@ -24,11 +24,11 @@ _NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What is published about an accelerator, per device as JAX counts them: enough to predict, not to judge.
+    """The published figures of an accelerator, per device as JAX counts them: enough to predict, not to judge.
 
     `device` is the kind of a JAX device: a chip, one of its cores, or a GPU. `hbm_bytes` is the capacity. Peaks of
-    narrower types are None where none faster than bfloat16's is published. `mxu_size` are the rows and columns of a
-    matrix unit, None where they are not square (tensor cores). `source` says where the figures stand.
+    narrower types are None unless one above bfloat16's is published. `mxu_size` are the rows and columns of a matrix
+    unit, None where they are not square (tensor cores). `source` is the publication of the figures.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip(Figures):
-    """An accelerator that kernels are judged for, as its program sees it.
+    """An accelerator that kernels are judged for, as seen by a program.
 
     Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the whole chip on v4 and v5p,
     whose two cores split `parallel` grid dimensions, one core on the other TPUs; on a GPU the whole chip, `cores` being
@@ -81,11 +81,11 @@ class Chip(Figures):
     `vmem_bytes` is the memory of a core that holds blocks (shared memory on a GPU), `scoped_vmem_bytes` the part of it
     that one kernel gets by default.
 
-    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units` where the
-    vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`), others compute in
-    float32 and round once; `divides_by_exact_reciprocal` where float32 is divided by multiplying with `vrcp.f32`, so
-    that an approximate reciprocal is the exact one's instruction, others refine it by a Newton step (`vmul`, `vsub`,
-    `vmul`, `vadd`); `has_narrow_products` where the matrix unit multiplies operands of 8 bits and less.
+    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units`: the vector and
+    transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`); other chips compute in float32 and
+    round once; `divides_by_exact_reciprocal`: float32 is divided by multiplying with `vrcp.f32`, so an approximate
+    reciprocal is the same instruction as the exact one; other chips refine it by a Newton step (`vmul`, `vsub`, `vmul`,
+    `vadd`); `has_narrow_products`: the matrix unit multiplies operands of 8 bits and less.
 
     `mesh` has the axes, with their sizes, of the slice of such chips that one program runs on; () for one chip.
     """
@@ -111,7 +111,7 @@ class Chip(Figures):
 
     @property
     def kind(self) -> Literal["TPU", "GPU"]:
-        """What kind of accelerator it is."""
+        """The kind of accelerator."""
         return "TPU" if self.platform == "tpu" else "GPU"
 
     def vmem_limit(self, asked: int | None) -> int:
@@ -152,10 +152,11 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What published times of a chip say that its data sheet does not: see Machine and benchmarks/FIDELITY.md.
+    """Constants that published times of a chip give and its data sheet does not: see Machine and
+    benchmarks/FIDELITY.md.
 
-    What no time of a chip contradicts keeps its default. A chip without published times has none of it: it is simulated
-    with all defaults, and each of its times says so.
+    A constant that no time of a chip contradicts keeps its default. A chip without published times is simulated with
+    all defaults, and each of its times says so.
     """
 
     hbm_read_share: float = 1.0
@@ -183,7 +184,7 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How far each constant of `Calibrated` can be moved alone, with 95 %: benchmarks/CALIBRATION.md, `calibrate.py`.
+    """The 95 % interval of each constant of `Calibrated`, moved alone: benchmarks/CALIBRATION.md, `calibrate.py`.
 
     A simulated gain must exist at both ends of each interval. An interval that no published time of the chip narrows
     keeps its default, which is the range that the prior of `calibrate.py` allows.
@@ -206,9 +207,9 @@ class Links:
 
     `one_way_bytes_per_second` is the bandwidth of one link in one direction. Along each of the torus's `axes` a chip
     has two neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose
-    cubes are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is
-    published. `hop_seconds` is the time that each link on its way adds to a transfer, `reached_share` the fraction of
-    the bandwidth that transfers reach.
+    cubes are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is the publication.
+    `hop_seconds` is the time that each link on its way adds to a transfer, `reached_share` the fraction of the
+    bandwidth that transfers reach.
     """
 
     one_way_bytes_per_second: float
@@ -233,7 +234,7 @@ class Links:
         return self.reached_share * self.one_way_bytes_per_second
 
     def closes(self, size: int) -> bool:
-        """Whether an axis of `size` chips is a ring."""
+        """True if an axis of `size` chips is a ring."""
         return size % self.ring_size == 0 if self.rings_are_multiples else size == self.ring_size
 
 
@@ -241,7 +242,7 @@ class Links:
 class ChipRow:
     """All facts of one chip.
 
-    `chip` holds the published facts: Figures alone where no kernel is judged for it. `units` holds the timings that the
+    `chip` holds the published facts: Figures alone if no kernel is judged for it. `units` holds the timings that the
     compiler shows, None for a chip that is not simulated; `calibrated` was fitted to published times, None if there are
     none, and `intervals` is the range in which these times allow each constant. `relative_uncertainty` is one standard
     deviation of the simulated time of a long operation, as a fraction of it: 68.27 % of the errors of further rows are

@@ -1,13 +1,13 @@
-"""The facts of a chip that only the workbench asks for: no verdict, time or key follows from them."""
+"""The facts of a chip that only the workbench reads: no verdict, time or key depends on them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """The section of a row that tools ask which need no verdict.
+    """The section of a row for tools that give no verdict.
 
-    `offloads_collectives`: its SparseCores take collectives over (protocol, section 7). `has_counters`: the profiler
+    `offloads_collectives`: its SparseCores can run collectives (protocol, section 7). `has_counters`: the profiler
     writes the hardware's own counters, also while a program runs if it `has_periodic_counters`. `has_unit_counters`:
     XProf works out from them how busy each unit was (xprof 2.24). `host_bytes_per_second` is the bandwidth of one
     chip's link to its host in one direction.

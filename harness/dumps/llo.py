@@ -75,7 +75,7 @@ class Schedule:
     `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
     runs `pipeline_depth` times more often than the kernel's body; None for anything else. `is_kernel`: of a custom
     call, not one of XLA's own operations. `allocations` are read for programs of several chips alone, whose chips raise
-    each other's sync flags by number; empty where the dump does not have them.
+    each other's sync flags by number; empty if the dump does not have them.
     """
 
     name: str
@@ -381,7 +381,7 @@ def _plain_op(part: str) -> Op | None:
 
 
 def _op(part: str) -> Op | None:
-    """The operation that stands between two separators, None where nothing does."""
+    """The operation that stands between two separators, None if nothing does."""
     source = _SOURCE.search(part)
     plain = _COMMENT.sub("", part) if "/*" in part else part
     match = _OP.search(plain)

@@ -67,7 +67,7 @@ def module(text: str, name: str = "pasted text") -> Module:
 
 
 def read(text: str, name: str = "") -> Module:
-    """The same, which is empty where nothing is understood."""
+    """The same, which is empty if nothing is understood."""
     return _Reader(text, name).read()
 
 

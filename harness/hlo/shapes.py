@@ -126,7 +126,7 @@ class Array:
     def physical_dimensions(self) -> tuple[int, ...] | None:
         """The dimensions in memory, most major first; each dimension that a tile covers is rounded up to whole tiles.
 
-        For f32[3,5]{1,0:T(2,2)} that is (4, 6). None where it is not known.
+        For f32[3,5]{1,0:T(2,2)} that is (4, 6). None if it is not known.
         """
         sizes = self._ordered()
         if sizes is None or self.layout is None or not self.layout.tiles:

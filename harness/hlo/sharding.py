@@ -54,7 +54,7 @@ class Groups:
 
     @cached_property
     def size(self) -> int | None:
-        """Devices in each group; None where groups differ or are not named."""
+        """Devices in each group; None if groups differ or are not named."""
         sizes = {len(group) for group in self.groups}
         return sizes.pop() if len(sizes) == 1 else None
 

@@ -81,7 +81,7 @@ class Tokens:
         return token
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Takes several tokens in one go if the pattern matches where the next one starts; None where it does not."""
+        """Takes several tokens in one go if the pattern matches where the next one starts; None if it does not."""
         match = pattern.match(self.text, self._next.start if self._next else self._end)
         if match is not None:
             self._next, self._end = None, match.end()

@@ -83,7 +83,7 @@ def key(
     *,
     is_confined: bool = False,
 ) -> Key:
-    """The keys of evidence taken now, of the problem that `prepare` states.
+    """The keys of evidence taken now for the problem that `prepare` states.
 
     `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
     `is_confined`: prepare.py is not data and must be run.
@@ -185,7 +185,7 @@ def _tables(contents: Any) -> Any:
 
 
 def _without_none(stated: Any, within: Any = (list, tuple)) -> Any:
-    """The same without fields that say nothing: a new one changes no hash of a problem that does not use it."""
+    """The same without empty fields, so that a new field changes no hash of a problem that does not use it."""
     if isinstance(stated, dict):
         return {name: _without_none(value, within) for name, value in stated.items() if value is not None}
     return [_without_none(value, within) for value in stated] if isinstance(stated, within) else stated
@@ -285,7 +285,7 @@ def _bytes_digest() -> str:
 def _kept_graph(of_bytes: str) -> _Graph:
     """The same, read from a cache of the user's if it is there.
 
-    Reading the imports of 200 files takes a second, and every question after the state of a contest needs the answer.
+    Reading the imports of 200 files takes a second, and every verb that shows the state of a contest needs them.
     """
     folder = files.cache_directory()
     # Without a home, a folder that cannot be: nothing is kept.
@@ -386,7 +386,7 @@ def _resolved(module: str, name: str | None = None) -> Iterator[str]:
 
 @cache
 def _homes(package: Path) -> dict[str, tuple[str, str]]:
-    """The module, and the name there, of each name that a package's own file imports."""
+    """The module and the original name of each name that a package's own file imports."""
     return {
         alias.asname or alias.name: (node.module, alias.name)
         for node in ast.walk(ast.parse(package.read_bytes()))

@@ -374,7 +374,7 @@ def candidate(place: Place, number: int) -> Candidate:
 
 
 def candidate_at(place: Place, commit: str) -> Candidate | None:
-    """The candidate that a commit of a branch holds, as a checkout would write it; None where it has no kernel.py."""
+    """The candidate that a commit of a branch holds, as a checkout would write it; None if it has no kernel.py."""
 
     def read(name: str) -> bytes | None:
         path = place.inside(name)

@@ -31,7 +31,7 @@ class Ledger:
 
     @classmethod
     def open(cls, contest_directory: Path) -> "Ledger":
-        """The ledger of the contest in a folder. Raises RatchetError where there is no usable repository."""
+        """The ledger of the contest in a folder. Raises RatchetError if there is no usable repository."""
         return cls(place=place_of(contest_directory))
 
     # --- reading ---
@@ -53,11 +53,11 @@ class Ledger:
         return history.candidate_at(self.place, holder.commit or "HEAD") or Candidate(text=b"")
 
     def candidate_here(self) -> Candidate:
-        """The candidate in the working tree. Raises OSError where there is no kernel.py."""
+        """The candidate in the working tree. Raises OSError if there is no kernel.py."""
         return Candidate.in_folder(self.place.kernel_path.parent)
 
     def champion_commit(self) -> str | None:
-        """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
+        """The branch commit that made the champion, or None if the history does not say (shallow, squashed)."""
         holder = champions.holder(self.place)
         return holder.commit if holder else None
 

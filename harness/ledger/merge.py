@@ -21,7 +21,7 @@ _CONFLICT = re.compile(
 
 
 def without(repository: Repo, text: Candidate, before: Candidate, after: Candidate) -> Candidate | None:
-    """`text` without the change from `before` to `after`; None where it has the same lines otherwise than `after`.
+    """`text` without the change from `before` to `after`; None if it has the same lines otherwise than `after`.
 
     Lines side by side are no conflict, as they are for git, as long as no line is changed by both. If comments or
     docstrings prevent the merge of a file, it is merged, and returned, without them. Raises RatchetError.

@@ -244,7 +244,7 @@ def _blob_id(data: bytes | None, digits: int) -> str | None:
 def notes_lines(place: Place) -> list[str]:
     """The lines of attempts.jsonl that are notes, each once: of the working tree, or of HEAD where it has no file.
 
-    Empty where the file cannot be read: whoever reads attempts says so.
+    Empty if the file cannot be read: whoever reads attempts says so.
     """
     try:
         present = files(place)

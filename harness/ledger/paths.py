@@ -73,7 +73,7 @@ class Place:
 def place_of(directory: Path) -> Place:
     """The place of the contest in `directory`.
 
-    Raises RatchetError where there is no usable repository, and `outside` where a file of the contest lies elsewhere.
+    Raises RatchetError if there is no usable repository, and `outside` where a file of the contest lies elsewhere.
     """
     repository = git.open_repository(directory)
     files.refuse_links(directory)

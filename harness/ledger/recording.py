@@ -58,7 +58,7 @@ def prepare(
 def finish(place: Place, begun: Journal) -> Recorded:
     """Does the steps of a journalled recording that are left, in order, and clears the journal.
 
-    Raises RatchetError `ref-moved` where the log has moved on without this attempt, which is
+    Raises RatchetError `ref-moved` if the log has moved on without this attempt, which is
     then in no ledger; `branch-moved` where it is in the log but cannot go on the branch. In
     both cases the journal is cleared and kernel.py is as the user left it. Any other error
     leaves the journal: the next call goes on.

@@ -11,7 +11,7 @@ def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -
 
     The newest of notes is the one that was taken last; those from before the champion's last row do not count.
 
-    None where no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
+    None if no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
     """
     titles = [row for row in rows if row.is_title]
     title = next((row for row in titles if row.number == champion), titles[-1] if titles else None)

@@ -52,7 +52,7 @@ class Budget:
     spent: int = 0
 
     def spend(self, characters: int) -> None:
-        """Raises RecordError `too-large` where the record would be larger than reading_limits.RECORD."""
+        """Raises RecordError `too-large` if the record would be larger than reading_limits.RECORD."""
         self.spent += characters
         if self.spent > self.most:
             raise RecordError(
@@ -75,7 +75,7 @@ def name_of(short_text: bytes) -> str:
 
 
 def shorten(value: Any, depth: int = 0) -> Any:
-    """The short form of a JSON value, without names. Raises ValueError where it is nested too deep."""
+    """The short form of a JSON value, without names. Raises ValueError if it is nested too deep."""
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} deep")
     if isinstance(value, dict):

@@ -66,7 +66,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def read(source: bytes) -> tuple[Any, Any] | None:
-    """The values of `problem()` and CHIP in this prepare.py; None where it is not data, or fails."""
+    """The values of `problem()` and CHIP in this prepare.py; None if it is not data, or fails."""
     if len(source) > _MOST_BYTES:
         return None
     try:

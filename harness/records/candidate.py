@@ -104,7 +104,7 @@ class PallasCall:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """HBM bytes in and out of one call, or None where an operand is moved by hand."""
+        """HBM bytes in and out of one call, or None if an operand is moved by hand."""
         total = 0
         for window in self.windows:
             if window.hbm_bytes is None:

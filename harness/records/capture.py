@@ -16,7 +16,7 @@ class Operation:
     `name` is the instruction's (`fusion.3`), `text` its HLO text where the capture has it, `category` XProf's
     hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops` is XLA's
     count (a Pallas call without a cost estimate has 0 there, read as None). `flops` and `bytes_accessed` are of one
-    execution; `hbm_bytes` is the part in HBM, None where the capture does not divide bytes by memory.
+    execution; `hbm_bytes` is the part in HBM, None if the capture does not divide bytes by memory.
     """
 
     name: str

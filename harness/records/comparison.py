@@ -23,7 +23,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePair:
-    """The simulated cycles of one source line of `file`; its number is None where the other text alone has it.
+    """The simulated cycles of one source line of `file`; its number is None if the other text alone has it.
 
     `text` is the line after the change, or before it where the line is gone. Both numbers are None for what belongs to
     no line: launch, other operations, what the compiler adds.
@@ -64,7 +64,7 @@ class ProgramPair:
 
     @property
     def time_ratio(self) -> float | None:
-        """Time after / time before; None where the two cannot be compared, or one side fails."""
+        """Time after / time before; None if the two cannot be compared, or one side fails."""
         if self.source is None or not self.before_seconds or self.after_seconds is None:
             return None
         if self.before_failure or self.after_failure:
@@ -76,7 +76,7 @@ class ProgramPair:
 class Comparison:
     """Two texts of kernel.py, a name for each, and both at every problem, the whole suite first.
 
-    `differing` says why times are not comparable, "" where they are.
+    `differing` says why times are not comparable, "" if they are.
     """
 
     before: str

@@ -76,7 +76,7 @@ class LineTime:
 class CycleBreakdown:
     """One core's run by part; parts and lines each sum to its cycles. Of several cores: the one that ends last.
 
-    `lines` is empty where nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
+    `lines` is empty if nobody asked for them, as in screening. `spill_cycles` is a lower bound on the bundles that
     spilling adds: those in which only spills and fills are issued.
     """
 

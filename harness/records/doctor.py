@@ -17,7 +17,7 @@ class Setting:
 
     `value` None: written without one. `word` is how it was written, `place` where, in words.
     `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment overrides it.
-    `too_late` names what has read the variable before it is set, "" where nothing is known to have.
+    `too_late` names what has read the variable before it is set, "" if nothing is known to have.
     """
 
     variable: str
@@ -44,7 +44,7 @@ class Settings:
 class Answers:
     """One library's answer to flags: unknown ones with its own suggestion, and values it refuses.
 
-    `library` is its name and version; None where it is not installed or did not answer, for the reason in `why_not`.
+    `library` is its name and version; None if it is not installed or did not answer, for the reason in `why_not`.
     `similar` maps unknown names to known ones.
     """
 

@@ -61,7 +61,7 @@ class Check:
     """One correctness check: errors relative to the error of an honest computation in the problem's dtype.
 
     `error` is the candidate's error against float64, `honest_error` that of the honest computation on the same inputs,
-    `tolerance` the largest `error` that passes; all three in units of the output, and None where nothing could be
+    `tolerance` the largest `error` that passes; all three in units of the output, and None if nothing could be
     compared (wrong structure, shape or dtype, non-finite output). `criterion` says which error: of the worst element,
     or the root mean square over all; the one nearer to its limit is recorded. `elements` says how many were compared.
     Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller shape, `interpret` is
@@ -221,7 +221,7 @@ class Simulation:
     `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles` + `launch_cycles` (the
     top-level program, and waiting for the other core) = `cycles`. Spills and fills are vector registers saved to and
     restored from VMEM, in executed slots. `unknown` names what the simulator did not understand; there is no latency if
-    control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None where the
+    control flow depends on it. `executed_steps` counts the grid steps that really ran, over all kernels; None if the
     schedule does not tell. `mxu_flops` are those of the executed matmul instructions, whole arrays, useful or not.
     Where two cores share the work, cycles and op times are those of the core that ends last, everything else is the
     chip's; `breakdown` is of that core. `as_profiled_seconds` stands in old records only: what a device profile was
@@ -272,7 +272,7 @@ class Simulation:
 
     @property
     def mean_seconds(self) -> float | None:
-        """Unweighted mean over the timing inputs; None where one of them has no latency."""
+        """Unweighted mean over the timing inputs; None if one of them has no latency."""
         if not self.runs:
             return self.seconds
         latencies = [run.seconds for run in self.runs if run.seconds is not None]
@@ -287,7 +287,7 @@ class Simulation:
 
     @property
     def mean_mxu_flops(self) -> int | None:
-        """FLOPs of the matrix units in one call, as a mean over the timing inputs; None where one is not known."""
+        """FLOPs of the matrix units in one call, as a mean over the timing inputs; None if one is not known."""
         if not self.runs:
             return self.mxu_flops
         flops = [run.mxu_flops for run in self.runs if run.mxu_flops is not None]

@@ -38,7 +38,7 @@ class Judgement:
     """The result of judging a kernel, at its attempt or in a replay.
 
     `tightest` is the check whose error came nearest to its tolerance, and the fraction of the tolerance it used.
-    `certificate` stands for those of its programs, "" where it has none.
+    `certificate` stands for those of its programs, "" if it has none.
     """
 
     outcome: Outcome
@@ -101,7 +101,7 @@ class Calibration:
 
     Gains are 1 - time ratio. `same_sign`: attempts that gained if a gain was expected, or lost if a loss was expected.
     `within_factor`: got between half and twice the expected gain. `median_ratio` is the median of got / expected gain,
-    None where too few say anything.
+    None if too few say anything.
     """
 
     stated: int

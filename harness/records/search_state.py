@@ -54,7 +54,7 @@ class Floor:
 class PastAttempt:
     """One attempt: the kinds of change it made, the constants of its kernel.py, and its outcome.
 
-    `kinds` and `constants` are None where its kernel.py is not known here. `time_ratio` is new/old against the champion
+    `kinds` and `constants` are None if its kernel.py is not known here. `time_ratio` is new/old against the champion
     of its time. `taken_back`: an accepted attempt was undone or revoked later.
     """
 

@@ -65,7 +65,7 @@ class Gain:
     Rebaselines, undos and revokes are not in `attempts`. `accepted` of these were accepted and still count; `revoked`
     were accepted and do not: they were undone or revoked, or are not on the branch. `first` is the oldest accepted
     attempt with a time on the scale, and `is_whole` is True if no accepted one came before it. `peak_share` is the
-    champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if memory-bound; None where
+    champion's share of the matrix units' peak if it is compute-bound, of the HBM bandwidth if memory-bound; None if
     no record tells.
     """
 

@@ -10,7 +10,7 @@ from harness.records.evidence import Source
 class ScreenedSetting:
     """One setting of the grid, screened: compiled and timed, its results not checked.
 
-    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
+    `seconds` is None if `failure_kind` says why: a stage's failure, or `no-latency`. For a suite, `message` may say
     without a failure that a member loses more than it may against the champion. `same_as` is the earlier attempt that
     judged this very program under the same key, None if there is none.
     """
@@ -59,7 +59,7 @@ class Sweep:
 class SweepResult:
     """The result of a sweep, after `seconds` of wall clock.
 
-    `attempt` is the number of the attempt that judged `best`, None where `why_none` says why.
+    `attempt` is the number of the attempt that judged `best`, None if `why_none` says why.
     """
 
     hypothesis: str

@@ -87,7 +87,7 @@ class MemberTimes:
 
     @property
     def time_ratio(self) -> float | None:
-        """Candidate / champion, None where either is not known."""
+        """Candidate / champion, None if either is not known."""
         return _ratio(self.champion_seconds, self.candidate_seconds)
 
 
@@ -107,7 +107,7 @@ class Resimulation:
 
     @property
     def time_ratio(self) -> float | None:
-        """Candidate / champion, None where either is not known."""
+        """Candidate / champion, None if either is not known."""
         return _ratio(self.champion_seconds, self.candidate_seconds)
 
 

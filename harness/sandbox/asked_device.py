@@ -1,7 +1,7 @@
-"""The device that a traced function sees where it asks JAX for one: a chip that is not there, though a CPU traces it.
+"""The device that JAX shows to a traced function: the chip it is traced for, although a CPU traces it.
 
 Packages choose blocks by `jax.devices()[0].device_kind`, and `interpret=` by `jax.default_backend()`. On the chip they
-would get other answers than on the machine that traces, so another program would be looked at than is meant.
+would get other answers than on the machine that traces, so the wrong program would be looked at.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class DescribedDevice:
         return self.chip.cores
 
     def memory_stats(self) -> dict[str, int]:
-        """What the chip's memory holds, nothing of it in use, in bytes."""
+        """The bytes of the chip's memory, none of them in use."""
         return {"bytes_limit": int(self.chip.hbm_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class DescribedDevice:
 
 
 def backend_of(chip: Chip) -> str:
-    """What JAX calls the backend of such a chip."""
+    """JAX's name for the backend of such a chip."""
     return "tpu" if chip.platform == "tpu" else "gpu"
 
 

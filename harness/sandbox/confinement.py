@@ -86,7 +86,7 @@ def warnings(is_confined: bool) -> tuple[str, ...]:
 def confine(confinement: Confinement) -> None:
     """Confines this process for good, as far as the kernel can. Call it while the process has one thread.
 
-    Raises OSError where the kernel has a layer and refuses to apply it.
+    Raises OSError if the kernel has a layer and refuses to apply it.
     """
     for what, most in ((resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, _OPEN_FILES)):
         _, hard = resource.getrlimit(what)

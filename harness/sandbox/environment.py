@@ -100,7 +100,7 @@ def granted_cores(memberships: Path, mount: Path) -> float | None:
 
 
 def _limits(group: Path) -> Iterator[float]:
-    """The cores that one group grants; nothing where it has no limit, or none that can be read."""
+    """The cores that one group grants; nothing if it has no limit, or none that can be read."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
         yield int(quota) / int(period)

@@ -50,7 +50,7 @@ def trace(
 
 
 def device_seconds(folder: Path) -> tuple[float, ...]:
-    """Device time of each profiled call in turn; empty where the profile shows no device, or not every call.
+    """Device time of each profiled call in turn; empty if the profile shows no device, or not every call.
 
     On a TPU the module executions of the first plane, on a GPU from the first kernel of a call to its last.
     """

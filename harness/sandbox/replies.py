@@ -34,7 +34,7 @@ _OTHER_CHARACTERS = 4096
 def clean(reply: Any, folders: tuple[Path, ...]) -> Any:
     """`reply`, a record of a child's, with every text in it cut and cleaned, sentences relative to `folders`.
 
-    Raises ValueError where it holds a number of more than 64 bits.
+    Raises ValueError if it holds a number of more than 64 bits.
     """
     return _record(reply, folders)
 

@@ -13,7 +13,7 @@ _DEBUG_INFO = "xla_xprof_register_llo_debug_info"
 
 @cache
 def inside_kernels() -> str:
-    """The value of LIBTPU_INIT_ARGS; empty where libtpu is missing or knows none of the flags."""
+    """The value of LIBTPU_INIT_ARGS; empty if libtpu is missing or knows none of the flags."""
     flags = _in_libtpu((*_REGIONS, _DEBUG_INFO))
     regions = [name for name in _REGIONS if name in flags][:1]
     return " ".join(f"--{name}=true" for name in (*regions, *(name for name in (_DEBUG_INFO,) if name in flags)))

@@ -21,7 +21,7 @@ FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
 def directory(named: Path | None) -> Path:
-    """The named contest, else the one in this folder. Raises RatchetError `no-contest` where it does not exist."""
+    """The named contest, else the one in this folder. Raises RatchetError `no-contest` if it does not exist."""
     if named is not None and not named.is_dir():
         raise RatchetError("no-contest", f"expected a contest's folder, got {named}, which does not exist")
     return named or Path.cwd()
@@ -73,7 +73,7 @@ def mesh_sizes(text: str | None) -> dict[str, int]:
 def value_of(words: Sequence[str], option: str) -> tuple[list[str], str | None]:
     """The words without `option VALUE` or `option=VALUE`, and the value; for spellings of other tools.
 
-    Raises UsageError `usage` where it has no value.
+    Raises UsageError `usage` if it has no value.
     """
     for at, word in enumerate(words):
         name, is_one_word, value = word.partition("=")

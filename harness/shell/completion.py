@@ -39,7 +39,7 @@ def _program_to_ask(shell: str) -> str | None:
     """The program that answers completions, independent of the current folder: a `./ratchet.sh` there may be a
     stranger's.
 
-    None where this process was not begun by a program, or where a shell would split its path into words.
+    None if this process was not begun by a program, or where a shell would split its path into words.
     """
     program = Path(sys.argv[0]).absolute()
     if program.name not in INSTALLED:

@@ -13,7 +13,7 @@ from harness.verbs.parts.arguments import add_evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDocument:
-    """An attempt as the ledger stores it; `row` is its line of the table, None where it is not asked for."""
+    """An attempt as the ledger stores it; `row` is its line of the table, None if it is not asked for."""
 
     attempt: Attempt
     row: Row | None

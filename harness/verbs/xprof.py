@@ -47,7 +47,7 @@ class Command:
     """One subcommand; `words` follow its name in its example, `arguments` adds its own options to the parser.
 
     `places` names its captures. One that stands alone may be left out: it is the newest then. `tool` is its name as a
-    tool where that differs from its own, None where it is no tool: a server, a file.
+    tool where that differs from its own, None if it is no tool: a server, a file.
     """
 
     name: str
@@ -115,7 +115,7 @@ def _tables(name: str, *options: str) -> Answering:
 
 
 def _beside_useful(answer: Answering) -> Answering:
-    """The same with the option `useful_flops`: those of one run, None where no attempt's contest counts them."""
+    """The same with the option `useful_flops`: those of one run, None if no attempt's contest counts them."""
 
     def with_useful_flops(arguments: Namespace, files: Sequence[CaptureFiles]) -> Answer:
         arguments.useful_flops = _useful_flops(arguments, files[0])
@@ -441,7 +441,7 @@ def _named(words: Sequence[str]) -> tuple[str, list[str]]:
 def _places(words: Sequence[str]) -> list[str]:
     """The words with `--run-dir DIR` and `--runs A,B` of published workflows as captures by themselves.
 
-    Both together are runs in DIR. Raises UsageError `usage` where one of them has no value.
+    Both together are runs in DIR. Raises UsageError `usage` if one of them has no value.
     """
     rest, folder = value_of(words, "--run-dir")
     rest, runs = value_of(rest, "--runs")

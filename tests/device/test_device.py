@@ -183,7 +183,7 @@ def _contest_of_chip(device: Device, name: str) -> Path:
 
 
 def _captured(commands: Commands, port: int, captures: Path) -> bool:
-    """Whether JAX's own client gets a capture with operations: a server that waits for the kernel answers too."""
+    """True if JAX's own client gets a capture with operations: a server that waits for the kernel answers too."""
     client = subprocess.Popen(
         (
             sys.executable,

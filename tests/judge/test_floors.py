@@ -17,7 +17,7 @@ JAX_HOMES = ("harness/sandbox", "harness/judge/evaluate", "harness/workbench/cap
 
 
 def violations(user: str, used: str) -> str:
-    """What is wrong with an import, between parts; empty where nothing is."""
+    """What is wrong with an import, between parts; empty if nothing is."""
     if not used or user == used or not user:
         return ""
     if user not in FLOORS or used not in FLOORS:
@@ -73,7 +73,7 @@ def defined(path: Path) -> frozenset[str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether a text names a file, a module, or something that a module defines."""
+    """True if a text names a file, a module, or something that a module defines."""
     if "/" in name:
         return (PROJECT / name).exists()
     if name in MODULES:

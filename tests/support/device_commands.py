@@ -116,7 +116,7 @@ class Commands:
         return len(table["rows"])
 
     def has_operations(self, captures: Path) -> bool:
-        """Whether captures below a folder have operations: one of a server that waits for its kernel has none."""
+        """True if captures below a folder have operations: one of a server that waits for its kernel has none."""
         if not any(path.stat().st_size for path in captures.rglob("*.xplane.pb")):
             return False
         printed, _, _ = self.output(("xprof", "ops", str(captures), "--json"), STEP_SECONDS)
@@ -159,7 +159,7 @@ def started(words: tuple[str, ...], folder: Path, stdout: Path, stderr: Path) ->
 
 
 def waited(process: "subprocess.Popen[bytes]", limit: float) -> bool:
-    """Whether a process ended by itself within `limit` seconds; it is ended in any case, with what it started."""
+    """True if a process ended by itself within `limit` seconds; it is ended in any case, with what it started."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:

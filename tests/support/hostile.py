@@ -40,7 +40,7 @@ def attack(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process still runs; one that only waits to be reaped does not."""
+    """True if the process still runs; one that only waits to be reaped does not."""
     state = b"X"
     with contextlib.suppress(OSError):
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]

@@ -14,7 +14,7 @@ def modules(program: str) -> list[Path]:
 
 
 def readable(path: Path) -> bool:
-    """Whether a kernel compiled by that jax is no newer than this jaxlib."""
+    """True if a kernel compiled by that jax is no newer than this jaxlib."""
     saved = path.name.split("-jax")[1].split("-")[0]
     return _numbers(saved) <= _numbers(version("jaxlib"))
 

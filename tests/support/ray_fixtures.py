@@ -127,7 +127,7 @@ def listening(pids: list[int]) -> set[str]:
 
 
 def is_gone(pid: int, seconds: float = 20.0) -> bool:
-    """Whether the process ends in this time."""
+    """True if the process ends in this time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:

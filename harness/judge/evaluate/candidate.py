@@ -1,4 +1,4 @@
-"""The only process that runs kernel.py: checks its contract, traces it once, and makes all else from that trace."""
+"""The only process that runs kernel.py: checks its contract, traces it once, and derives all else from that trace."""
 
 import pickle
 import time
@@ -187,7 +187,7 @@ def _exported(traced: TracedKernel) -> Any:
 
 
 def _exceeds_vmem(traced: TracedKernel) -> str:
-    """Why the compiler is bound to refuse it, "" where it is not bound to."""
+    """The reason why the compiler is bound to refuse it, else ""."""
     equations = jaxprs.pallas_calls(traced.closed.jaxpr)
     found = (vmem.excess(*one, traced.chip) for one in zip(equations, traced.calls, strict=True))
     return next(filter(None, found), "")
@@ -197,8 +197,8 @@ def _refuse_another(traced: TracedKernel, name: str, before: integrity.Snapshot,
     """Raises Rejected `not-deterministic` if kernel.py, loaded once more, gives a program with another digest than
     `program`.
 
-    That happens where a constant comes from a clock, from random numbers, or from the address of
-    an object. The free places of small objects are taken meanwhile, so that a new one gets another.
+    That happens if a constant comes from a clock, from random numbers, or from the address of an object. The free
+    addresses of small objects are occupied meanwhile, so that new objects get other addresses.
     """
     ballast = [object() for _ in range(_BALLAST)]
     with asked_device.asked_for(traced.chip):
@@ -264,7 +264,7 @@ def _loop_warnings(work: jaxprs.Flops) -> tuple[str, ...]:
 
 
 def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str, ...]:
-    """What get_tiling_meta() says and the trace does not."""
+    """The claims of get_tiling_meta() that the trace contradicts."""
     tiling = claims.tiling
     if tiling is None or len(calls) != 1:
         return ()
@@ -338,7 +338,7 @@ def _where(request: InterpretRequest) -> str:
 
 
 def _interpreted(request: InterpretRequest, order: transfers.Order) -> tuple[list[Any], bool]:
-    """The outputs, with transfers ending in that order, and whether any order of theirs was possible."""
+    """The outputs with transfers ending in this order, and whether another order was possible."""
     global _room
     for place in range(_room, len(transfers.MOST_UNDER_WAY)):
         try:

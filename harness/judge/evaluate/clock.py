@@ -1,4 +1,4 @@
-"""When the stages of an evaluation began and ended."""
+"""The times at which the stages of an evaluation begin and end."""
 
 import time
 
@@ -7,7 +7,7 @@ from harness.records import StageTime
 
 
 class StageClock:
-    """The times of stages by name; `progress` hears when one begins and how it ended. Several jobs may share a name."""
+    """The times of stages by name; `progress` is called when a stage begins and ends. Several jobs may share a name."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -21,14 +21,14 @@ class StageClock:
         return tuple(sorted(self._times, key=lambda stage: stage.start_seconds))
 
     def begin(self, name: str) -> None:
-        """One more job of the stage is under way."""
+        """Notes that one more job of the stage is under way."""
         running, start = self._open.get(name, (0, time.monotonic()))
         self._open[name] = (running + 1, start)
         if not running:
             self._progress(name, "start", 0.0)
 
     def close(self, name: str, state: str, *, goes_on: bool) -> None:
-        """One job of a stage is done; with the last one the stage is, unless it `goes_on`."""
+        """Notes that one job of a stage is done; with the last job the stage ends, unless it `goes_on`."""
         running, start = self._open[name]
         self._open[name] = (running - 1, start)
         if running == 1 and not goes_on:

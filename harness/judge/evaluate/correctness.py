@@ -1,4 +1,6 @@
-"""The process that checks answers: runs the CPU reference program, compares with float64, never sees kernel.py."""
+"""The process that checks answers: it runs the CPU reference program and compares with float64; it never sees
+kernel.py.
+"""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -44,7 +46,8 @@ def check(request: CheckRequest) -> CheckReply:
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
-    """What changes of the inputs move in the outputs of one program, and at a reduced shape the same call repeated.
+    """Changes the inputs and looks at which outputs of one program change; at a reduced shape also repeats the same
+    call.
 
     Raises Rejected.
     """
@@ -84,7 +87,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
-    """The same, its message led by the shape where that is not the contest's own."""
+    """The same failure; its message begins with the shape if that is not the contest's own."""
     if failure is None:
         return None
     where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())
@@ -142,7 +145,7 @@ def _run_once(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any
 def _run_untouched(request: CheckRequest | ProbeRequest, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """The outputs of the program; for a program over a mesh, the outputs of `over_mesh.run`.
 
-    Raises Rejected `inputs-changed` where the program wrote to its inputs.
+    Raises Rejected `inputs-changed` if the program wrote to its inputs.
     """
     before = [array.copy() for array in inputs]
     if request.over is None:
@@ -170,7 +173,7 @@ def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ..
 
 
 def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Its bytes: a NaN equals itself there."""
+    """Its bytes, in which a NaN equals itself."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -37,8 +37,8 @@ def evaluate(request: Request, listener: Listener = _NOBODY) -> Evidence:
     """The evidence about a candidate; Its `failure` is the reason if the evaluation ended early.
 
     Writes programs, dumps and Mosaic text to `request.work` (what is there from an earlier run is replaced), the HLO
-    text there and to `profile_data/kernel.hlo.txt` of the contest, and on a device a profile to `profile_data`. The
-    members of a suite are evaluated each in a folder of its name below `request.work`. Whatever is raised, Ctrl-C too,
+    text there and to `profile_data/kernel.hlo.txt` of the contest, and on a device a profile to `profile_data`. Each
+    member of a suite is evaluated in a folder of its name below `request.work`. After any exception, including Ctrl-C,
     no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `no-timing-inputs` and `bad-timing-inputs` (see
@@ -113,7 +113,7 @@ def _stripped(found: Evidence, contest: Path) -> Evidence:
 
 
 def _require_dtypes(problem: Problem, chip: Chip) -> None:
-    """Raises RatchetError `dtype-not-on-chip` where kernels on the chip cannot load an array of the problem."""
+    """Raises RatchetError `dtype-not-on-chip` if kernels on the chip cannot load an array of the problem."""
     statement = problem.statement()
     lacking = [array for array in (*statement.inputs, *statement.outputs) if chip.lacks(array.dtype)]
     if lacking:

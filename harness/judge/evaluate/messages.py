@@ -11,8 +11,8 @@ from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCou
 class TraceRequest:
     """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`.
 
-    The traced program itself is written to `program` where that is named. `stubs` are modules that are replaced by
-    stand-ins if they are not installed.
+    The traced program itself is written to `program`, if given. `stubs` are modules that are replaced by stand-ins if
+    they are not installed.
     """
 
     problem: str
@@ -25,10 +25,10 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReply:
-    """What the trace for the contest's own shape shows.
+    """The findings of the trace for the contest's own shape.
 
-    `operations` is the number of the program's operations, those in loops and branches counted once; `exceeds_vmem`
-    says why the compiler is bound to refuse it.
+    `operations` is the number of the program's operations, those in loops and branches counted once; `exceeds_vmem` is
+    the reason why the compiler is bound to refuse it.
     """
 
     trace: Trace
@@ -83,7 +83,7 @@ class ExportRequest:
 class InterpretRequest:
     """Run the trace for that shape in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`.
 
-    Memory that nothing wrote holds `fill`, or NaN where it is None.
+    Unwritten memory holds `fill`, or NaN if it is None.
     """
 
     family: str
@@ -148,8 +148,8 @@ class ProbeReply:
 class CertifyRequest:
     """Show that `for_chip` is the traced `program`, lowered for `chip`; write its CPU reference program to `artifact`.
 
-    There, memory that nothing wrote holds `fill`. `trace` is the report on both; `splits` say over which axes of the
-    chip's mesh the dimensions of each input are split, and behind these of each result.
+    There, memory that nothing wrote holds `fill`. `trace` is the report on both; `splits` are the axes of the chip's
+    mesh over which the dimensions of each input, and then of each result, are split.
     """
 
     program: str
@@ -210,7 +210,7 @@ class ResimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResimulateReply:
-    """What the module takes on each machine; None where that is not known."""
+    """Seconds of the module on each machine; None if unknown."""
 
     seconds: tuple[float | None, ...]
 
@@ -235,7 +235,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreRequest:
-    """So many more rounds of the programs of the `MeasureRequest` before, which are still loaded."""
+    """More rounds of the programs of the previous `MeasureRequest`, which are still loaded."""
 
     profiled_calls: int
     rounds: int

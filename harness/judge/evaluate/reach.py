@@ -33,7 +33,7 @@ def left_behind(children: Children) -> tuple[Failure, ...]:
 
 
 def not_looked_into(chip: Chip) -> tuple[str, ...]:
-    """What is not known about a kernel for `chip`, in words; nothing where its compiler and simulator are at hand."""
+    """Sentences on what remains unknown about a kernel for `chip`; none if its compiler and simulator are available."""
     if chip.kind == "TPU":
         return ()
     return (
@@ -62,7 +62,7 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
-    """The failure of a compiled program whose matrix units did less than the useful work; none where they did it all.
+    """The failure of a compiled program whose matrix units did less than the useful work; None if they did all of it.
 
     Counted from the schedule that is timed, not from the report of the candidate's process. The problem's matrix
     products must be computed somewhere, and outside kernels they are refused.

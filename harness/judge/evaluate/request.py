@@ -1,4 +1,4 @@
-"""The request for an evaluation, its plan for each member of a suite, and the listener to its stages."""
+"""The request for an evaluation, its plan for each member of a suite, and the listener of its stages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ Simulate = Callable[..., Simulation]
 
 
 def named(name: str, progress: Progress) -> Progress:
-    """A `progress` that hears of each stage behind this name."""
+    """A `progress` that puts this name before each stage."""
     return lambda stage, state, seconds: progress(f"{name} {stage}", state, seconds)
 
 
 def silent(stage: str, state: str, seconds: float) -> None:
-    """Says nothing about the progress of a stage."""
+    """Ignores the progress of a stage."""
 
 
 def any_trace(trace: Trace) -> None:
@@ -31,13 +31,13 @@ def any_trace(trace: Trace) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One evaluation that is asked for.
+    """The request for one evaluation.
 
-    `directory` is the contest's folder, `work` the folder for programs, dumps and
-    texts. `simulate(dump_directory, chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the
-    source of the latency (None: a device of the chip where there is one).
+    `directory` is the contest's folder, `work` the folder for programs, dumps and texts. `simulate(dump_directory,
+    chip, deadline_seconds=...)` is a function at the top of a module. `on` chooses the source of the latency (None: a
+    device of the chip, if there is one).
 
-    Not `timed`: a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
+    If not `timed`, a device's latency is left to a paired benchmark. If not `checked`, no output is compared with
     anything: the evidence can carry no verdict, and the contest's kernel.hlo.txt is left alone. The cost of each source
     line is then computed only `with_lines`. `draws` are repeated, besides fresh ones, if there is a program of their
     shape. A program in the cache `programs` is not compiled and simulated again; a new one is added, if children are
@@ -75,9 +75,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who hears of an evaluation while it runs, and may end it.
+    """The callbacks of a running evaluation, which may end it.
 
-    `progress` hears of each stage, `after_trace` of the trace; the latter may raise: then nothing more happens. If
+    `progress` is called for each stage, `after_trace` with the trace; if the latter raises, the evaluation ends. If
     `is_slower` returns True for evidence with a simulated latency, the full shape is not checked, and the evidence
     names the checks that were left out (`unchecked`). For a suite, both are called with the whole.
     """
@@ -91,7 +91,7 @@ class Listener:
 class Plan:
     """A request for one problem (the contest's, or a member of its suite), and the places of its files.
 
-    `source` is where the latency comes from, as `request.on` and the machine have it.
+    `source` is the source of the latency, which follows from `request.on` and the machine.
     """
 
     request: Request
@@ -139,7 +139,7 @@ class Plan:
         return self.work / f"candidate.{platform}"
 
     def written(self, name: str) -> Path:
-        """Where the candidate's process writes an exported program, before it is taken over."""
+        """The file to which the candidate's process writes an exported program, before the judge moves it."""
         return self.directory_of("candidate") / f"candidate.{name}"
 
     def outputs_of(self, family: str) -> Path:

@@ -63,7 +63,7 @@ _FULL_INTERPRETATION = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceProgram:
-    """A CPU reference program out of the candidate's reach, and the shape that it was traced for."""
+    """A CPU reference program, out of the candidate's reach, and its shape."""
 
     path: Path
     shape: TracedShape
@@ -80,7 +80,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDump:
-    """The compiler's schedule in `dumps`; `simulation` is there where that very program was simulated before."""
+    """The compiler's schedule in `dumps`; `simulation` is set if the same program was simulated before."""
 
     dumps: Path
     simulation: Simulation | None
@@ -185,7 +185,7 @@ def _simulate(plan: Plan, state: State, schedule: ScheduleDump) -> Iterator[Simu
 
 
 def _timeline_of(plan: Plan) -> Path:
-    """Where the simulator's process writes the timeline of the run."""
+    """The file to which the simulator's process writes the timeline of the run."""
     return plan.directory_of("simulator") / TIMELINE
 
 
@@ -302,7 +302,7 @@ def _check_full(plan: Plan, state: State, program: ReferenceProgram) -> Iterator
 
 
 def _families_at_full(plan: Plan, state: State) -> tuple[str, ...]:
-    """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
+    """The full shape's families for the CPU reference program; if the interpreter runs there, it takes the first."""
     families = plan.problem.families(full=True)
     return families[1:] if _shapes_of(state).interpret_full and len(families) > 1 else families
 
@@ -330,7 +330,7 @@ def _check_reduced(plan: Plan, state: State, program: ReferenceProgram) -> Itera
 
 
 def _mesh_of(plan: Plan) -> Chip | None:
-    """The chip of a program over a mesh, which is interpreted where it is checked; None on one chip."""
+    """The chip of a program over a mesh, because each check interprets it; None on one chip."""
     return plan.chip if plan.chip.mesh else None
 
 

@@ -65,10 +65,9 @@ class StageAnswer:
 class State:
     """The findings about one candidate so far.
 
-    `checks` and `failures` stand with the rank of the request that gave them. `program_keys` are the keys of the
-    exported program, `seen` the results of an earlier evaluation of the same program. `offences` are those of the same
-    program compiled with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to
-    matter.
+    `checks` and `failures` come with the rank of their request. `program_keys` are the keys of the exported program,
+    `seen` the results of an earlier evaluation of the same program. `offences` are those of the same program compiled
+    with the checks that it leaves out. `is_slower`: the candidate is too slow for its full shape to matter.
     """
 
     evidence: Evidence
@@ -82,15 +81,15 @@ class State:
     is_slower: bool = False
 
     def adding(self, **fields: Any) -> "State":
-        """The same with these fields of the evidence."""
+        """The same state with these fields of the evidence."""
         return replace(self, evidence=replace(self.evidence, **fields))
 
     def warning(self, *sentences: str) -> "State":
-        """The same with these warnings behind the others."""
+        """The same state with these warnings after the others."""
         return self.adding(warnings=(*self.evidence.warnings, *sentences))
 
     def checked(self, rank: Rank, checks: Iterable[Check]) -> "State":
-        """The same with these checks, which count if nothing before them ends the evaluation."""
+        """The same state with these checks, which count if nothing before them ends the evaluation."""
         return replace(self, checks=(*self.checks, *((rank, check) for check in checks)))
 
     def failing(self, rank: Rank, *failures: Failure) -> "State":
@@ -104,9 +103,9 @@ class State:
         return min([*ends, (COMPARE,)] if self.is_slower else ends, default=None)
 
     def ended(self, left_behind: Iterable[Failure], left_out: Callable[[], tuple[str, ...]]) -> Evidence:
-        """The evidence, once nothing more is asked.
+        """The evidence, after all requests.
 
-        `left_behind` are the failures of processes that outlived the evaluation. `left_out` gives the names of the
+        `left_behind` are the failures of processes that outlived the evaluation. `left_out` returns the names of the
         checks that are not run on a candidate that is too slow.
         """
         last = self.last
@@ -131,7 +130,7 @@ def _fail(plan: Plan, state: State, answer: StageAnswer) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One row of the table: `requests` asks the process `child` for something, `take` makes evidence of each answer.
+    """One row of the table: `requests` makes the requests to the process `child`, `take` adds each answer to the state.
 
     `name` is for people; several rows may share one. `rank` is its place in the order in which failures count.
     `failing` is the stage of the Failure if an answer is one, `fail` its effect on the state, `seconds` the limit of

@@ -71,7 +71,7 @@ def of_member(name: str, failure: Failure | None) -> Failure | None:
 
 
 def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
-    """What is said of all traces together; None unless there is one of each member."""
+    """The traces of all members as one; None unless every member has one."""
     traces = [found.trace for found in members if found.trace is not None]
     if len(traces) < len(suite.members or ()):
         return None
@@ -88,7 +88,7 @@ def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
 
 
 def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
-    """The weighted geometric mean of the members' times; None where one of them has not come to a latency.
+    """The weighted geometric mean of the members' times; None if one of them has no latency.
 
     Its relative error is the weighted mean of theirs: the simulator errs in the same way at all shapes, so errors do
     not average out.

@@ -37,7 +37,7 @@ class Evaluation:
         self._until = DEVICE
 
     def run(self) -> Evidence:
-        """The evidence: runs all stages, up to the failure that counts or to where the candidate is too slow.
+        """The evidence, after running all stages up to the failure that counts, or until the candidate is too slow.
 
         Raises what `listener.after_trace` raises.
         """
@@ -63,11 +63,11 @@ class Evaluation:
             self._clock.end_all("done")
 
     def stop(self) -> None:
-        """Takes the candidate for too slow for the full shape to matter, as if `listener.is_slower` had said so."""
+        """Treats the candidate as too slow for its full shape, as if `listener.is_slower` had returned True."""
         self.state = replace(self.state, is_slower=True)
 
     def ended(self) -> Evidence:
-        """The evidence, once nothing more is asked."""
+        """The evidence, after all requests."""
         self._clock.end_all("not needed")
         evidence = self.state.ended(left_behind(self._children), lambda: left_out(self.plan, self.state))
         return replace(evidence, stages=self._clock.times)

@@ -40,7 +40,7 @@ class Workers:
         return not self._started
 
     def child(self, name: ChildName, number: int = 1) -> Child:
-        """The process of that name, started when it is first asked for; several may have the same one."""
+        """The process of that name, started when first needed; several names may share one process."""
         place = name if number == 1 else f"{name}-{number}"
         if place not in self._started:
             plan = self._plan
@@ -59,7 +59,9 @@ class Workers:
         return self._started[place]
 
     def ask(self, stage: Stage, request: Any) -> None:
-        """Asks the process of a stage; `answers` has the reply, with the request's number as the last of its rank."""
+        """Sends a stage's request to its process; `answers` yields the reply, with the request's number as the last
+        part of its rank.
+        """
         number = self._asked.get((stage.name, stage.rank), 0)
         self._asked[stage.name, stage.rank] = number + 1
         if stage.child == "checker":
@@ -92,7 +94,7 @@ class Workers:
 
     @property
     def is_busy(self) -> bool:
-        """True while an answer is to come."""
+        """True while an answer is outstanding."""
         return bool(self._jobs)
 
     @property
@@ -110,9 +112,10 @@ class Workers:
         return any(job in self._jobs and self._jobs[job][2][0] == FULL for job in child.queue)
 
     def _checker(self, program: str, *, is_late: bool) -> Child:
-        """The process to check this: a program stays where it is compiled, all else goes where the least waits.
+        """The process for this check: a program stays with the process that compiled it, everything else goes to the
+        shortest queue.
 
-        What is asked about a reduced shape (not `is_late`) does not wait for requests at the contest's own.
+        A request at a reduced shape (not `is_late`) does not wait for requests at the contest's own.
         """
         if program in self._checkers:
             return self._checkers[program]

@@ -12,8 +12,9 @@ def known_evidence(
     """The champion's evidence under `key`, or None if it must be evaluated (always for measured times).
 
     It is the champion's own record, or the record of the first attempt in `since` under the same key that evaluated it;
-    `commit` is the champion's commit on the branch. A revoke that gave it the title holds it as its own. With
-    `is_checked` the champion is known to pass under the checks key of `key`, so only the timing keys must be equal.
+    `commit` is the champion's commit on the branch. If a revoke gave it the title, the revoke's record counts as its
+    own. With `is_checked` the champion is known to pass under the checks key of `key`, so only the timing keys must be
+    equal.
     """
 
     def counts(other: Key) -> bool:
@@ -35,5 +36,5 @@ def known_evidence(
 
 
 def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
-    """The evidence of a candidate during whose evaluation something was changed: that is its failure, before any."""
+    """The evidence of a candidate during whose evaluation files were changed: that failure outranks any other."""
     return replace(evidence, failure=tampering) if tampering else evidence

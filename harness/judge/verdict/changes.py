@@ -1,4 +1,4 @@
-"""What moved between champion and candidate: the numbers that a verdict gives as its explanation."""
+"""The changes between champion and candidate: the numbers with which a verdict explains itself."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ _NOTABLE_CHANGE = math.log(1.01)
 
 
 def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
-    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
+    """Changes of more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
 
     For a suite, the changes of each member, with its name.
     """

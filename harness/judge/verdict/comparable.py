@@ -6,7 +6,7 @@ from harness.records import Evidence, Latency, Source
 
 
 def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
-    """Doubt where the low end of a measured time is more than `chip` can do: then the clock may be wrong in all of it.
+    """A doubt if the low end of a measured time is faster than `chip` can be: then the clock may be wrong throughout.
 
     A simulated time needs no such lower limit: its schedule is one that the chip can issue, and the simulator's
     distance from hardware is no argument against it.
@@ -20,7 +20,7 @@ def barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
 
 
 def doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
-    """Why `evidence` cannot carry a verdict; empty if it can."""
+    """The reason why `evidence` cannot carry a verdict; empty if it can."""
     if evidence.failure:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if evidence.unchecked:

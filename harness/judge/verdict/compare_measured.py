@@ -1,4 +1,4 @@
-"""What a paired benchmark settles: the control first, then the whole interval against the minimum effect."""
+"""The ruling on a paired benchmark: the control first, then the whole interval against the minimum effect."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,12 @@ _TOLERATED_SHARE = 0.1
 
 
 def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) -> Ruling:
-    """The ruling on the pairs so far, of the attempt with that number since the last accept (1: the first).
+    """The ruling on the pairs so far of the attempt that has this number since the last accept (1: the first).
 
-    Asked after each batch of a running paired benchmark, and again on the record of a finished one: the same
-    pairs give the same ruling. Each end of the interval misses the true ratio with
-    `stats.look_error`. The control is judged with the error of a first attempt, the largest there
-    is, so it is at least as sharp as any verdict; it cries wolf in at most `policy.false_accept_rate`
-    of the paired benchmarks.
+    It is called after each batch of a running paired benchmark, and again on the record of a finished one: the same
+    pairs give the same ruling. Each end of the interval misses the true ratio with `stats.look_error`. The control is
+    judged with the error of a first attempt, the largest one, so it is at least as sharp as any verdict; it gives a
+    false alarm in at most `policy.false_accept_rate` of the paired benchmarks.
     """
     try:
         unusable = _unusable(paired, policy)
@@ -68,8 +67,8 @@ def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) ->
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
     """The number, from 1, of the next attempt among those since the last accept that luck could have got accepted.
 
-    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. What failed,
-    or was judged by another source, had none: it was not timed against anything.
+    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. An attempt that
+    failed, or was judged by another source, had no chance: it was not timed against anything.
     """
     last = max((row.number for row in rows if row.is_title), default=0)
     since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]
@@ -84,7 +83,7 @@ def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
 
 
 def _unusable(paired: PairedBenchmark, policy: Policy) -> str:
-    """Why no ruling can come of this paired benchmark however long it goes on; empty if it can."""
+    """The reason why this paired benchmark can never lead to a ruling; empty if it can."""
     if not paired.control_seconds:
         return "the champion was not timed against itself, so nobody knows what the machine's own noise is"
     if paired.looks > len(policy.looks):

@@ -18,9 +18,9 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
     On each of them the candidate must take less time than the champion, by any amount: the nominal times already show
     that the gain is large enough, and beyond the simulator's error for programs of this kind. Requiring the minimum
     effect under each change would require more of every gain, because a change that makes all kernels faster (transfers
-    at no cost) also makes their difference smaller. A ratio of 1 or more says that the sign of the change hangs on that
-    constant alone. The verdict is inconclusive without runs, with runs that have no time, or with nominal runs whose
-    times are not the judged ones. No member of a suite may lose more than `may_lose` on any of them.
+    at no cost) also makes their difference smaller. A ratio of 1 or more means that the sign of the change depends on
+    that constant alone. The verdict is inconclusive without runs, with runs that have no time, or with nominal runs
+    whose times are not the judged ones. No member of a suite may lose more than `may_lose` on any of them.
     """
     doubt = (
         _unusable(candidate, champion, resimulated)
@@ -33,7 +33,7 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
 
 
 def summary(resimulated: tuple[Resimulation, ...]) -> str:
-    """One line on the machine that leaves least of the gain; "" where there are no other machines."""
+    """One line on the machine on which the gain is smallest; "" if there are no other machines."""
     ratios = {run: run.time_ratio for run in resimulated if run.name != NOMINAL}
     known = {run: ratio for run, ratio in ratios.items() if ratio is not None}
     if not known:

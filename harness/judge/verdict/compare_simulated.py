@@ -100,7 +100,7 @@ def rule(
 
 
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
-    """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say.
+    """One standard deviation of the pair's time ratio as a fraction of it, or None if a record does not say.
 
     For a suite it is the weighted mean of its members': the simulator errs in the same way at all shapes, so errors do
     not average out. A member whose program is the champion's own has none: it is no faster than itself.

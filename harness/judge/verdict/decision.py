@@ -53,7 +53,7 @@ def decide(
     under each uncertain constant (without these the verdict is inconclusive). No member of a suite may lose more than
     it may, there either. The fastest of several candidates (`tries`) must gain more, because choosing by simulated
     times also chooses their errors. For a measured gain the whole confidence interval must lie beyond the minimum; the
-    interval widens with each attempt since the last accept. Raises ValueError where the two were not taken under the
+    interval widens with each attempt since the last accept. Raises ValueError if the two were not taken under the
     same key.
     """
     failure = candidate.failure or _found_failing(candidate, paired, chip)
@@ -85,9 +85,9 @@ def decide(
 
 
 def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
-    """Whether the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
+    """True if the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
 
-    Raises ValueError where the two were not taken under the same key.
+    Raises ValueError if the two were not taken under the same key.
     """
     if candidate.latency is None or candidate.latency.source != "simulated":
         return False

@@ -9,7 +9,7 @@ from harness.records import Evidence, Policy, Verdict
 
 
 def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
-    """Whether the whole interval of the candidate's simulated time lies above the champion's time.
+    """True if the whole interval of the candidate's simulated time lies above the champion's time.
 
     Or whether a member of a suite takes more time than it may. Then no check can make it a win, and the remaining ones
     need not run. Never where a time is unknown, or not simulated, or the champion's evidence carries no verdict. Raises

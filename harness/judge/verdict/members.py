@@ -10,12 +10,12 @@ Named = tuple[str, Evidence]
 
 
 def pairs(candidate: Evidence, champion: Evidence) -> tuple[tuple[Named, Named], ...]:
-    """Each program of the candidate with the champion's. Raises ValueError where they are not of the same members."""
+    """Each program of the candidate with the champion's. Raises ValueError if they are not of the same members."""
     return tuple(zip(candidate.programs, champion.programs, strict=True))
 
 
 def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
-    """Whether both were traced to the same program and take the same time, as one program does."""
+    """True if both were traced to the same program and take the same time, as one program does."""
     ours, theirs = candidate.trace, champion.trace
     is_same = ours is not None and theirs is not None and ours.fingerprint == theirs.fingerprint
     return is_same and _seconds(candidate) == _seconds(champion)
@@ -77,7 +77,7 @@ def resimulated(
 
 
 def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
-    """None where one of the times is."""
+    """None if one of the times is."""
     every = [*seconds]
     known = [one for one in every if one is not None]
     return suite.mean(known) if len(known) == len(every) else None

@@ -100,7 +100,7 @@ def commit_files(
 
 
 def require_signing(repository: Repo) -> None:
-    """Raises RatchetError `signing` where commits are to be signed and cannot be, before anybody waits for a verdict.
+    """Raises RatchetError `signing` if commits are to be signed and cannot be, before anybody waits for a verdict.
 
     Stores one commit that nothing refers to.
     """

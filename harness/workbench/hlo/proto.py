@@ -35,7 +35,7 @@ _SENTENCE = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" where unsaid."""
+    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" if unsaid."""
 
     opcode: str
     framework_name: str

@@ -120,7 +120,7 @@ _COUNTS = Analysis(
 def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Units by XProf's utilization_viewer, counters by its perf_counters; with `top` only so many counters.
 
-    Raises RatchetError where the capture cannot be converted.
+    Raises RatchetError if the capture cannot be converted.
     """
     by_hand = f"XProf works out units for {_WITH_UNITS} alone; the counters themselves follow"
     return tables(capture, (_UNITS, _COUNTS), is_about_devices=False, top=top, no_counters=_WHY, by_hand=by_hand)

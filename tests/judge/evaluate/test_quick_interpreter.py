@@ -50,7 +50,7 @@ def state_of(kind: Any) -> Any:
 
 
 def reported(kind: Any, accesses: list[Any]) -> list[str]:
-    """What it says after each access, "" where it has nothing to say."""
+    """What it says after each access, "" if it has nothing to say."""
     state = state_of(kind)
     found = []
     who = (0,) if hasattr(vector_clock, "NpVectorClock") else (0, 0)

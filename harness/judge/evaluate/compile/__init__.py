@@ -1,1 +1,1 @@
-"""The chip's program: compiled, and held against the CPU's that was checked."""
+"""The chip's program: compiled, and compared with the CPU's program that was checked."""

@@ -116,7 +116,7 @@ def _require_same(exported: Any, form: normal_form.ExportedForm, expected: Any, 
 
 
 def _require_same_around(closed: Any, shapes: tuple[Any, ...], chip: Chip) -> None:
-    """Raises Rejected `program-differs` where the program around its kernels is another for each platform."""
+    """Raises Rejected `program-differs` if the program around its kernels differs between the platforms."""
     function = jax.jit(core.jaxpr_as_fun(closed.replace(jaxpr=_with_opaque_kernels(closed.jaxpr))))
     for_chip, for_cpu = (
         function.trace(*shapes).lower(lowering_platforms=(platform,)).as_text(debug_info=True)
@@ -135,7 +135,7 @@ def _differs(message: str) -> Rejected:
 
 
 def _with_opaque_kernels(jaxpr: Any) -> Any:
-    """The same program with one and the same call for every platform in place of each kernel."""
+    """The same program; each kernel is replaced by one call that is the same for every platform."""
     changed = []
     for number, equation in enumerate(jaxpr.eqns):
         if jaxprs.is_pallas_call(equation):

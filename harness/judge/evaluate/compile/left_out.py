@@ -1,4 +1,4 @@
-"""Programs whose kernels ask the compiler to leave checks out: how that is seen in their bytes, and turned round."""
+"""Programs whose kernels ask the compiler to leave checks out: recognised by their bytes, and reversed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ class CheckedCompileRequest(CompileRequest):
 
 
 def leaves_out_checks(artifact: Path) -> bool:
-    """Whether a kernel of this exported program asks the compiler to leave checks out."""
+    """True if a kernel of this exported program asks the compiler to leave checks out."""
     program = artifact.read_bytes()
     return any(option in program for option in _OPTIONS)
 

@@ -1,8 +1,8 @@
 """A cache on disk of the compiler's and the simulator's results, keyed by everything that they depend on.
 
-Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so that asking
-again for the same gives the same. Nothing about correctness is kept. An entry is a file in a folder of the user's that
-no child process may write, and where children are not confined nothing is kept or read.
+Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so the same
+question always gets the same answer. Nothing about correctness is kept. An entry is a file in a folder of the user's
+that no child process may write. If children are not confined, nothing is kept or read.
 """
 
 import contextlib
@@ -59,10 +59,10 @@ class SeenPrograms:
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
 
     def restored(self, key: str, work: Path) -> Seen | None:
-        """The kept results of a program, after putting its dumps and texts into `work`; None where nothing sound is
+        """The kept results of a program, after putting its dumps and texts into `work`; None if nothing sound is
         kept.
 
-        Raises OSError where `work` cannot be written.
+        Raises OSError if `work` cannot be written.
         """
         path = self._path(key)
         try:

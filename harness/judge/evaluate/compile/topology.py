@@ -19,7 +19,7 @@ _BOTH_CORES = {"chip_config_name": "megacore"}
 
 
 def described_device(chip: Chip) -> jax.Device:
-    """A device of `chip` with all its cores; raises RatchetError `wrong-topology` if libtpu gives it other ones."""
+    """A device of `chip` with all its cores; raises RatchetError `wrong-topology` if libtpu reports another number."""
     return _described_devices(chip)[0]
 
 

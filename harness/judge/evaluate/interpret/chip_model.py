@@ -100,8 +100,8 @@ def _is_to_eight_bits(equation: Equation) -> bool:
 def _and_rounded(equation: Equation) -> list[Equation]:
     """The operation; a result of a type that XLA does not round is rounded once more to eight bits.
 
-    That changes no number of these types, and XLA leaves it where it is. Without, it computes bfloat16 in float32, and
-    on a CPU it adds up numbers that were just converted to bfloat16, int8 or uint8 as they were before (jaxlib 0.10.2,
+    That changes no number of these types, and XLA does not remove it. Without, it computes bfloat16 in float32, and on
+    a CPU it adds up numbers that were just converted to bfloat16, int8 or uint8 as they were before (jaxlib 0.10.2,
     0.12.0): the compilers of TPUs convert them.
     """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
@@ -273,7 +273,7 @@ def _sqrt(equation: Equation, chip: Chip) -> Model | None:
 
 
 def _reduce_sum(equation: Equation, chip: Chip) -> Model | None:
-    """In float32 and rounded once; where the chip adds in bfloat16, in the order of its schedules.
+    """In float32 and rounded once; if the chip adds in bfloat16, in the order of its schedules.
 
     There whole registers are added up first, one after the other, each sum rounded; then what lies side by side in one,
     taken to be added in pairs, each sum rounded; then its rows, in float32.
@@ -342,7 +342,7 @@ def _rem(equation: Equation, _: Chip) -> Model | None:
 
 
 def divided(equation: Equation) -> Model | None:
-    """A quotient or remainder by zero is nothing defined."""
+    """A quotient or remainder by zero is undefined."""
     divisor = equation.invars[1]
     if isinstance(divisor, core.Literal) and np.all(np.asarray(divisor.val) != 0):
         return None
@@ -359,7 +359,7 @@ def divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """The exact one where both are the same instruction; elsewhere rounded to bfloat16, the pessimistic choice."""
+    """The exact reciprocal if both are the same instruction; otherwise rounded to bfloat16, the pessimistic choice."""
     if not equation.params["approx"]:
         return None
     if chip.divides_by_exact_reciprocal:
@@ -370,7 +370,9 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
 
 
 def shifted(equation: Equation) -> Model | None:
-    """A shift by a word and more is 0 (or the sign) for XLA, and the amount modulo the word on many processors."""
+    """A shift by the word's length or more gives 0 (or the sign) in XLA; many processors shift by the amount modulo the
+    length.
+    """
     amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
     if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
         return None
@@ -423,13 +425,13 @@ def _multiple_of(equation: Equation, _: Chip) -> Model:
 
 
 def _keeps_low_bits(equation: Equation) -> bool:
-    """Whether a kernel converts integers to 16 or 8 bits: one instruction for both signs packs their low bits."""
+    """True if a kernel converts integers to 16 or 8 bits: one instruction for both signs packs their low bits."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     return all(jnp.issubdtype(one, jnp.integer) and jnp.iinfo(one).bits >= _FEWEST_PACKED for one in (old, new))
 
 
 def converted(equation: Equation) -> Model | None:
-    """A number that the new integer type cannot hold is nothing defined."""
+    """The conversion of a number that the new integer type cannot hold is undefined."""
     old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
     if not jnp.issubdtype(new, jnp.integer) or old == jnp.bool_ or old == new:
         return None

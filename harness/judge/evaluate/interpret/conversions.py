@@ -1,4 +1,4 @@
-"""Whether XLA on this CPU makes the conversions of a checked program, which it leaves out of other programs."""
+"""Tests whether XLA on this CPU makes the conversions of a checked program, which it leaves out of other programs."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +19,7 @@ _SHAPE = (256, 256)
 
 @cache
 def require_conversions() -> None:
-    """Raises Rejected `unsound-cpu` where numbers are added up as they were before a conversion."""
+    """Raises Rejected `unsound-cpu` if numbers are added up without their conversion."""
     if skipped := skipped_conversions(_DTYPES):
         raise Rejected(
             "correctness",

@@ -1,4 +1,4 @@
-"""Waits that nothing can end, named where a kernel is interpreted: JAX's TPU interpreter waits for ever."""
+"""Waits that nothing can end, reported in an interpreted kernel: JAX's TPU interpreter would wait for ever."""
 
 import contextlib
 import inspect
@@ -18,9 +18,9 @@ def deadlocks_found() -> Iterator[None]:
     """Within this context a wait raises RuntimeError if its signal can never come.
 
     On one core only copies under way can signal during a wait. They are completed here, so the interpreter either finds
-    the count complete or this raises. On several it raises when every core waits like this, or has ended. A core that
-    waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the check. A JAX whose
-    semaphores are other ones is left as it is.
+    the count complete or this raises. On several cores it raises when every core waits like this, or has ended. A core
+    that waits elsewhere, as in a collective of XLA, may still signal: then waits end with the time of the check. A
+    version of JAX with other semaphores is left as it is.
     """
     semaphore: Any = getattr(shared_memory, "Semaphore", None)
     wait: Any = getattr(semaphore, "wait", None)
@@ -93,7 +93,7 @@ class _Waits:
     def stuck(self, memory: Any) -> str:
         """What each core waits for, if none can go on; "" if one can, or if that is not known.
 
-        A core that goes on ends its wait first: where none has ended in between, all of them waited all the time.
+        A core that continues ends its wait first, so if no wait ended in between, all cores waited all the time.
         """
         ended, waiting = self.ended, list(self.of_cores.items())
         cores: dict[str, list[int]] = {}

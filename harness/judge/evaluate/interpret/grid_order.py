@@ -23,11 +23,11 @@ _seed: int | None = None
 
 @contextlib.contextmanager
 def orders_from(seed: int | None) -> Iterator[None]:
-    """Within this context parallel axes are walked in orders drawn from `seed`, or backwards where that is None.
+    """Within this context parallel axes are walked in orders drawn from `seed`, or backwards if it is None.
 
-    Where an axis has several steps, the first one never runs first. A kernel must not rely on the order of steps that
-    it declares parallel. The CPU reference program runs them forwards and another run backwards, so each of two steps
-    runs first once. A JAX that draws the order otherwise keeps its own.
+    If an axis has several steps, its first one never runs first. A kernel must not rely on the order of steps that it
+    declares parallel. The CPU reference program runs them forwards and another run backwards, so each of two steps runs
+    first once. A JAX that draws the order otherwise keeps its own.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)
@@ -56,7 +56,7 @@ def orders(grid: tuple[Any, ...], mosaic_params: Any, random_seed: int | None) -
 
 
 def _order(axis: int, steps: int) -> NDArray[np.int32]:
-    """Asked for when a program runs: it is traced once, and run on several inputs."""
+    """Called when a program runs, because it is traced once and run on several inputs."""
     if _seed is None:
         return np.arange(steps, dtype=np.int32)[::-1].copy()
     order = np.random.default_rng((_seed, axis)).permutation(np.arange(steps, dtype=np.int32))

@@ -31,9 +31,10 @@ _MOST_CORES = 16
 
 
 def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Callable[..., list[Any]]:
-    """The traced program as a function of its inputs, its Pallas calls interpreted that way, as `chip` computes them.
+    """The traced program as a function of its inputs, with its Pallas calls interpreted in that mode, as `chip`
+    computes them.
 
-    `interpret` is False for the compiler. `is_flipped`: comparisons of memory that nothing wrote are turned round.
+    `interpret` is False for the compiler. `is_flipped`: comparisons of unwritten memory are reversed.
     """
     jaxpr = closed.jaxpr
     if interpret:
@@ -71,7 +72,7 @@ def checking_parameters(chip: Chip, steps: int, most_under_way: int = transfers.
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:
-    """What the interpreter says about a race in the last run (which printed and ended with `error`), or None.
+    """The interpreter's description of a race in the last run (which printed and ended with `error`), or None.
 
     jax 0.12 raises; jax 0.10 prints, and notes it in the state of its module.
     """
@@ -94,7 +95,7 @@ def reset() -> None:
 
 @contextlib.contextmanager
 def memory_filled_with(value: Fill) -> Iterator[None]:
-    """Within this context memory that nothing wrote holds `value` where a kernel is interpreted.
+    """Within this context unwritten memory of an interpreted kernel holds `value`.
 
     JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
     that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
@@ -166,7 +167,7 @@ def export(
 
 
 def checked_program(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], chip: Chip, fill: Fill) -> bytes:
-    """The program that outputs are computed with: the CPU reference program, over a mesh the traced program itself.
+    """The program that computes outputs: the CPU reference program, or over a mesh the traced program itself.
 
     Raises Rejected `not-interpretable`.
     """

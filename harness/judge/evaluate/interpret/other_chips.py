@@ -25,8 +25,8 @@ _MOST_WAYS = 4096
 def knowledge_of_chips() -> Iterator[None]:
     """Within this context a wait for some units of a semaphore knows what must have happened for them, and no more.
 
-    Raises RuntimeError within an interpreted kernel (NOT_BEGUN) where a chip copies to another one, or raises a
-    semaphore there that is no barrier's, without having heard from it, directly or through others.
+    Within an interpreted kernel it raises RuntimeError (NOT_BEGUN) if a chip copies to another one, or raises a
+    semaphore there that is not a barrier's, before a signal from that chip has reached it, directly or through others.
     """
     memory, semaphore, dma = shared_memory.SharedMemory, shared_memory.Semaphore, interpret_pallas_call.DMA
     look_up, synchronise = memory.get_semaphores_and_increment_clock, memory.update_clocks

@@ -1,5 +1,5 @@
 """Puts a mark in place of results of operations outside kernels that no source defines. docs/SEMANTICS.md lists them.
-XLA on a CPU and on a chip may differ there, and each is right.
+XLA on a CPU and on a chip may differ there, and both are right.
 """
 
 import functools
@@ -66,7 +66,9 @@ def _sort(equation: Equation) -> Model | None:
 
 
 def _differs_from_the_one_before(key: Any) -> Any:
-    """`[rows, length]` True where a run of equal keys begins; a sort takes NaNs for equal, and zeros of both signs."""
+    """`[rows, length]`, True where a run of equal keys begins; a sort treats NaNs as equal, and also zeros of both
+    signs.
+    """
     before = jnp.roll(key, 1, axis=1)
     is_same = lax.eq(key, before)
     if jnp.issubdtype(key.dtype, jnp.floating):

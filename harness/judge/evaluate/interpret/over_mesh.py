@@ -1,4 +1,4 @@
-"""A traced program over a mesh, run on as many CPU devices in TPU interpret mode: its chips side by side.
+"""Runs a traced program over a mesh on as many CPU devices in TPU interpret mode, all chips side by side.
 
 Each check and probe runs the program itself. Transfers end in the order in which they were started, in the reverse
 order, or in a drawn one; a repeated run on the same inputs uses another order.
@@ -60,7 +60,7 @@ def _mesh(chip: Chip) -> Mesh:
 def run(
     artifact: str, inputs: Sequence[NDArray[Any]], chip: Chip, splits: meshes.Splits, results: meshes.Splits
 ) -> tuple[NDArray[Any], ...]:
-    """The outputs of the traced program in that file, of whole inputs, split as the problem states.
+    """The outputs of the traced program in that file for whole inputs, which are split as the problem states.
 
     Raises Rejected as `WatchedRun.outputs` does.
     """

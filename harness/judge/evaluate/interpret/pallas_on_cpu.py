@@ -20,9 +20,9 @@ _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2
 def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
 
-    An interpreted kernel computes what `chip` computes; `is_flipped` turns its comparisons of unwritten memory round.
-    In TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function
-    with derivatives of its own must not have any: there it is called without them.
+    An interpreted kernel computes what `chip` computes; `is_flipped` reverses its comparisons of unwritten memory. In
+    TPU interpret mode a call has effects, and so does everything around it: loops, branches, functions. A function with
+    custom derivatives must not have effects, so it is called without them.
     """
     effects = pallas_core.get_interpret_effects(interpret)
     changed = []
@@ -58,7 +58,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
 
 
 def _without_derivatives(equation: Equation) -> Equation:
-    """The same function called, without the derivatives that it has of its own."""
+    """A call of the same function without its custom derivatives."""
     function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
     if not isinstance(function, core.ClosedJaxpr):
         function = core.ClosedJaxpr(function, ())

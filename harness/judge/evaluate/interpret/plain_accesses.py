@@ -1,7 +1,7 @@
 """Reads and writes of memory that JAX's interpreters (0.10.2, 0.12.0) cannot make, in steps that they can.
 
-A reference that is indexed, then reshaped or taken for other numbers, then indexed again: TPU interpret mode knows the
-first indices alone. Everything that they point at is read, and so checked for races. A write through a reinterpreted
+A reference that is indexed, then reshaped or reinterpreted, then indexed again: TPU interpret mode knows the first
+indices alone. Everything that they point at is read, and so checked for races. A write through a reinterpreted
 reference writes all of it, with the old values elsewhere. A write under a mask: TPU interpret mode uses the length of a
 later axis for the first, and reports it out of bounds; `interpret=True` knows no constant index. Here everything is
 read, and written again with the values that the mask selects.
@@ -90,7 +90,7 @@ def _plain_bitcast(equation: Equation) -> list[Equation]:
 
 
 def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
-    """`values` with `value` where these transforms lead."""
+    """`values` with `value` at the place that these transforms select."""
     if not transforms:
         return value
     one, *rest = transforms
@@ -101,7 +101,7 @@ def _written(values: Any, transforms: Sequence[Any], value: Any) -> Any:
 
 
 def _indices_first(reference: Any, transforms: Sequence[Any]) -> tuple[Any, ...]:
-    """The same with indices of a reference that is taken for other numbers ahead of that, where they take whole rows.
+    """The same transforms, with the indices of a reinterpreted reference moved ahead if they select whole rows.
 
     Otherwise the whole reference would be accessed, including parts that a copy is writing at the time.
     """

@@ -1,9 +1,9 @@
 """JAX's TPU interpret mode with less bookkeeping; its results, findings and messages are unchanged.
 
-Two things took ten times as long as all else at 1,024 grid steps. To find races, JAX compares every access of a buffer
-with all earlier ones. Nearly all of these are ordered, which the largest clock of many shows at once, or concern other
-memory; here JAX sees only the others. JAX also converts the arguments of each callback to its own arrays, which all of
-its callbacks convert back to numbers or numpy arrays.
+Two things took ten times as long as everything else at 1,024 grid steps. To find races, JAX compares every access of a
+buffer with all earlier ones. Nearly all of these are ordered, which the largest clock of many shows at once, or concern
+other memory; here JAX sees only the others. JAX also converts the arguments of each callback to its own arrays, which
+all of its callbacks convert back to numbers or numpy arrays.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def _is_before(one: Clock, other: Clock) -> bool:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks are left alone."""
+    """Within this context TPU interpret mode does less, as described above; parts that this JAX lacks are skipped."""
     state: Any = getattr(interpret_pallas_call, "RaceDetectionState", None)
     called: Any = getattr(callback, "io_callback_impl", None)
     has_state, has_called = is_known(state), _is_known_call(called)
@@ -102,7 +102,7 @@ def _called_with_its_arrays(*arrays: Any, callback: Any, **_: Any) -> Any:
 
 
 def _is_known_call(function: Any) -> bool:
-    """Whether it is the function that JAX calls with a callback's arguments when a program runs."""
+    """True if it is the function that JAX calls with a callback's arguments when a program runs."""
     expected = ["args", "result_avals", "callback", "sharding", "ordered"]
     return inspect.isfunction(function) and list(inspect.signature(function).parameters) == expected
 
@@ -153,7 +153,7 @@ def quick(state: Any) -> Any:
 
 
 def _places(check: Any) -> dict[str, int]:
-    """Where its parameters stand, `self` not counted."""
+    """The positions of its parameters, without `self`."""
     return {name: place for place, name in enumerate(list(inspect.signature(check).parameters)[1:])}
 
 

@@ -45,7 +45,7 @@ def with_indices_first(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def lines(jaxpr: Jaxpr) -> list[str]:
-    """Where kernels reshape references that they copy or write, as `line_of` says it."""
+    """The lines at which kernels reshape references that they copy or write, by `line_of`."""
     return [line_of(equation) for equation in equations(jaxpr) if _reshaped(equation)]
 
 
@@ -54,7 +54,7 @@ def _operands(equation: Equation) -> tuple[Any, ...]:
 
 
 def _reshaped(equation: Equation) -> bool:
-    """Whether it is a copy or a write of a reshaped reference."""
+    """True if it is a copy or a write of a reshaped reference."""
     if equation.primitive.name in _COPIES:
         return any(any(map(_is_reshape, _transforms(one))) for one in _operands(equation))
     if equation.primitive.name == "swap":
@@ -83,7 +83,7 @@ def _indexed(operand: Any) -> Any:
 
 @contextlib.contextmanager
 def reshaped_references() -> Iterator[None]:
-    """Within this context the interpreter finds the block of a reference that a part of a reshaped one is.
+    """Within this context the interpreter finds the block of a reference that equals a part of its reshaped form.
 
     Raises RuntimeError (NO_BLOCK) at run time if it is not a block.
     """
@@ -131,7 +131,7 @@ def _fitted(value: Any, rnge: Range) -> Any:
 
 
 def _within(found: Range, shape: Sequence[int], box: Range) -> Range:
-    """The part of `found` that `box` is of it reshaped to `shape`."""
+    """The part of `found` that equals `box` of it after reshaping to `shape`."""
     parts = [one for one in found if isinstance(one, slice)]
     wide = [one if isinstance(one, slice) else slice(one, one + 1, 1) for one in box]
     wide += [slice(0, length, 1) for length in shape[len(box) :]]
@@ -146,7 +146,7 @@ def _within(found: Range, shape: Sequence[int], box: Range) -> Range:
 
 
 def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The axes of both shapes that have equally many elements together, by their places; as few as can be."""
+    """The smallest groups of axes of both shapes with equal products, by their positions."""
     i = j = 0
     while i < len(old) or j < len(new):
         left, right = [i] if i < len(old) else [], [j] if j < len(new) else []
@@ -162,7 +162,9 @@ def _groups(old: list[int], new: list[int]) -> Iterator[tuple[list[int], list[in
 
 
 def _block(old: list[int], new: list[tuple[int, slice]]) -> list[slice]:
-    """The block of axes of these lengths that a part of others is. Raises RuntimeError if it is not a block."""
+    """The block of axes of these lengths that equals a part of the other axes. Raises RuntimeError if it is not a
+    block.
+    """
     if len(old) == len(new) == 1:
         return [new[0][1]]
     start, step, count, stride = 0, 0, 1, 1

@@ -19,7 +19,7 @@ from jax.extend import core
 
 @contextlib.contextmanager
 def scopes_of_any_depth() -> Iterator[None]:
-    """Within this context `interpret=True` is lowered for scoped memory wherever it is asked for."""
+    """Within this context `interpret=True` is lowered for scoped memory at any depth."""
     # jax 0.12 has one table of rules, and hands them a context.
     has_context = not hasattr(discharge, "_partial_discharge_rules")
     rules: Any = discharge._discharge_rules if has_context else discharge._partial_discharge_rules

@@ -1,7 +1,7 @@
-"""`pl.program_id` and `pl.num_programs` where JAX's interpreter knows them: at the top of a kernel.
+"""Moves `pl.program_id` and `pl.num_programs` to the top of a kernel, where JAX's interpreter knows them.
 
-`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory, where Mosaic has.
-Each is read once at the top here, and handed down to where it is asked for.
+`interpret=True` (jax 0.10.2, 0.12.0) has no rule for them within branches, loops and scoped memory; Mosaic has. Here
+each is read once at the top, and passed down to its uses.
 """
 
 import importlib
@@ -74,7 +74,7 @@ def _handed_down(jaxpr: Jaxpr, known: Mapping[Asked, Any], *, is_top: bool = Fal
 
 
 def _extended(jaxpr: Jaxpr, known: Mapping[Asked, Any], place: int) -> Jaxpr:
-    """The program with a parameter for each of `known`, the first of them at this place among its parameters."""
+    """The program with a parameter for each of `known`, inserted at this position among its parameters."""
     own = {one: core.Var(var.aval) for one, var in known.items()}
     body = jaxpr.replace(outvars=list(jaxpr.outvars))
     equations = _handed_down(body, own)
@@ -138,7 +138,7 @@ def _while(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
 
 
 def _run_scoped(equation: Equation, known: Mapping[Asked, Any]) -> Equation:
-    """What it refers to outside stands among the constants of its body."""
+    """The outside values that it refers to are among the constants of its body."""
     body = equation.params["jaxpr"].replace(outvars=list(equation.params["jaxpr"].outvars))
     own = {one: core.Var(var.aval) for one, var in known.items()}
     equations = _handed_down(body, own)

@@ -1,11 +1,11 @@
-"""Transfers under way where a kernel is interpreted: each has a clock of its own, and ends when we choose.
+"""Transfers of an interpreted kernel: each has a clock of its own, and ends when we choose.
 
 JAX's TPU interpret mode (0.10.2, 0.12.0) draws a component of the vector clocks for each transfer, from as many as
 there are cores by default. On one core all transfers share one component, so two transfers seem to follow each other,
 and a race between a transfer and an access that did not wait for it is not found. Here a transfer gets a component that
-no other under way has. If a wait may end several transfers, JAX always ends the last one first, and treats the wait as
-one for that transfer. But a wait counts the bytes of any transfer: here nothing counts as arrived until everything that
-was started on the semaphore has been waited for.
+no other transfer under way has. If a wait may end several transfers, JAX always ends the last one first, and treats the
+wait as one for that transfer. But a wait counts the bytes of any transfer: here nothing counts as arrived until
+everything that was started on the semaphore has been waited for.
 """
 
 import contextlib
@@ -38,9 +38,9 @@ class TooManyTransfersError(RuntimeError):
 
 @dataclass(slots=True)
 class Waits:
-    """What the waits of one run came to.
+    """The findings about the waits of one run.
 
-    `had_choice`: one of them had several transfers that it could have ended. Nothing waited for `unfinished` transfers.
+    `had_choice`: one of the waits could have ended any of several transfers. Nothing waited for `unfinished` transfers.
     """
 
     had_choice: bool = False
@@ -173,12 +173,12 @@ def _has_ended(task: Any) -> bool:
 
 
 def _moves_nothing(task: Any) -> bool:
-    """Whether the transfer is of an empty part, as where a length is only known at run time."""
+    """True if the transfer copies an empty part, as it may if a length is known only at run time."""
     return is_empty(interpret_utils.to_range(task.__self__.src_transforms))
 
 
 def is_empty(where: Any) -> bool:
-    """Whether these ranges of a buffer hold nothing."""
+    """True if these ranges of a buffer hold nothing."""
     return any(isinstance(part, slice) and part.stop <= part.start for part in where)
 
 
@@ -190,7 +190,7 @@ def _beginning(clock: Any) -> Any:
 
 
 def _overlaps(dma: Any) -> bool:
-    """Whether the transfer reads and writes the same memory."""
+    """True if the transfer reads and writes the same memory."""
     source = (dma.src_device_id, dma.src_local_core_id, dma.src_memory_space, dma.src_buffer_id)
     target = (dma.dst_device_id, dma.dst_local_core_id, dma.dst_memory_space, dma.dst_buffer_id)
     if source != target:

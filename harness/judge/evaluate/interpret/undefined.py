@@ -40,7 +40,7 @@ def marked_memory(like: Any) -> Any:
 
 
 def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel with comparisons of marked values the other way round than a NaN compares.
+    """The same kernel; comparisons of marked values give the opposite of a NaN's.
 
     A kernel that compares unwritten memory with something always takes the same branch if it reads NaN. On a chip it
     may read what an earlier call left there, such as a tag of its own, and take the other branch.

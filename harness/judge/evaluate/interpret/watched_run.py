@@ -131,7 +131,9 @@ def _of_chips(race: str) -> str:
 
 
 def _whole(out: jax.Array) -> NDArray[Any]:
-    """The array, of the parts on its devices. Raises Rejected `chips-differ` if two copies of a part differ."""
+    """The whole array, joined from the parts on its devices. Raises Rejected `chips-differ` if two copies of a part
+    differ.
+    """
     copies: dict[str, Any] = {}
     for shard in out.addressable_shards:
         first = copies.setdefault(str(shard.index), shard)

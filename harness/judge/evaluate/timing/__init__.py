@@ -1,1 +1,1 @@
-"""Latency: simulated from the schedule, or measured on a device, alone or in turn with the champion."""
+"""Latency: simulated from the schedule, or measured on a device, alone or alternating with the champion."""

@@ -1,4 +1,4 @@
-"""Which device evidence is taken on: the chip that JAX sees, the CPU for development, or none and the simulator."""
+"""The device that evidence comes from: the chip that JAX sees, the CPU for development, or none (the simulator)."""
 
 import functools
 from pathlib import Path
@@ -66,7 +66,7 @@ def _has_device_file(platform: str, root: Path = Path("/dev")) -> bool:
 
 @functools.cache
 def attached(platform: str) -> DeviceReply | None:
-    """The device of that platform (`tpu`, `cuda`) that JAX sees, asked for in a child, or None."""
+    """The device of that platform (`tpu`, `cuda`) that JAX sees in a child process, or None."""
     with Children(_PROBE_BYTES) as children:
         measuring = environment.measuring(platform)
         child = children.start(

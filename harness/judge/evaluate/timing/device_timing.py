@@ -75,7 +75,7 @@ def tick_seconds(readings: Sequence[float]) -> float:
 
 
 def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
-    """How many calls one sample needs to be long against a tick of the clock."""
+    """The number of calls that one sample needs to be long compared with a tick of the clock."""
     return math.ceil(min(_MOST_CALLS_PER_SAMPLE, max(1.0, _TICKS_PER_SAMPLE * tick_seconds / call_seconds)))
 
 
@@ -109,7 +109,9 @@ class _Rounds:
         self._calls_per_sample = 1
 
     def warm_up(self, calls: int) -> None:
-        """So many calls of each artifact, for compilers and caches, and at least the two that tell how long one is."""
+        """Makes `calls` calls of each artifact, to warm up compilers and caches; at least two, which show how long a
+        call takes.
+        """
         every = [program for program in self._programs for _ in range(max(2, calls))]
         taken = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
@@ -169,7 +171,7 @@ class _Rounds:
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
     def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
-        """Device seconds of each artifact's profiled calls; empty where the profile does not show every call."""
+        """Device seconds of each artifact's profiled calls; empty if the profile does not show every call."""
         nothing: list[tuple[float, ...]] = [() for _ in self._programs]
         if not rounds:
             return nothing
@@ -220,7 +222,7 @@ class _Rounds:
 
 
 def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
-    """The exported program, loaded anew: the control is to be a second copy of the champion, not the same one."""
+    """The exported program, loaded anew: the control must be a second copy of the champion, not the same object."""
     exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
     return jax.jit(exported.call, donate_argnums=donated)  # type: ignore[no-any-return]
 

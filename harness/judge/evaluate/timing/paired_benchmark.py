@@ -1,4 +1,4 @@
-"""Champion and candidate timed in turn in one process, batch after batch, until the samples settle it."""
+"""Times champion and candidate in turn in one process, batch after batch, until the samples settle the comparison."""
 
 import pickle
 import tempfile
@@ -38,12 +38,12 @@ def run(
     """The paired seconds, then all samples of the champion and of the candidate; a Failure if there are none.
 
     `champion` and `candidate` are the work directories of their `evaluate`. Within each round the champion, a second
-    copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are looked at
-    after as many pairs as `policy.looks` says, until `is_settled` or the budget is used up; the programs stay loaded.
+    copy of it as the control, and the candidate get the same fresh inputs, in random order. The samples are judged
+    after each number of pairs in `policy.looks`, until `is_settled` or the budget is used up; the programs stay loaded.
     The clock is the device's if the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`,
     `cuda`.
 
-    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` where a directory holds none.
+    Writes a profile for each look next to `candidate`. Raises RatchetError `no-program` if a directory holds none.
     """
     programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
     for path in programs:
@@ -76,7 +76,7 @@ def sample(
     is_settled: Callable[[PairedBenchmark], bool],
     clock: Callable[[], float],
 ) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
-    """The paired benchmark that the batches make, one for each of `policy.looks`, as far as it takes.
+    """The paired benchmark of the batches, one for each of `policy.looks`, as many as are needed.
 
     It ends after the first of: a batch after which `is_settled` is true; the last batch; a batch after which the next
     one, at the same time per round, would finish later than `policy.paired_seconds` after the start. Ending early, for
@@ -102,7 +102,7 @@ def sample(
 def _batches(
     children: Children, child: Child, request: MeasureRequest, policy: Policy, *, profile_all: bool
 ) -> Iterator[Slots | Failure]:
-    """The samples of one look after the other, asked for when they are wanted."""
+    """The samples of each look, requested when they are needed."""
     before = 0
     for look, pairs in enumerate(policy.looks, start=1):
         rounds = pairs - before

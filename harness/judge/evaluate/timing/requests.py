@@ -1,4 +1,4 @@
-"""What the timing process is asked for."""
+"""The requests to the timing process."""
 
 import secrets
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.records import Policy
 def measure_request(
     artifacts: tuple[Path, ...], pickled_problem: Path, policy: Policy, profiles: Path, session: str, *, deep: bool
 ) -> MeasureRequest:
-    """What to time as the policy says, profiled as a session of its own under `profiles`."""
+    """The programs to time by the policy, profiled as a session of its own under `profiles`."""
     profiles.mkdir(parents=True, exist_ok=True)
     return MeasureRequest(
         artifacts=tuple(map(str, artifacts)),

@@ -1,4 +1,4 @@
-"""Champion and candidate simulated again under every doubt of the simulator, on all cores there are."""
+"""Simulates champion and candidate again under every uncertain constant of the simulator, on all cores."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ _MOST_SHARES = 4
 def run(
     champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """What `seconds_on` (a function at the top of a module) finds for each machine of these names, or a Failure.
+    """The result of `seconds_on` (a function at the top of a module) for each machine of these names, or a Failure.
 
-    Each of the two directories of dumps has a process of its own, several where there are more cores; one serves both
-    where there is one core.
+    Each of the two directories of dumps has a process of its own, or several if there are more cores; on one core a
+    single process serves both.
     """
     cores = environment.cores()
     shares = min(_MOST_SHARES, max(1, cores // 2), len(names))

@@ -1,1 +1,1 @@
-"""What can be said of a kernel from its source and its trace alone: contract, imports, semantics, traffic."""
+"""Facts about a kernel from its source and its trace alone: contract, imports, semantics, traffic."""

@@ -1,4 +1,4 @@
-"""The constants of a traced program: JAX keeps the very arrays of kernel.py, which may change them later."""
+"""The constants of a traced program: JAX keeps the arrays of kernel.py, which may change them later."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,12 +20,13 @@ _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
 
 def taken_over(closed: Any) -> Any:
-    """The same program with equations, literals and constants of its own, in its kernels and index maps too.
+    """The same program with its own copies of equations, literals and constants, also in its kernels and index maps.
 
     The compiled and the checked program are made from one trace, one after the other: an object of kernel.py that
-    changes in between would make them two programs. Variables and options, of Pallas's compiler for one, stay the same
-    objects. Checks for debugging (pl.debug_check) are left out: without a setting that the judge leaves off, neither
-    compiler sees them. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor numpy's.
+    changes in between would make them two programs. Variables and options, such as those of Pallas's compiler, stay the
+    same objects. Checks for debugging (pl.debug_check) are left out: without a setting that the judge leaves off,
+    neither compiler sees them. Raises Rejected `unusual-constant` for a constant whose class is neither JAX's nor
+    numpy's.
     """
     # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
     known: dict[int, tuple[Any, Any]] = {}
@@ -72,7 +73,7 @@ def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
 def _without_debug_checks(jaxpr: Any) -> list[Any]:
     """The equations of a program without its debugging checks and without computations that only these need.
 
-    One such number counts all checks of the process, so that no two traces would be the same program.
+    One such number counts all checks of the process, so no two traces would be equal.
     """
     kept: list[Any] = []
     used, checked = _variables(jaxpr.outvars), set[Any]()

@@ -52,16 +52,16 @@ class CandidateCode:
 
 
 def is_own(file: str) -> bool:
-    """Whether code of this file name is the candidate's: its files see themselves by their bare names."""
+    """True if code of this file name is the candidate's, whose files have bare names."""
     return file.endswith(".py") and "/" not in file
 
 
 def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
     """The module that kernel.py defines, and sentences on anything unusual in the candidate's sources.
 
-    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code sees itself by
-    these names, wherever it lies, and so do all dumps. Raises Rejected `syntax-error`, `forbidden-import`,
-    `helper-name` (before any of it runs) or `import-error`.
+    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code has these file
+    names, wherever it lies, also in all dumps. Raises Rejected `syntax-error`, `forbidden-import`, `helper-name`
+    (before any of it runs) or `import-error`.
     """
     names = {file.removesuffix(".py"): file for file in sources if file != FILE}
     _refuse_names(names)
@@ -93,7 +93,7 @@ def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...
 
 
 def _refuse_names(names: Mapping[str, str]) -> None:
-    """Raises Rejected `helper-name` where a helper is called like something that can be imported anyway."""
+    """Raises Rejected `helper-name` if a helper has the name of a module that can be imported anyway."""
     for name, file in names.items():
         known = getattr(sys.modules.get(name), "__file__", None)
         is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
@@ -104,13 +104,13 @@ def _refuse_names(names: Mapping[str, str]) -> None:
 
 
 class _Helpers(MetaPathFinder, Loader):
-    """Finds the helper modules of a candidate, from their code: nothing else of its folder can be imported."""
+    """Finds the helper modules of a candidate by their code; nothing else in its folder can be imported."""
 
     def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
         self._codes = codes
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        """Where a module of that name comes from, None where it is no helper."""
+        """The spec of the module of that name, None if it is not a helper."""
         return ModuleSpec(fullname, self, origin=f"{fullname}.py") if fullname in self._codes else None
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -120,7 +120,8 @@ class _Helpers(MetaPathFinder, Loader):
 
 
 def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
-    """Its function of that name as one of the problem's inputs in order, passed by name where it has their names.
+    """Its function of that name, as a function of the problem's inputs in order; they are passed by name if it has
+    their names.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
@@ -156,8 +157,8 @@ def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable
 def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
     """What the kernel says about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
 
-    A kernel without a name is called after its file's function, one without a description after the problem. What
-    compute_flops() and get_tiling_meta() say is said of kernel_fn, and of no other function that a suite judges.
+    A kernel without a name gets the function's name; one without a description gets the problem's. compute_flops() and
+    get_tiling_meta() describe kernel_fn, and no other function that a suite judges.
     """
     flops = tiling = None
     if hasattr(module, "compute_flops") and function == KERNEL:

@@ -16,15 +16,15 @@ _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 
 def is_triton(equation: Equation) -> bool:
-    """Whether this Pallas call is in the Triton form, for GPUs."""
+    """True if this Pallas call is in the Triton form, for GPUs."""
     return isinstance(equation.params["compiler_params"], pltriton.CompilerParams)
 
 
 def semantics(equation: Equation) -> tuple[str, ...]:
-    """What is declared about each axis of the grid, as Mosaic takes it: `parallel` or `arbitrary`.
+    """The declaration of each axis of the grid, as Mosaic reads it: `parallel` or `arbitrary`.
 
-    For Mosaic the axes that vmap adds are `parallel` (jax 0.10.2, mosaic/lowering.py, MosaicGridMapping). On a
-    GPU every axis is.
+    For Mosaic the axes that vmap adds are `parallel` (jax 0.10.2, mosaic/lowering.py, MosaicGridMapping). On a GPU
+    every axis is parallel.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]
     if is_triton(equation):
@@ -41,7 +41,7 @@ def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
     """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with as many cores.
 
     The interpreter splits the steps of the leading parallel axes between the cores, in an order that is not theirs
-    (`grid_order`). Raises Rejected `not-interpretable` where steps of a later axis would be split, which the
+    (`grid_order`). Raises Rejected `not-interpretable` if steps of a later axis would be split, which the
     interpreter cannot do; on one core they run in order.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]

@@ -1,9 +1,9 @@
-"""What a kernel.py names that has no business in a kernel: found in its source, before any of it runs.
+"""Finds names in kernel.py that do not belong in a kernel, in its source, before any of it runs.
 
 A kernel needs JAX, arithmetic and the standard library's pure parts. The rest is in three groups. Imports that only
 serve to leave the process, to reach into its memory or to avoid this check are refused. Imports with honest uses
 (`os.environ`, a package of helpers) are allowed and named in the report, so that a reader of a win sees them.
-Everything else passes. A check of names is no wall - `confinement` is - but it makes a way round it visible in the
+Everything else passes. A check of names is not a barrier (`confinement` is), but it makes a way round it visible in the
 diff.
 """
 
@@ -99,7 +99,7 @@ def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
 
 
 def _refuse_name(node: ast.AST, name: str, how: str) -> None:
-    """Raises _Refused where a module is refused, or one of its parts is something to get out by."""
+    """Raises _Refused if a module is refused, or if one of its parts leads out of the process."""
     top, *parts = name.split(".")
     if top in _REFUSED or prepare_module.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
         raise _refused(node, f"{how} {name}")
@@ -113,7 +113,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
-    """The modules that the file's imports give names to, as far as this process has imported them."""
+    """The modules that the file's imports bind to names, if this process has imported them."""
     found: dict[str, types.ModuleType] = {}
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -130,7 +130,7 @@ def _imported_modules(tree: ast.AST) -> dict[str, types.ModuleType]:
 def _reached(node: ast.AST, held: dict[str, types.ModuleType]) -> str | None:
     """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
 
-    Looked up, not computed: an attribute that a module makes when it is asked is left alone.
+    Looked up, not computed: an attribute that a module creates on access is left alone.
     """
     if isinstance(node, ast.ImportFrom):
         return None
@@ -159,7 +159,7 @@ def _attributes(node: ast.AST) -> Iterable[str]:
 
 
 def _unusual(node: ast.AST) -> str | None:
-    """What a node does that does not say which attribute or module it is after."""
+    """A description of a node that reads an attribute or module without naming it."""
     if isinstance(node, ast.Attribute) and node.attr in _UNUSUAL_ATTRIBUTES:
         return f"names {node.attr}"
     if isinstance(node, ast.Name) and node.id in _UNUSUAL_NAMES:

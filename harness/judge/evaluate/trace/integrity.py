@@ -82,8 +82,8 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
     """Restores settings that importing the candidate changed and that affect no program of this process; returns
     sentences on them.
 
-    Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX only where
-    none of them changes a program; of others `require_untouched` refuses the candidate.
+    Variables of the environment: JAX has read its own, compilers run in other processes. Settings of JAX are put back
+    only if none of them changes a program; for the others `require_untouched` refuses the candidate.
     """
     now = dict(os.environ)
     variables = sorted(
@@ -110,7 +110,7 @@ def put_back(before: Snapshot) -> tuple[str, ...]:
 
 
 def _set_in(name: str, before: Snapshot) -> str:
-    """Which module of a package that was imported since names the variable, in words, "" where none does."""
+    """Words on the module, of a package imported since, that names the variable; "" if there is none."""
     for module, loaded in sorted(sys.modules.items()):
         path = getattr(loaded, "__file__", None) or ""
         if module in before.modules or not path.endswith(".py") or "site-packages" not in path:
@@ -122,7 +122,7 @@ def _set_in(name: str, before: Snapshot) -> str:
 
 
 def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
-    """Raises Rejected `foreign-primitive` where the program holds a primitive that JAX did not have `before`.
+    """Raises Rejected `foreign-primitive` if the program holds a primitive that JAX did not have `before`.
 
     Its name may be that of a primitive of JAX, and its lowering for each platform is unknown.
     """
@@ -138,10 +138,10 @@ def require_known_primitives(before: Snapshot, jaxpr: Any) -> None:
 
 
 def require_untouched(before: Snapshot) -> None:
-    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` where this process is no longer as it was.
+    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` if this process is no longer as it was.
 
-    Catches changes made by accident or in passing. Code that runs in this process and is out to hide its changes
-    (undoing them in time, patching compiled code or this very check) is not stopped.
+    Catches changes made by accident or in passing. Code in this process that intends to hide its changes (by undoing
+    them in time, by patching compiled code or this check) is not stopped.
     """
     now = dict(_callables())
     for place, value in before.callables.items():
@@ -234,7 +234,7 @@ def _is_of_primitives(table: dict[Any, Any]) -> bool:
 
 
 def _changed_rule(before: Snapshot) -> str | None:
-    """A changed rule or method of a primitive of JAX; None where all are the same.
+    """A changed rule or method of a primitive of JAX; None if all are the same.
 
     Additions that a module of JAX makes for its own primitives when it is imported do not count.
     """
@@ -252,7 +252,7 @@ def _changed_rule(before: Snapshot) -> str | None:
 
 
 def _handlers() -> tuple[Any, ...]:
-    """What Python and JAX call on signals and while they run other code."""
+    """The callbacks that Python and JAX call on signals and while they run other code."""
     loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
     return (
         *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
@@ -272,7 +272,7 @@ def _handlers() -> tuple[Any, ...]:
 
 
 def require_self_contained(helpers: Collection[str]) -> None:
-    """Raises Rejected `foreign-import` where a module came from a file that is no installed package's and no helper.
+    """Raises Rejected `foreign-import` if a module's file belongs to no installed package and is no helper.
 
     An attempt records kernel.py and its `helpers`, because everything it was judged with must be reproducible.
     """

@@ -122,23 +122,23 @@ def every_program(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def every_equation(jaxpr: Jaxpr) -> Iterator[Equation]:
-    """Every equation, of programs inside equations and of the index maps of kernels too."""
+    """Every equation, including those of programs inside equations and of kernels' index maps."""
     for program in every_program(jaxpr):
         yield from program.eqns
 
 
 def is_pallas_call(equation: Equation) -> bool:
-    """Whether this equation is a Pallas kernel."""
+    """True if this equation is a Pallas kernel."""
     return bool(equation.primitive.name == "pallas_call")
 
 
 def is_triton(equation: Equation) -> bool:
-    """Whether this Pallas call is in the Triton form, for GPUs."""
+    """True if this Pallas call is in the Triton form, for GPUs."""
     return grids.is_triton(equation)
 
 
 def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
-    """The Pallas calls that one run of the program makes several times, or perhaps not at all, in order."""
+    """The Pallas calls that one run of the program makes several times, or may not make, in order."""
     found = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
@@ -224,7 +224,7 @@ def _precisions(equation: Equation) -> tuple[Any, ...]:
 
 
 def refuse_foreign_work(jaxpr: Jaxpr) -> None:
-    """Raises Rejected at the first thing that a candidate must not do.
+    """Raises Rejected at the first forbidden operation.
 
     Kinds `host-callback`, `platform-dependent` (anywhere), `dot-outside-pallas`,
     `exp-outside-pallas`, `no-pallas-call`.
@@ -274,7 +274,7 @@ def written_tables(equation: Equation) -> list[Any]:
 
 
 def _written(jaxpr: Jaxpr) -> set[Any]:
-    """The references that its equations write to; a wait, which has the effects of its copy, writes nothing.
+    """The references that its equations write to; a wait has the effects of its copy, but writes nothing.
 
     JAX represents the wait for sending a remote copy as one for the reverse copy, which would write to memory that is
     only read.
@@ -322,9 +322,9 @@ def refuse_written_inputs(jaxpr: Jaxpr) -> None:
 
 
 def refuse_changed_tables(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `table-changed` where a kernel writes to an input of integers that is more than its own copy.
+    """Raises Rejected `table-changed` if a kernel writes to an input of integers that is not merely its own copy.
 
-    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over. An
+    The contents of such a table decide which blocks are computed, and the simulator knows only its initial contents. An
     input in scalar memory (`num_scalar_prefetch`) is the kernel's own copy: the simulator keeps what each step writes
     there. But index maps may be evaluated for a step before the step ahead of it has written, and for a kernel under
     vmap it is unknown which steps share a table.

@@ -31,24 +31,24 @@ class MosaicKernel:
 
 
 def called(operation: Any) -> str:
-    """What a custom call calls; empty for every other operation."""
+    """The target of a custom call; empty for every other operation."""
     attributes = operation.attributes
     return ir.StringAttr(attributes["call_target_name"]).value if "call_target_name" in attributes else ""
 
 
 def mosaic_config(operation: Any) -> dict[str, Any]:
-    """What the call of a TPU kernel is configured with; `custom_call_config` holds the `body`, in base 64."""
+    """The configuration of the call of a TPU kernel; `custom_call_config` holds the `body`, in base 64."""
     config: dict[str, Any] = json.loads(ir.StringAttr(operation.attributes["backend_config"]).value)
     return config
 
 
 def triton_config(operation: Any) -> dict[str, Any]:
-    """What the call of a Triton kernel is configured with, as MLIR attributes; `ir` holds the body."""
+    """The configuration of the call of a Triton kernel, as MLIR attributes; `ir` holds the body."""
     return {entry.name: entry.attr for entry in ir.DictAttr(operation.attributes["mhlo.backend_config"])}
 
 
 def triton_text(config: dict[str, Any]) -> str:
-    """The Triton kernel so configured, in generic form."""
+    """The Triton kernel of this configuration, in generic form."""
     return triton.fingerprint_text(ir.StringAttr(config["ir"]).value_bytes)
 
 

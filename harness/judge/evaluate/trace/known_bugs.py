@@ -1,4 +1,4 @@
-"""Bugs of single versions of JAX that reach into kernels: a kernel that one of them touches is not judged there."""
+"""Bugs of certain versions of JAX that affect kernels: an affected kernel is not judged under these versions."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ class Bug:
 
 
 def _names(word: str) -> Callable[[ast.AST], bool]:
-    """Whether a source names `word`: as an attribute, a variable, something imported, or in a text."""
+    """True if a source names `word`: as an attribute, a variable, something imported, or in a text."""
 
     def found(tree: ast.AST) -> bool:
         return any(
@@ -53,9 +53,9 @@ KNOWN_BUGS = (
 
 
 def refuse(sources: Iterable[bytes], version: str) -> None:
-    """Raises Rejected `static`, `known-jax-bug` where a bug of this version of JAX reaches the kernel's sources.
+    """Raises Rejected `static`, `known-jax-bug` if a bug of this version of JAX reaches the kernel's sources.
 
-    A version that cannot be read is taken to have none: the versions with bugs are released ones.
+    A version that cannot be parsed counts as free of them: the versions with bugs are released ones.
     """
     numbers = _NUMBERS.match(version)
     if numbers is None:

@@ -1,4 +1,4 @@
-"""What follows from the contents of a program's tables: the integers that its Pallas calls are given."""
+"""Values that follow from the contents of a program's tables: the integers that its Pallas calls get."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -89,7 +89,7 @@ def _constants(equation: Equation) -> Sequence[Any]:
 
 
 def _is_integer(equation: Equation) -> bool:
-    """Whether it makes integers of integers, which are the same on every machine."""
+    """True if it computes integers from integers, which gives the same on every machine."""
     dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
     kinds = (np.integer, np.bool_)
     return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)

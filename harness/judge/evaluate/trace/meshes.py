@@ -1,4 +1,4 @@
-"""The mesh of chips that one program runs on, as JAX traces and lowers for it where there are no such chips."""
+"""The mesh of chips that one program runs on, for tracing and lowering by JAX without such chips."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,12 +20,12 @@ def splits(inputs: Sequence[Array]) -> Splits:
 
 
 def placements(splits: Splits, mesh: Any) -> tuple[NamedSharding, ...]:
-    """Where arrays that are split so lie on the mesh."""
+    """The shardings on the mesh of arrays that are split in this way."""
     return tuple(NamedSharding(mesh, PartitionSpec(*split)) for split in splits)
 
 
 def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these arrays, split over the axes of `mesh`; without a mesh (None) nothing is said of that."""
+    """The shapes of these arrays, split over the axes of `mesh`; without a mesh (None), shapes alone."""
     where = placements(splits(inputs), mesh) if mesh is not None else (None,) * len(inputs)
     return tuple(
         jax.ShapeDtypeStruct(array.shape, arrays.dtype(array.dtype), sharding=place)
@@ -34,7 +34,7 @@ def shapes(inputs: Sequence[Array], mesh: Any) -> tuple[jax.ShapeDtypeStruct, ..
 
 
 def placed(avals: Sequence[Any], splits: Splits, chip: Chip) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes of these values, split so over the mesh of the chip's program; one chip splits nothing."""
+    """The shapes of these values, split over the mesh of the chip's program; one chip splits nothing."""
     where = placements(splits, asked_device.abstract_mesh(chip)) if chip.mesh else (None,) * len(avals)
     return tuple(
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=place) for aval, place in zip(avals, where, strict=True)

@@ -1,4 +1,6 @@
-"""Sums and maxima that a kernel keeps in bfloat16: why results are wrong by little, or at large scores."""
+"""Sums and maxima that a kernel keeps in bfloat16: a cause of results that are slightly wrong, or wrong at large
+scores.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +15,7 @@ _PASSES_ON = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims",
 
 
 def lines(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """The lines of kernels, of their packages too, that add up numbers of bfloat16 as such."""
+    """The lines of kernels, and of their packages, that add up in bfloat16."""
     return _places(
         equation
         for equation in equations(jaxpr)

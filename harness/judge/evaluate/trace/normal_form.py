@@ -1,4 +1,4 @@
-"""The normal form of a program, as lines: equal for programs that differ in names, comments and places in files alone.
+"""The normal form of a program, as lines: equal for programs that differ only in names, comments and places in files.
 
 Each line of a traced program is an operation: the primitive by its place in JAX, its parameters, and its operands by
 number. Each line of an exported program is an operation in MLIR's generic form; a kernel's body is the lines of its own
@@ -45,7 +45,7 @@ _PLACE = re.compile(r'"(?P<file>[^"/]+\.py)":(?P<line>\d+)')
 
 
 def of_traced(closed: Any) -> tuple[str, ...]:
-    """The traced program (a closed jaxpr) in normal form; a program that it calls stands where it is called first."""
+    """The traced program (a closed jaxpr) in normal form; a called program is written at its first call."""
     writer = _Writer()
     writer.program(closed)
     return tuple(writer.lines)
@@ -57,9 +57,9 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def primitives(closed: Any) -> tuple[tuple[str, int], ...]:
-    """The primitives of the program by where JAX has them, and in how many operations each stands, sorted.
+    """The primitives of the program by their place in JAX, with the number of operations of each, sorted.
 
-    One that JAX does not have stands under a name without a place.
+    A primitive that JAX does not have gets a name without a place.
     """
     counted = Counter(_place(equation.primitive) for equation in jaxprs.every_equation(closed.jaxpr))
     return tuple(sorted(counted.items()))
@@ -79,7 +79,7 @@ class _Writer:
         self._programs: dict[int, tuple[int, Any]] = {}
 
     def program(self, program: Any) -> str:
-        """The name of a program, which is written out where it is met first."""
+        """The name of a program, which is written out at its first use."""
         if id(program) in self._programs:
             return f"program {self._programs[id(program)][0]}"
         number = len(self._programs)
@@ -187,7 +187,7 @@ def of_exported(module_text: str) -> ExportedForm:
 
 
 def difference(module_text: str, expected: str) -> str | None:
-    """Where an exported program first differs from the `expected` one, in words; None where it does not."""
+    """The first place, in words, where an exported program differs from the `expected` one; None if it does not."""
     one, other = of_exported(module_text), of_exported(expected)
     if one.digest == other.digest:
         return None
@@ -205,7 +205,7 @@ def difference(module_text: str, expected: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Text:
-    """The lines of a module, and the same lines with where each comes from."""
+    """The lines of a module, and the same lines with their sources."""
 
     lines: tuple[str, ...]
     located: tuple[str, ...]
@@ -229,7 +229,7 @@ class _Shown:
 
 
 def _printed(operation: ir.Operation) -> tuple[str, str]:
-    """A module without and with places, line by line the same."""
+    """A module without and with places, with the same lines."""
     plain, located = (
         str(operation.get_asm(enable_debug_info=is_located, print_generic_op_form=True, use_local_scope=True))
         for is_located in (False, True)

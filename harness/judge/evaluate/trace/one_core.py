@@ -96,9 +96,9 @@ _ALLOWED_ON_A_MESH = COLLECTIVES | {"axis_index", "shard_map"}
 
 
 def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here.
+    """Raises Rejected `sharded` if a program is for several devices, even if it runs on one here.
 
-    On a chip of a mesh it is refused for sums over chips of fewer than 32 bits, and for collectives that are not known.
+    For a mesh it is refused only for sums over chips of fewer than 32 bits, and for unknown collectives.
     """
     every = tuple(equations(jaxpr, into_pallas=False))
     if any(equation.primitive.name in _OVER_CORES for equation in every):
@@ -160,7 +160,7 @@ def _refuse_on_a_mesh(equation: Equation, chip: Chip) -> None:
 
 
 def refuse_sparsecore(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `sparsecore` where a kernel is made for a chip's SparseCores."""
+    """Raises Rejected `sparsecore` if a kernel is made for a chip's SparseCores."""
     for equation in equations(jaxpr, into_pallas=False):
         given = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
         if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, given)):
@@ -169,14 +169,14 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
 
 
 def refuse_counting(sources: Iterable[bytes]) -> None:
-    """Raises Rejected `sharded` where a candidate asks how many devices there are: here it sees one, always."""
+    """Raises Rejected `sharded` if a candidate asks how many devices there are: here it always sees one."""
     found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if found:
         raise _sharded(f"one that asks for {', '.join(found)}")
 
 
 def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected `dtype-not-on-chip` where a kernel computes with numbers that the compiler has no code for."""
+    """Raises Rejected `dtype-not-on-chip` if a kernel computes with numbers that the compiler has no code for."""
     if chip.platform != "tpu":
         return
     for call in pallas_calls(jaxpr):
@@ -217,7 +217,7 @@ def _sharded(what: str, line: str = "") -> Rejected:
 
 
 def _placements(equation: Equation) -> Iterable[Any]:
-    """What an equation says about where its arrays lie."""
+    """The sharding that an equation states for its arrays."""
     for name in ("in_shardings", "out_shardings", "sharding", "shardings", "devices", "srcs"):
         value = equation.params.get(name)
         yield from value if isinstance(value, (tuple, list)) else (value,)
@@ -238,7 +238,7 @@ def _is_of_sparsecores(given: Any) -> bool:
 
 
 def _named(source: bytes) -> Iterable[str]:
-    """The names that a file uses, imports, or asks an object for."""
+    """The names that a file uses, imports, or reads as attributes."""
     for node in ast.walk(ast.parse(source)):
         for field in ("id", "attr", "name", "asname", "module"):
             value = getattr(node, field, None)

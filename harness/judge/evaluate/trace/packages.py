@@ -32,7 +32,7 @@ def loaded() -> frozenset[str]:
 
 
 def imported(before: frozenset[str]) -> tuple[Imported, ...]:
-    """The packages that were not loaded `before`, and JAX's kernels, as far as they are imported now, by name.
+    """The packages that are imported now and were not loaded `before`, and JAX's kernels if imported, by name.
 
     Each with one hash over the names and contents of the imported files.
     """
@@ -57,7 +57,7 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
 
 
 def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
-    """The files of installed packages that operations of the program come from, by their place below site-packages."""
+    """The files of installed packages that operations of the program come from, by path below site-packages."""
     found: dict[str, SourceFile] = {}
     for file in sorted(set(_files(jaxpr))):
         path = _installed(file)
@@ -82,7 +82,8 @@ def _files(jaxpr: Jaxpr) -> Iterator[str]:
 
 
 def place(*frames: tuple[str, int]) -> str:
-    """`tokamax/flash.py line 12`: the first of these files and lines that is an installed package's; "" for none.
+    """`tokamax/flash.py line 12`: the first of these files and lines that belongs to an installed package; "" if none
+    does.
 
     JAX's own modules do not count, except its kernels: their messages concern their callers.
     """
@@ -110,7 +111,7 @@ def _line(frame: Any) -> int:
 
 
 def _installed(file: object) -> Path | None:
-    """The path of a Python file of an installed package, None for every other."""
+    """The path of a Python file of an installed package, None for any other file."""
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
     path = Path(file).resolve()

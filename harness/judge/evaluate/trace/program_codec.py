@@ -1,8 +1,8 @@
-"""A traced program as bytes, and back in a process where kernel.py never ran: classes, primitives and numbers alone.
+"""A traced program as bytes, and back in a process where kernel.py never ran: only classes, primitives and numbers.
 
 The bytes come from the candidate's process, so nothing in them is trusted. They may name only objects that are looked
 up here: primitives of a loaded module of JAX, classes that JAX, numpy and ml_dtypes define, and the few functions with
-which numpy makes an array. Functions do not travel (rules for derivatives, which no lowering asks for), nor do lines of
+which numpy makes an array. Functions are not sent (rules for derivatives, which no lowering uses), nor are lines of
 source.
 """
 
@@ -69,13 +69,13 @@ def decode(data: bytes) -> Any:
 
 
 def place(one: Any) -> str | None:
-    """Where JAX has this very primitive, or mark, as `module:name`; None where it does not."""
+    """Where JAX has this very primitive, or mark, as `module:name`; None if it does not."""
     return _places(len(sys.modules)).get(id(one))
 
 
 @functools.lru_cache(maxsize=1)
 def _places(_modules: int) -> dict[int, str]:
-    """Every primitive and mark of JAX's loaded modules by identity; where several have it, the first by name."""
+    """Every primitive and mark of JAX's loaded modules by identity; if several modules have it, the first by name."""
     found: dict[int, str] = {}
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name.partition(".")[0] != "jax":
@@ -167,7 +167,7 @@ _Unpickler: Any = pickle._Unpickler
 class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what is in it
     """Reads what `_Encoder` wrote; refuses to look up anything else, and to change existing objects.
 
-    In Python, whose steps can be looked at one by one.
+    In Python, so that each step can be checked.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
@@ -214,7 +214,7 @@ class _Decoder(_Unpickler):  # type: ignore[misc]  # typeshed does not say what 
 
 
 def _is_shared(obj: Any) -> bool:
-    """Whether something of this process is meant, and not an object of the program that is read."""
+    """True if the name refers to an object of this process, not to one of the program that is read."""
     return isinstance(obj, (type, enum.Enum, core.Primitive, *_CALLED)) or _is_mark(obj) or _is_registry(obj)
 
 
@@ -223,7 +223,7 @@ def _is_registry(obj: Any) -> bool:
 
 
 def _makes_objects(obj: Any) -> bool:
-    """Whether it is one of the functions that make an object of its parts."""
+    """True if it is one of the functions that make an object from its parts."""
     if not isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
         return False
     return obj in _MAKERS or (obj.__module__, obj.__name__) in _FUNCTIONS

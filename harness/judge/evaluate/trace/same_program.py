@@ -53,19 +53,19 @@ def difference(small: Any, large: Any) -> str | None:
     None if it is nowhere.
 
     Primitives, dtypes, ranks, nesting, effects, data flow and parameters must be equal. Shapes and grids may differ.
-    Other numbers may where the sizes of the two explain them: by the same ratio as an axis of an array or of a grid, or
-    off it by one. A kernel must not decide by a number that is equal at both shapes, except 0 and 1: only a step of the
-    larger grid may reach it.
+    Other numbers may differ if the sizes explain them: by the same ratio as an axis of an array or of a grid, or off it
+    by one. A kernel must not decide by a number that is equal at both shapes, except 0 and 1: only a step of the larger
+    grid may reach it.
     """
     return _ProgramComparison(small, large).difference()
 
 
 class _Different(Exception):
-    """Two parts of the programs are not the same; the text says which and where."""
+    """Two parts of the programs are not the same; the text names them and their place."""
 
 
 class _ProgramComparison:
-    """Two programs side by side; `_place` is where in them it is."""
+    """Two programs side by side; `_place` is its position in them."""
 
     def __init__(self, small: Any, large: Any) -> None:
         self._small, self._large = small, large
@@ -139,7 +139,7 @@ class _ProgramComparison:
             self._require(is_reached, f"{name} with a number that a large grid may reach alone: it", small, large)
 
     def _type(self, what: str, small: Any, large: Any) -> None:
-        """Types with everything but the lengths of axes."""
+        """Types without the lengths of their axes."""
         found = [
             (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
             for aval in (small, large)
@@ -181,7 +181,7 @@ class _ProgramComparison:
             self._texts(what, *(_ADDRESS.sub("", str(value)) for value in (small, large)))
 
     def _texts(self, what: str, small: str, large: str) -> None:
-        """Parameters that are shown only, such as slices within a tree, with the numbers in them."""
+        """Parameters that are known only by their text, such as slices within a tree, with the numbers in it."""
         self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
         for one, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
             self._require(one == other or self._is_size(int(one), int(other)), what, small, large)

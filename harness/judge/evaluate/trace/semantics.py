@@ -1,4 +1,4 @@
-"""Which operations a kernel may use: each is looked up in the table, and refused by name where nothing checks it."""
+"""The operations that a kernel may use: each is looked up in the table, and refused by name if nothing checks it."""
 
 import math
 import sys
@@ -37,7 +37,7 @@ _OVER_A_MESH = ("core_map", "mpmd_map")
 
 
 def refuse_unclassified(jaxpr: Jaxpr, chip: Chip) -> None:
-    """Raises Rejected where a program uses an operation that nothing checks, outside its kernels or in one for a TPU.
+    """Raises Rejected if a program uses an operation that nothing checks, outside its kernels or in a TPU's kernel.
 
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
     `refused-option` (of the compiler).
@@ -86,7 +86,7 @@ def _refuse_context(equation: Equation) -> None:
 
 
 def _is_of_jax(owner: type) -> bool:
-    """Whether it is the very class that a module of JAX has under its name."""
+    """True if it is the same class that a module of JAX has under its name."""
     module = sys.modules.get(owner.__module__)
     return owner.__module__.startswith("jax.") and getattr(module, owner.__name__, None) is owner
 

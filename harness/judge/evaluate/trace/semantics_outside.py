@@ -1,4 +1,4 @@
-"""What each operation that may stand outside kernels does under XLA on a CPU and on a chip: rows, as data.
+"""A row for each operation that is allowed outside kernels: its result under XLA on a CPU and on a chip.
 
 The kinds are the same as in `semantics_table`. Products, exponentials, host calls and platform-dependent operations are
 refused under kinds of their own (`jaxprs.refuse_foreign_work`).

@@ -1,7 +1,7 @@
 """A row for each operation of a kernel: its result on a CPU and on a TPU, and the check that sees a difference.
 
 The instructions come from schedules by libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e, v5p, v6e and
-v7x. What a schedule cannot show (how an instruction rounds) is named as unknown.
+v7x. Facts that a schedule cannot show (how an instruction rounds) are named as unknown.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ Kind = Literal["same", "modelled", "guarded", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticsEntry:
-    """Primitives that share an explanation. `guard` says why the kind is right, or why they are refused.
+    """Primitives that share an explanation. `guard` is the reason for the kind, or for the refusal.
 
-    `narrow_is_refused` holds where only float32 (and integers) are accepted, `option_is_refused` where one
-    use of the primitive is refused by `semantics`.
+    `narrow_is_refused`: only float32 and integers are accepted. `option_is_refused`: `semantics` refuses one use of the
+    primitive.
     """
 
     primitives: tuple[str, ...]

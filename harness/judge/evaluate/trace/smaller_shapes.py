@@ -44,10 +44,10 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
     """The place where `full` differs from a smaller program by more than sizes, whether to interpret it, and otherwise
     a warning why not.
 
-    What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
-    program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
-    of them where it matters when a step reads and writes memory: a step may decide by a number that only a late one
-    reaches, and the CPU reference program, which takes one step after the other, knows no races.
+    An interpretation at a small shape says nothing about steps that only the full grid has, nor about a program that
+    kernel.py makes only for the full shape. If the time at which a step reads and writes memory matters, a kernel is
+    interpreted at all steps, however many: a step may decide by a number that only a late step reaches, and the CPU
+    reference program, which runs one step after the other, finds no races.
     """
     # Over a mesh every check interprets the program.
     if full.chip.mesh or any(one is full for one in small):
@@ -72,7 +72,7 @@ def at_full(full: TracedKernel, *small: TracedKernel) -> tuple[str, bool, tuple[
 
 
 def _may_race(traced: TracedKernel) -> bool:
-    """Whether it may matter when a step reads and writes memory.
+    """True if it may matter when a step reads and writes memory.
 
     It must be interpreted for copies by hand, several cores, an output over an input, and an output block that may be
     visited again after another one: its content is then in HBM, and not in the buffer that the step writes.
@@ -94,7 +94,7 @@ def _may_be_revisited(window: Window) -> bool:
 
 
 def _has_room(small: Statement, full: TracedKernel) -> bool:
-    """True where each block of the full shape fits, and several times where it does so at the full shape.
+    """True if each block of the full shape fits, several times along each axis on which it does so at the full shape.
 
     Only operands of kernels that have the names and shapes of the problem's arrays count.
     """

@@ -1,7 +1,7 @@
 """Stand-ins for modules that a package imports and its kernels do not need: STUBS of prepare.py names them.
 
-A package of a serving stack imports the whole stack to get at one kernel. A stand-in can be named, called and
-subclassed, so that such imports succeed; it cannot be used to compute or to decide.
+A package of a serving stack imports the whole stack for one kernel. A stand-in can be named, called and subclassed, so
+that such imports succeed; it cannot be used to compute or to decide.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _Absent:
-    """Anything of a module that is not there."""
+    """Any attribute of a missing module."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -61,7 +61,7 @@ class _Module(types.ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules below these names, once nothing else has."""
+    """Finds modules below these names if no other finder has."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
@@ -79,7 +79,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def stand_in(names: Sequence[str]) -> None:
-    """Makes modules of these names, and all below them, importable in this process, as far as they are not there."""
+    """Makes modules of these names, and all below them, importable in this process if they are missing."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if names:
         sys.meta_path.append(_Finder(names))

@@ -27,7 +27,7 @@ class TracedKernel:
 
 
 def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> TracedKernel:
-    """The program that the function is for the problem's inputs. Raises Rejected where no chip may be given it."""
+    """The program that the function is for the problem's inputs. Raises Rejected if no chip may be given it."""
     statement = problem.statement()
     closed, out = jax.make_jaxpr(function, return_shape=True)(*meshes.shapes(statement.inputs, None))
     closed = constants.taken_over(closed)
@@ -66,7 +66,7 @@ def refuse_unfit(closed: Any, chip: Chip) -> None:
 
 
 def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
-    """What the inputs hold in the first of the timed calls, as far as that is stated: the tables."""
+    """The stated contents of the inputs in the first of the timed calls: the tables."""
     stated = next(iter(timing_inputs(problem).values()), {})
     return [stated.get(array.name) for array in problem.statement().inputs]
 

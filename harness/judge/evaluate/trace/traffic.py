@@ -1,4 +1,6 @@
-"""What a Pallas call moves and holds, from its trace: index maps walked over the grid, buffers padded to tiles."""
+"""The traffic and the buffers of a Pallas call, from its trace: index maps walked over the grid, buffers padded to
+tiles.
+"""
 
 import math
 from dataclasses import replace
@@ -70,7 +72,7 @@ def _words(grid: tuple[int | None, ...]) -> str:
 
 
 def _operand_names(equation: Any) -> list[str]:
-    """What the kernel itself calls its references, without `_ref`."""
+    """The kernel's own names of its references, without `_ref`."""
     jaxpr = equation.params["jaxpr"]
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     names = [str(name or "").removesuffix("_ref") for name in names]
@@ -147,7 +149,7 @@ def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ..
 
 
 def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64] | None:
-    """The block index at every step `[steps, dimensions]`, or None where it depends on prefetched values."""
+    """The block index at every step `[steps, dimensions]`, or None if it depends on prefetched values."""
     closed = block.index_map_jaxpr
     jaxpr = closed.jaxpr
     tables = set(jaxpr.invars[len(steps) :])
@@ -186,7 +188,7 @@ def _without_hints(jaxpr: Any) -> Any:
 
 
 def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: NDArray[np.int64] | None) -> None:
-    """Raises Rejected `overlapping-windows` where two windows of an output share elements, or may.
+    """Raises Rejected `overlapping-windows` if two windows of an output share elements, or may.
 
     Each window is copied out while the next one is filled, so it is undetermined which of the two remains.
     """
@@ -207,7 +209,7 @@ def _refuse_overlapping(name: str, block: Any, shape: tuple[int, ...], places: N
 
 
 def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64]) -> str:
-    """Which two windows share elements, "" where none do. `axes` count elements, the others blocks."""
+    """The two windows that share elements, "" if none do. `axes` count elements, the others blocks."""
     sizes = np.ones(len(shape), dtype=np.int64)
     sizes[axes] = [shape[axis] for axis in axes]
     # Along the axis with the most places the fewest windows are near each other.
@@ -226,7 +228,7 @@ def _overlap(axes: list[int], shape: tuple[int, ...], places: NDArray[np.int64])
 
 
 def _moved_bytes(block: Any, shape: tuple[int, ...], array: Array, places: NDArray[np.int64]) -> int:
-    """Bytes of all fetched blocks, cut at the end of the array where a block reaches past it."""
+    """Bytes of all fetched blocks; a block that reaches past the end of the array is cut there."""
     elements = np.ones(len(places), dtype=np.int64)
     for axis, (extent, size, whole) in enumerate(zip(block.block_shape, shape, array.shape, strict=True)):
         if type(extent).__name__ in ("Blocked", "Squeezed"):

@@ -1,9 +1,9 @@
 """Finds Pallas calls that cannot fit into VMEM: their blocks and scratch alone exceed it.
 
-A lower bound, found by asking libtpu on both sides of its limit (tests/judge/evaluate/test_vmem.py does so again): the
-blocks of a pipelined operand are all there, in two copies where the block changes from step to step; so is scratch that
-a step reads as the step before left it. Padding is not counted, nor scratch that is written before it is read, which
-libtpu may do without, nor the values between operations.
+This is a lower bound, found by testing libtpu on both sides of its limit (as tests/judge/evaluate/test_vmem.py does):
+it counts all blocks of a pipelined operand, twice if the block changes from step to step, and scratch that a step reads
+as the step before left it. Padding is not counted, nor scratch that is written before it is read, which libtpu may do
+without, nor the values between operations.
 """
 
 import math
@@ -40,7 +40,7 @@ _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 
 
 def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
-    """Why the compiler for `chip` is bound to refuse this call, in a sentence; "" where it is not bound to."""
+    """A sentence on why the compiler for `chip` is bound to refuse this call, else ""."""
     if chip.platform != "tpu":
         return ""
     limit = chip.vmem_limit(call.vmem_limit_bytes)
@@ -66,7 +66,7 @@ def _block_bytes(window: Window) -> int:
 
 
 def _carried_bytes(equation: Equation) -> int:
-    """What the scratch takes that a step reads wholly before it writes it."""
+    """The bytes of scratch that a step reads wholly before it writes it."""
     jaxpr, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     live = _live(jaxpr)
     found = 0
@@ -103,7 +103,7 @@ def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
 
 
 def _is_whole(equation: Equation) -> bool:
-    """Whether a read is of the whole reference."""
+    """True if a read is of the whole reference."""
     transforms = tree_unflatten(equation.params["tree"], equation.invars[1:])
     return all(
         isinstance(transform, NDIndexer)

@@ -1,4 +1,4 @@
-"""What all tests share: which of them `./ratchet.sh test --quick` leaves out, and how many threads they take."""
+"""Settings of all tests: the tests that `./ratchet.sh test --quick` leaves out, and the number of threads."""
 
 import os
 import signal

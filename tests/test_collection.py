@@ -34,8 +34,8 @@ sys.exit(pytest.main(["-c", sys.argv[2], *options, *sys.argv[3:]], plugins=[Writ
 def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], tmp_path: Path) -> None:
     elsewhere = tmp_path / "a folder, änother"
     elsewhere.mkdir()
-    own = os.environ
-    files = dict.fromkeys(str(PROJECT / one.partition("::")[0]) for one in collected_ids)
+    caller = os.environ
+    files = dict.fromkeys(str(PROJECT / test_id.partition("::")[0]) for test_id in collected_ids)
     done = subprocess.run(
         [sys.executable, "-c", _COLLECTING, str(tmp_path / "ids"), str(PROJECT / "pyproject.toml"), *files],
         capture_output=True,
@@ -43,26 +43,26 @@ def test_another_process_collects_the_same_ids(collected_ids: tuple[str, ...], t
         cwd=elsewhere,
         timeout=600,
         env={
-            **{name: own[name] for name in sorted(own, reverse=True) if not name.startswith("PYTEST_")},
+            **{name: caller[name] for name in sorted(caller, reverse=True) if not name.startswith("PYTEST_")},
             # Offset of 13 h 45 min, and the encoding of files is ASCII.
             "TZ": "TST-13:45",
             "LC_ALL": "C",
             "PYTHONCOERCECLOCALE": "0",
             "PYTHONUTF8": "0",
-            "PYTHONHASHSEED": "1" if own.get("PYTHONHASHSEED") != "1" else "2",
+            "PYTHONHASHSEED": "1" if caller.get("PYTHONHASHSEED") != "1" else "2",
             "HOME": str(elsewhere),
             "TMPDIR": str(elsewhere),
         },
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "ids").read_text(encoding="utf-8"))
-    there = set(found)
-    assert [one for one in collected_ids if one not in there] == []
+    collected = json.loads((tmp_path / "ids").read_text(encoding="utf-8"))
+    there = set(collected)
+    assert [test_id for test_id in collected_ids if test_id not in there] == []
     # A run of single tests by their ids collects fewer than their files have.
     ids = set(collected_ids)
-    assert [one for one in found if one in ids] == list(collected_ids)
+    assert [test_id for test_id in collected if test_id in ids] == list(collected_ids)
 
 
 def test_no_id_names_a_folder_of_this_machine_or_an_address(collected_ids: tuple[str, ...]) -> None:
     private = re.compile(rf"{re.escape(str(PROJECT))}| at 0x[0-9a-f]+")
-    assert [one for one in collected_ids if private.search(one)] == []
+    assert [test_id for test_id in collected_ids if private.search(test_id)] == []

@@ -1,4 +1,4 @@
-"""What only a device shows: each test runs command lines of the ratchet's on it, and reads their documents.
+"""Facts that only a device shows: each test runs command lines of the ratchet on it, and reads their documents.
 
 `./ratchet.sh test -m device` runs them; `./ratchet.sh validate` does, and makes a page of what they showed. With `--on
 cpu` a CPU stands in for the chip, on small kernels, to try the tests themselves.
@@ -44,10 +44,10 @@ def device(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     on, chip = pytestconfig.getoption("on"), pytestconfig.getoption("chip")
     if on == "tpu":
         present = attached("tpu")
-        found = chip_of_device(present.kind) if present else None
-        if found is None:
+        attached_chip = chip_of_device(present.kind) if present else None
+        if attached_chip is None:
             pytest.skip("no TPU is attached; --on cpu tries the tests themselves")
-        chip = found.name
+        chip = attached_chip.name
     deadline = time.monotonic() + 60 * pytestconfig.getoption("minutes")
     folders = [tmp_path_factory.mktemp(name, numbered=False) for name in ("contests", "logs")]
     device = Device(on=on, chip=chip or DEFAULT_CHIP, contests=folders[0], logs=folders[1], deadline=deadline)
@@ -65,7 +65,7 @@ def commands(device: Device, record_property: Note, request: pytest.FixtureReque
 
 
 def test_machine(commands: Commands) -> None:
-    """What is installed and attached is fit for measuring."""
+    """The installed packages and the attached device are fit for measuring."""
     rows = commands.document("doctor")["tables"][0]["rows"]
     if problems := [f"{row['what']}: {row['value']}" for row in rows if row["state"] == "problem"]:
         commands.fail("; ".join(problems))

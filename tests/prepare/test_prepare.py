@@ -28,8 +28,8 @@ NEEDS_LANDLOCK = pytest.mark.skipif(confinement.landlock_version() is None, reas
 
 
 def problem_of(text: str) -> Any:
-    found = data.read(text.encode())
-    return None if found is None else found[0]
+    parsed = data.read(text.encode())
+    return None if parsed is None else parsed[0]
 
 
 @pytest.mark.parametrize("folder", CONTESTS, ids=lambda folder: folder.name)
@@ -76,12 +76,12 @@ def test_a_problem_of_its_own_may_import_by_the_former_names(tmp_path: Path) -> 
     assert before != source
     stated = [confined.read(text, "prepare.py")[0].statement() for text in (source, before)]
     assert stated[0] == stated[1]
-    found = []
+    modules = []
     for text in (source, before):
         (tmp_path / "prepare.py").write_bytes(text + b"    from harness.problems import attention\n")
-        found.append(keys.checks_modules(tmp_path / "prepare.py"))
-    assert found[0] == found[1]
-    assert {"harness.operators.blocks", "harness.operators.attention.forward"} <= set(found[0])
+        modules.append(keys.checks_modules(tmp_path / "prepare.py"))
+    assert modules[0] == modules[1]
+    assert {"harness.operators.blocks", "harness.operators.attention.forward"} <= set(modules[0])
 
 
 ONE = (
@@ -178,8 +178,8 @@ def test_a_problem_of_its_own_is_never_loaded_here(tmp_path: Path) -> None:
     assert isinstance(problem, confined.Confined)
     assert not marker.exists()
     ours = Path(contest.directory / "prepare.py").read_bytes()
-    own = hashlib.sha256(ours).hexdigest()[:16]
-    assert not any(prepare_module.is_prepare(name) and name.endswith(own) for name in sys.modules)
+    digest = hashlib.sha256(ours).hexdigest()[:16]
+    assert not any(prepare_module.is_prepare(name) and name.endswith(digest) for name in sys.modules)
     with pytest.raises(RuntimeError, match="computes in confined children alone"):
         problem.make_inputs("peaks", 1)
     # What the judge's children make of it is what running it here makes.
@@ -187,13 +187,13 @@ def test_a_problem_of_its_own_is_never_loaded_here(tmp_path: Path) -> None:
     assert prepare_module.is_prepare(type(real).__module__)
     assert real.statement() == problem.statement()
     assert real.families(True) == problem.families(True)
-    assert [one.statement() for one in real.reduced()] == [one.statement() for one in problem.reduced()]
+    assert [shape.statement() for shape in real.reduced()] == [shape.statement() for shape in problem.reduced()]
     first = next(problem.reduced())
     second, other = problem.second_shape(first), real.second_shape(next(real.reduced()))
     assert second is not None
     assert other is not None
     assert second.statement() == other.statement()
-    assert [one.name for one in problem.probes(True, 0)] == [one.name for one in real.probes(True, 0)]
+    assert [probe.name for probe in problem.probes(True, 0)] == [probe.name for probe in real.probes(True, 0)]
 
 
 @NEEDS_LANDLOCK
@@ -206,13 +206,13 @@ def test_a_suite_of_its_own(tmp_path: Path) -> None:
         "Member(name='b', problem=Softmax(rows=1024, columns=256), weight=2)))\n"
     )
     (folder / "prepare.py").write_text(text + suite)
-    found = contests.load(folder).problem
-    assert isinstance(found, Suite)
-    assert [(member.name, member.weight, type(member.problem)) for member in found.members] == [
+    problem = contests.load(folder).problem
+    assert isinstance(problem, Suite)
+    assert [(member.name, member.weight, type(member.problem)) for member in problem.members] == [
         ("a", 1.0, confined.Confined),
         ("b", 2, confined.Confined),
     ]
-    assert found.statement().members is not None
+    assert problem.statement().members is not None
 
 
 def test_where_nothing_can_be_confined_it_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ JUDGING = ("diagnose", "lines", "whatif", "timeline", "hlo", "doctor", "judge")
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+def contest_with_marker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     folder = tmp_path_factory.mktemp("planted")
     marker = folder / "ran"
     yield planted(folder / "own", marker), marker
@@ -240,9 +240,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]
 @pytest.mark.long
 @NEEDS_LANDLOCK
 @pytest.mark.parametrize("words", [*READING, *(pytest.param(words, marks=pytest.mark.slow) for words in JUDGING)])
-def test_no_reading_verb_runs_a_contest(words: str, own: tuple[Path, Path]) -> None:
+def test_no_reading_verb_runs_a_contest(words: str, contest_with_marker: tuple[Path, Path]) -> None:
     assert words.split()[0] in EVERY
-    folder, marker = own
+    folder, marker = contest_with_marker
     done = ratchet(folder, *words.split())
     assert done.returncode in (0, 1, 2, 4), done.stderr
     assert not marker.exists(), f"{words}: {marker.read_text()} was run"

@@ -21,8 +21,8 @@ from harness.units import count
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+    with launched() as launched_browser:
+        yield launched_browser
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
 
 def table_under(page: Page, heading: str) -> list[list[str]]:
     """The cells of the first table after the heading that begins so."""
-    found: list[list[str]] = page.evaluate(
+    rows: list[list[str]] = page.evaluate(
         """heading => {
           const heads = [...document.querySelectorAll("#comparison h4")];
           const from = heads.find((one) => one.textContent.startsWith(heading));
@@ -61,7 +61,7 @@ def table_under(page: Page, heading: str) -> list[list[str]]:
         }""",
         heading,
     )
-    return found
+    return rows
 
 
 def test_figures_and_lines_are_those_of_diff(browser: Browser, ledger: Ledger, path: Path) -> None:
@@ -84,10 +84,10 @@ def test_figures_and_lines_are_those_of_diff(browser: Browser, ledger: Ledger, p
 
 def moved(lines: tuple[LineTime, ...]) -> tuple[LineTime, ...]:
     """The same lines one further down, with some cycles of the first at the second."""
-    found = [replace(line, line=line.line + 1) if line.line in (3, 5) else line for line in lines]
-    found[0] = replace(found[0], stall_cycles=found[0].stall_cycles - 2_000)
-    found[1] = replace(found[1], stall_cycles=found[1].stall_cycles + 2_000)
-    return tuple(found)
+    moved_lines = [replace(line, line=line.line + 1) if line.line in (3, 5) else line for line in lines]
+    moved_lines[0] = replace(moved_lines[0], stall_cycles=moved_lines[0].stall_cycles - 2_000)
+    moved_lines[1] = replace(moved_lines[1], stall_cycles=moved_lines[1].stall_cycles + 2_000)
+    return tuple(moved_lines)
 
 
 def test_lines_that_moved_stand_beside_their_like(browser: Browser, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_it_can_be_read_on_a_narrow_screen(browser: Browser, path: Path, scheme:
     with opened(browser, f"{path.as_uri()}#attempt-3~2", color_scheme=scheme, viewport=narrow) as page:
         page.wait_for_selector("#comparison .barlayer .point path")
         assert page.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
-        assert [one for one in page.evaluate(TEXTS) if contrast(one[1], one[2]) < 4.5] == []
+        assert [text for text in page.evaluate(TEXTS) if contrast(text[1], text[2]) < 4.5] == []
 
 
 # What the page aligns, beside what Python's own matcher does: each line once, in order, like beside like.
@@ -164,9 +164,9 @@ def test_it_can_be_read_on_a_narrow_screen(browser: Browser, path: Path, scheme:
 )
 def test_lines_are_aligned(browser: Browser, path: Path, old: str, new: str, pairs: list[list[int | None]]) -> None:
     with opened(browser, path.as_uri()) as page:
-        found = page.evaluate(
+        aligned = page.evaluate(
             """texts => alignedLines(...texts.map((text) => (
               { kernel: [...text].map((_, place) => place), lines: [...text].map((sign) => [["", sign]]) })))""",
             [old, new],
         )
-        assert found == pairs
+        assert aligned == pairs

@@ -36,13 +36,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "add", "examples")
     git(folder, "commit", "-qm", "two more contests")
     ledger = Ledger.open(folder / "examples" / "refitted")
-    own = {"contest": ledger.place.name, "key": KEY}
-    run_attempt(ledger, hypothesis="baseline", evidence=evidence(8e-3), **own)
+    common = {"contest": ledger.place.name, "key": KEY}
+    run_attempt(ledger, hypothesis="baseline", evidence=evidence(8e-3), **common)
     (folder / "examples/refitted/kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
     won = Verdict(outcome="accept", reasons=("less",), time_ratio=0.25, time_ratio_low=0.24, time_ratio_high=0.26)
     first = Champion(attempt=1, commit="", score=None, seconds=8e-3)
-    run_attempt(ledger, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first, **own)
-    again = {**own, "key": replace(KEY, judge="refitted"), "kind": "rebaseline"}
+    run_attempt(ledger, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first, **common)
+    again = {**common, "key": replace(KEY, judge="refitted"), "kind": "rebaseline"}
     second = Champion(attempt=2, commit="", score=None, seconds=None)
     run_attempt(ledger, hypothesis="again", evidence=evidence(3e-3), champion=second, **again)
     first_row = history.rows(ledger.place)[0][0]
@@ -62,16 +62,16 @@ def index(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_contest_that_is_called_as_the_page_has_one_of_its_own(repository: Path, tmp_path: Path) -> None:
     target = tmp_path / "examples+refitted.html"
     assert main(["report", "--all", "-C", str(repository), "--out", str(target)]) == 0
-    own = tmp_path / "examples+refitted+.html"
+    own_page = tmp_path / "examples+refitted+.html"
     assert "examples%2Brefitted%2B.html" in target.read_text(encoding="utf-8")
     assert "Contests of made" in target.read_text(encoding="utf-8")
-    assert "Contests of made" not in own.read_text(encoding="utf-8")
+    assert "Contests of made" not in own_page.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+    with launched() as launched_browser:
+        yield launched_browser
 
 
 def test_each_contest_with_attempts_has_a_row_and_a_page(index: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_folder_below_shows_its_own_contests_alone(repository: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "complaint"),
     [
         (["report", "--peers", "peers.tsv"], "expected --all with it"),
         (["report", "--all", "--table", "tables"], "--table DIR alone"),
@@ -180,8 +180,12 @@ def test_a_folder_below_shows_its_own_contests_alone(repository: Path, tmp_path:
     ],
 )
 def test_what_does_not_fit_is_said(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    complaint: str,
 ) -> None:
     monkeypatch.chdir(repository)
     assert main(words) in (2, 4)
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err

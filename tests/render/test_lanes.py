@@ -83,9 +83,9 @@ def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(t
     trace.write_bytes(spans_of(3, length=0.5, gap=0.5))
     assert main(["report", "-C", str(ledger.place.root)]) == 0
     page = ledger.place.root / "profile_data" / "report.html"
-    found = details(page.read_text(encoding="utf-8"))
-    assert [name for name, _, _ in found["3"]["lanes"]] == [HOSTILE]
-    assert found["2"]["lanes"] == []
+    by_attempt = details(page.read_text(encoding="utf-8"))
+    assert [name for name, _, _ in by_attempt["3"]["lanes"]] == [HOSTILE]
+    assert by_attempt["2"]["lanes"] == []
     narrow = {"width": 420, "height": 900}
     with launched() as browser, opened(browser, f"{page.as_uri()}#attempt-3", viewport=narrow) as shown:
         shown.wait_for_selector("#attempt .lanes")

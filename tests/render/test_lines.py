@@ -26,10 +26,10 @@ RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
 
 
 def listed(
-    found: CycleBreakdown | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False
+    cycles: CycleBreakdown | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False
 ) -> list[str]:
     return listing(
-        RUN, found or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py", width, colour=colour
+        RUN, cycles or breakdown(), Candidate(text=kernel.encode()).lines, "kernel.py", width, colour=colour
     ).splitlines()
 
 
@@ -121,9 +121,9 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "experiments").mkdir()
     passed = evidence(simulation=replace(RUN, breakdown=breakdown()))
     accept = Verdict(outcome="accept", reasons=("faster",))
-    for number, found in ((1, evidence()), (2, passed), (3, failed())):
-        made = attempt(found, accept, number=number)
-        row = reporting.row(made, reporting.report(found, V5E), key_digest(KEY))
+    for number, judged in ((1, evidence()), (2, passed), (3, failed())):
+        made = attempt(judged, accept, number=number)
+        row = reporting.row(made, reporting.report(judged, V5E), key_digest(KEY))
         (folder / "experiments" / f"{number:04d}-x.json").write_bytes(encode_attempt(made, row))
     return folder
 
@@ -143,11 +143,11 @@ def test_a_recorded_attempt_shows_its_lines(contest: Path, capsys: pytest.Captur
 
 def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lines", "1", "--json", "-C", str(contest)]) == 4
-    said = capsys.readouterr()
-    error = json.loads(said.out)["error"]
+    printed = capsys.readouterr()
+    error = json.loads(printed.out)["error"]
     assert error["kind"] == "no-breakdown"
     assert "checkout 1" in error["message"]
-    assert "[no-breakdown]" in said.err
+    assert "[no-breakdown]" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
     split = sum(line[f"{kind}_cycles"] for line in figures["breakdown"]["lines"] for kind in ("issue", "stall", "wait"))
     assert parts == pytest.approx(figures["cycles"])
     assert split == pytest.approx(figures["cycles"])
-    found = contest / "profile_data" / "judge" / "found.json"
-    before = found.stat().st_mtime_ns
+    kept = contest / "profile_data" / "judge" / "found.json"
+    before = kept.stat().st_mtime_ns
     shown = ratchet(contest, "lines", expect=0)
     assert shown.stdout.startswith("kernel.py as it stands: ")
-    assert found.stat().st_mtime_ns == before, "what was found is used again"
+    assert kept.stat().st_mtime_ns == before, "what was found is used again"
     done = ratchet(contest, "timeline", "--steps", "1", expect=0)
-    assert found.stat().st_mtime_ns == before
+    assert kept.stat().st_mtime_ns == before
     assert "[simulated v5e]" in done.stdout
     trace = gzip.decompress((contest / "profile_data" / "kernel.py-simulated-v5e.trace.json.gz").read_bytes())
     moved = {event["name"] for event in json.loads(trace)["traceEvents"] if event.get("cat") == "transfer"}

@@ -45,9 +45,9 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 def test_every_figure_is_a_picture_of_its_size(both: tuple[Group, ...]) -> None:
-    found = dict(plots.pictures(both[0]))
-    assert list(found) == ["progress.png", "roofline.png", "time.png"]
-    assert {size(png)[0] for png in found.values()} == {1300}
+    by_name = dict(plots.pictures(both[0]))
+    assert list(by_name) == ["progress.png", "roofline.png", "time.png"]
+    assert {size(png)[0] for png in by_name.values()} == {1300}
     assert plots.left_out(both[0]) == ()
 
 

@@ -21,8 +21,8 @@ from harness.verbs.parts import stories
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+    with launched() as launched_browser:
+        yield launched_browser
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def watched(browser: Browser, path: Path) -> Iterator[Watched]:
-    found = Watched(browser, path.as_uri())
-    yield found
-    found.context.close()
+    watched_page = Watched(browser, path.as_uri())
+    yield watched_page
+    watched_page.context.close()
 
 
 @pytest.fixture
@@ -60,8 +60,10 @@ def shown(watched: Watched) -> Iterator[Page]:
 
 def numbers(page: Page) -> list[str]:
     """The attempts that the table shows, in its order."""
-    found: list[str] = page.eval_on_selector_all("#table tr[data-id]", "rows => rows.map(row => row.dataset.id)")
-    return found
+    shown_numbers: list[str] = page.eval_on_selector_all(
+        "#table tr[data-id]", "rows => rows.map(row => row.dataset.id)"
+    )
+    return shown_numbers
 
 
 # --- charts --------------------------------------------------------------------------------------

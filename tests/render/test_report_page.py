@@ -90,8 +90,8 @@ def test_source_is_coloured_and_whole() -> None:
 
 def test_a_diff_keeps_its_signs_numbers_and_text() -> None:
     diff = '--- a/kernel.py\n+++ b/kernel.py\n@@ -3,3 +3,3 @@\n """a\n-old\n+new\n b"""\n\\ No newline at end of file\n'
-    found = source.diff_lines(diff)
-    assert [(line.sign, line.old, line.new) for line in found] == [
+    rows = source.diff_lines(diff)
+    assert [(line.sign, line.old, line.new) for line in rows] == [
         ("@", None, None),
         (" ", 3, 3),
         ("-", 4, None),
@@ -99,9 +99,9 @@ def test_a_diff_keeps_its_signs_numbers_and_text() -> None:
         (" ", 5, 5),
         ("@", None, None),
     ]
-    assert ["".join(text for _, text in line.text) for line in found[1:5]] == ['"""a', "old", "new", 'b"""']
+    assert ["".join(text for _, text in line.text) for line in rows[1:5]] == ['"""a', "old", "new", 'b"""']
     # The lines inside a string are coloured as one, on either side.
-    assert {kind for line in found[1:5] for kind, _ in line.text} == {"c"}
+    assert {kind for line in rows[1:5] for kind, _ in line.text} == {"c"}
 
 
 # --- what is shown -------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_the_time_adds_up_to_the_latency(page: str) -> None:
 
 
 def test_expected_stands_beside_got(page: str) -> None:
-    told = details(page)["3"]["expected"]
-    assert told == {
+    expectation = details(page)["3"]["expected"]
+    assert expectation == {
         "stated": "-10.0%",
         "got": "+20.0%",
         "interval": "+15.0% to +25.0%",
@@ -200,10 +200,10 @@ def test_counters_have_deltas_against_the_champion(page: str) -> None:
 
 
 def test_lines_have_their_cycles(page: str) -> None:
-    found = details(page)["2"]
-    assert {int(line): cells[2] for line, cells in found["heat"].items()} == {3: "50.0%", 5: "25.0%"}
+    attempt_details = details(page)["2"]
+    assert {int(line): cells[2] for line, cells in attempt_details["heat"].items()} == {3: "50.0%", 5: "25.0%"}
     # The line of another file, one beyond this kernel's end, and what belongs to none.
-    assert [name for name, _, _ in found["others"]] == [
+    assert [name for name, _, _ in attempt_details["others"]] == [
         "kernel.py:14",
         "jax.py:7",
         "no line: waits, launch, other ops, what the compiler adds",
@@ -211,12 +211,12 @@ def test_lines_have_their_cycles(page: str) -> None:
 
 
 def test_what_is_missing_is_said(page: str) -> None:
-    found = details(page)
-    assert any("four sums" in text for text in found["1"]["missing"])
-    assert any("measured, not simulated" in text for text in found["8"]["missing"])
-    assert any("no simulated latency" in text for text in found["4"]["missing"])
+    by_attempt = details(page)
+    assert any("four sums" in text for text in by_attempt["1"]["missing"])
+    assert any("measured, not simulated" in text for text in by_attempt["8"]["missing"])
+    assert any("no simulated latency" in text for text in by_attempt["4"]["missing"])
     # A measured attempt has the simulated run of its program, which is not its latency.
-    assert "is measured and is not this sum" in found["7"]["time_note"]
+    assert "is measured and is not this sum" in by_attempt["7"]["time_note"]
     failed = overview(page)["rows"][3]
     assert failed["values"]["seconds"] is None
     assert failed["texts"]["seconds"] is None
@@ -229,10 +229,10 @@ def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> N
     try:
         target = ledger.place.root / "out" / "a b.html"
         assert main(["report", "-C", str(ledger.place.root), "--out", str(target)]) == 0
-        found = details(target.read_text(encoding="utf-8"))
-        assert found["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
-        assert found["2"]["timeline"] == ""
-        assert (target.parent / found["3"]["timeline"]).is_file()
+        by_attempt = details(target.read_text(encoding="utf-8"))
+        assert by_attempt["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
+        assert by_attempt["2"]["timeline"] == ""
+        assert (target.parent / by_attempt["3"]["timeline"]).is_file()
     finally:
         trace.unlink()
 
@@ -242,11 +242,11 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
     original = Ledger.open(contest)
     four_attempts(original)
     clone = plain_clone(contest, tmp_path / "clone")
-    here, there = (read_all(one.place, history.rows(one.place)[0]) for one in (original, clone))
-    assert [held.row.number for held in there] == [1, 2, 3, 4]
+    here, there = (read_all(copy.place, history.rows(copy.place)[0]) for copy in (original, clone))
+    assert [entry.row.number for entry in there] == [1, 2, 3, 4]
     # The rejected kernel is in no commit there: it is made from its diff.
-    assert [held.candidate for held in there] == [held.candidate for held in here]
-    assert all(held.attempt == history.attempt(original.place, held.row.number) for held in there)
+    assert [entry.candidate for entry in there] == [entry.candidate for entry in here]
+    assert all(entry.attempt == history.attempt(original.place, entry.row.number) for entry in there)
 
 
 def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
     git(clone.place.root, "commit", "-qam", "damaged by hand")
     assert main(["report", "-C", str(clone.place.root)]) == 0
     page = (clone.place.root / "profile_data" / "report.html").read_text(encoding="utf-8")
-    found = details(page)["3"]
-    assert "Only the row of this attempt is known" in found["missing"][0]
-    assert "does not fit schema" in found["missing"][0]
+    attempt_details = details(page)["3"]
+    assert "Only the row of this attempt is known" in attempt_details["missing"][0]
+    assert "does not fit schema" in attempt_details["missing"][0]
     assert len(overview(page)["rows"]) == 4
 
 
@@ -301,8 +301,8 @@ def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> No
 
 def test_pieces_of_a_run_that_did_not_end_are_none() -> None:
     stopped = attempt(evidence(None), Verdict(outcome="inconclusive", reasons=("unknown",)))
-    found = reporting.report(stopped.evidence, V5E)
-    assert pieces(found, stopped.evidence.simulation, stopped) == ()
+    report = reporting.report(stopped.evidence, V5E)
+    assert pieces(report, stopped.evidence.simulation, stopped) == ()
 
 
 # --- a search ----------------------------------------------------------------------------------

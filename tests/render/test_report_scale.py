@@ -25,20 +25,20 @@ NEWEST = replace(KEY, judge="refitted twice")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     """A baseline, a win, a loss, and two checks of the champion under later keys; nothing is timed again."""
     contest = new_repository(tmp_path_factory.mktemp("scale") / "contest")
-    found = Ledger.open(contest)
-    run_attempt(found, hypothesis="baseline", evidence=evidence(8e-3))
+    new_ledger = Ledger.open(contest)
+    run_attempt(new_ledger, hypothesis="baseline", evidence=evidence(8e-3))
     (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
     won = Verdict(outcome="accept", reasons=("less",), time_ratio=0.25)
     first = Champion(attempt=1, commit="", score=None, seconds=8e-3)
-    run_attempt(found, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first)
+    run_attempt(new_ledger, hypothesis="larger", evidence=evidence(2e-3), verdict=won, champion=first)
     (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"64"))
     second = Champion(attempt=2, commit="", score=None, seconds=2e-3)
-    run_attempt(found, "reject", hypothesis="smaller", evidence=evidence(4e-3), champion=second)
+    run_attempt(new_ledger, "reject", hypothesis="smaller", evidence=evidence(4e-3), champion=second)
     (contest / "kernel.py").write_bytes(NAIVE.replace(b"128", b"512"))
     for key in (replace(KEY, judge="refitted"), NEWEST):
         again = Verdict(outcome="accept", reasons=("the same",))
         run_attempt(
-            found,
+            new_ledger,
             hypothesis="again",
             evidence=evidence(3e-3),
             key=key,
@@ -46,7 +46,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
             champion=second,
             verdict=again,
         )
-    return found
+    return new_ledger
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def rescaled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Ledger
     """The same in a folder of its own, its baseline timed again."""
     target = tmp_path_factory.mktemp("rescaled") / "contest"
     shutil.copytree(ledger.place.root, target)
-    found = Ledger.open(target)
-    notes.keep(found.place, [timed(history.rows(found.place)[0][0], NEWEST, 12e-3, after=5)])
-    return found
+    copied = Ledger.open(target)
+    notes.keep(copied.place, [timed(history.rows(copied.place)[0][0], NEWEST, 12e-3, after=5)])
+    return copied
 
 
 def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ def test_the_page_tells_the_whole_way_on_one_scale(rescaled: Ledger, tmp_path: P
 
 def test_no_chart_opens_on_one_point_while_another_key_has_more(ledger: Ledger, tmp_path: Path) -> None:
     entries, champion = stories.entries_of(ledger, scaled(ledger), tmp_path, tmp_path)
-    found = groups(entries)
-    assert len(found) == 3
+    by_key = groups(entries)
+    assert len(by_key) == 3
     assert champion == "5"
-    first = opening(found, champion)
-    assert first is found[0]
+    first = opening(by_key, champion)
+    assert first is by_key[0]
     assert first.timed == 3
 
 

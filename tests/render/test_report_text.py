@@ -49,12 +49,12 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
 
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
-    candidate, found = judged(taken_apart())
+    candidate, report = judged(taken_apart())
     files = Candidate(text=kernel.encode()).lines
-    lines = report_text(candidate, found, (), None, View(files=files, width=100)).splitlines()
+    lines = report_text(candidate, report, (), None, View(files=files, width=100)).splitlines()
     glance, lines = (
         lines,
-        report_text(candidate, found, (), None, View(files=files, full=True, width=100)).splitlines(),
+        report_text(candidate, report, (), None, View(files=files, full=True, width=100)).splitlines(),
     )
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
@@ -77,8 +77,8 @@ def test_a_record_from_before_runs_were_taken_apart_shows_the_sums() -> None:
 
 
 def test_a_baseline_is_called_one() -> None:
-    candidate, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    lines = report_text(candidate, found, (), None, View(width=100)).splitlines()
+    candidate, report = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
+    lines = report_text(candidate, report, (), None, View(width=100)).splitlines()
     assert lines[0] == "ACCEPTED  attempt 1 (baseline): first"
     assert lines[1] == "  all 2 checks passed; judged on its own, against no champion: 2.160 ms, simulated v5e"
     assert not any("champion  expected" in line for line in lines)
@@ -127,13 +127,13 @@ def test_a_detail_of_one_line_has_no_frame() -> None:
 
 
 def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:
-    given = evidence(1e-3)
+    passing = evidence(1e-3)
     failure = failed().failure
     assert failure is not None
-    bad = replace(given, failure=failure, checks=(given.checks[0], replace(given.checks[1], passed=False)))
+    bad = replace(passing, failure=failure, checks=(passing.checks[0], replace(passing.checks[1], passed=False)))
     assert "1 check failed, 1 passed, those after the failure were not run" in printed(bad)
-    assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=given.checks))
-    tampered = replace(given, failure=replace(failure, kind="tampered"))
+    assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=passing.checks))
+    tampered = replace(passing, failure=replace(failure, kind="tampered"))
     assert "all 2 checks passed" in printed(tampered)
 
 
@@ -146,10 +146,10 @@ def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> Non
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_long_family_name_costs_no_figure(width: int) -> None:
-    given = better()
+    original = better()
     name = "columns of x, each block of 512 in rows of its own,\nand then some more words about it"
-    checks = tuple(replace(check, family=name) for check in given.checks)
-    lines = printed(replace(given, checks=checks), full=True, width=width).splitlines()
+    checks = tuple(replace(check, family=name) for check in original.checks)
+    lines = printed(replace(original, checks=checks), full=True, width=width).splitlines()
     assert any(line.split()[-4:] == ["shape", "error", "error", "tolerance"] for line in lines)
     assert any(re.search(r"columns of .*  512,128 +1.20e-03 +1.90e-03 +5.70e-03  passed$", line) for line in lines)
 
@@ -179,9 +179,9 @@ def test_measured_numbers_say_so_and_show_device_beside_host() -> None:
 
 
 def test_uncertainty_is_shown_where_it_is_stated() -> None:
-    given = evidence(2.16e-3)
-    assert given.latency is not None
-    text = printed(replace(given, latency=replace(given.latency, plus_minus_seconds=0.12e-3)))
+    original = evidence(2.16e-3)
+    assert original.latency is not None
+    text = printed(replace(original, latency=replace(original.latency, plus_minus_seconds=0.12e-3)))
     assert "Actual 2.16 ms ± 0.12 ms" in text
 
 
@@ -207,15 +207,15 @@ def test_hypotheses_cannot_steer_the_terminal() -> None:
 
 
 def test_show_has_the_diff_and_the_key() -> None:
-    candidate, found = judged(better(), settings=(("BQ", "2048"),))
+    candidate, report = judged(better(), settings=(("BQ", "2048"),))
     diff = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
-    lines = show_text(candidate, found, (), diff, View(width=100)).splitlines()
+    lines = show_text(candidate, report, (), diff, View(width=100)).splitlines()
     assert lines[-5:] == ["", "--- a/kernel.py", "+++ b/kernel.py", "-BQ = 128", "+BQ = 2048"]
     assert "Judged against:        attempt 1, at commit 0123456789ab" in lines
     assert "Versions:              jax 0.10.2 · jaxlib 0.10.2 · libtpu 0.0.42 · Python 3.11.9" in lines
     assert "Settings:              --set BQ=2048" in lines
-    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, (), diff, View(colour=True, width=100))
-    assert show_text(candidate, found, (), "", View(width=100)).endswith("kernel.py: no change against the champion's")
+    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, report, (), diff, View(colour=True, width=100))
+    assert show_text(candidate, report, (), "", View(width=100)).endswith("kernel.py: no change against the champion's")
 
 
 def test_counters_table_alone() -> None:
@@ -371,7 +371,7 @@ def test_wrap_chops_only_what_no_line_can_hold() -> None:
     ],
 )
 def test_a_regime_that_the_simulation_contradicts_says_so(parts: tuple[Any, ...], words: str) -> None:
-    _, found = judged(with_parts(rowwise(0.25e-3), *parts), None)
-    line = screen(report_sections.result(found), 100).splitlines()[1]
+    _, report = judged(with_parts(rowwise(0.25e-3), *parts), None)
+    line = screen(report_sections.result(report), 100).splitlines()[1]
     assert line.startswith("REGIME: MEMORY-BOUND  BW=")
     assert line.partition("FLOPs/byte")[2].strip() == words

@@ -82,13 +82,13 @@ def test_rows_without_a_champion_keep_their_own_keys() -> None:
 
 
 def test_checks_of_an_unchanged_champion_are_one_line() -> None:
-    found = lines(scaled_table(ROWS, 8, NOTES))
-    assert len(found) == 5
-    run = found[-1]
+    table_lines = lines(scaled_table(ROWS, 8, NOTES))
+    assert len(table_lines) == 5
+    run = table_lines[-1]
     assert isinstance(run, Recheck)
     assert (run.first, run.last, len(run.notes), run.champion, run.changed) == (5, 8, 1, 2, ("judge",))
-    said = recheck_words(run, 8)
-    assert said == "5-8* judge changed: attempt 2 checked again 4 times (1 timed out), 2.700 -> 2.800 ms as recorded"
+    words = recheck_words(run, 8)
+    assert words == "5-8* judge changed: attempt 2 checked again 4 times (1 timed out), 2.700 -> 2.800 ms as recorded"
     assert len(lines(scaled_table(ROWS, 8, NOTES), unfolded=True)) == 9, "eight attempts and a check"
     assert "after 8 champion (attempt 2) checked again: passes, 22 of 22 checks" in results_table(
         shown(ROWS, 8, NOTES, has_all=True), width=100
@@ -96,54 +96,54 @@ def test_checks_of_an_unchanged_champion_are_one_line() -> None:
 
 
 def test_losses_are_folded_where_the_table_is_long() -> None:
-    def lost(number: int, **changes: object) -> Row:
+    def loss(number: int, **changes: object) -> Row:
         return line(number, "in vain", **{"outcome": "reject", "time_ratio": 1.25, **changes})
 
-    rows = [*ROWS[:4], line(5, "won"), lost(6), lost(7, outcome="inconclusive", seconds=2.1384e-3), lost(8)]
+    rows = [*ROWS[:4], line(5, "won"), loss(6), loss(7, outcome="inconclusive", seconds=2.1384e-3), loss(8)]
     # The champion is checked between two losses, and once more after them.
-    rows += [replace(again(9, 7), kernel_sha256="kernel 5"), lost(10), replace(again(11, 8), kernel_sha256="kernel 5")]
-    rows += [line(12, "won"), lost(13)]
+    rows += [replace(again(9, 7), kernel_sha256="kernel 5"), loss(10), replace(again(11, 8), kernel_sha256="kernel 5")]
+    rows += [line(12, "won"), loss(13)]
     every = lines(scaled_table(rows, 12))
     assert shortened(every, len(every)) == every
     older = shortened(every, len(every) - 1)
-    assert [type(one) for one in older[:4]] == [ScaledRow, ScaledRow, Losses, ScaledRow], "the oldest first"
+    assert [type(entry) for entry in older[:4]] == [ScaledRow, ScaledRow, Losses, ScaledRow], "the oldest first"
     assert older[3:] == every[4:]
     folded = shortened(every, 1)
     kinds = [ScaledRow, ScaledRow, Losses, ScaledRow, Losses, Recheck, ScaledRow, ScaledRow]
-    assert [type(one) for one in folded] == kinds, "a loss alone stays"
-    words = [losses_words(one) for one in folded if isinstance(one, Losses)]
+    assert [type(entry) for entry in folded] == kinds, "a loss alone stays"
+    words = [losses_words(entry) for entry in folded if isinstance(entry, Losses)]
     assert words == [
         "3-4 1 rejected, 1 failed, nearest +11.1% (--all lists them)",
         "6-10 3 rejected, 1 unclear, nearest -1.0%; champion checked again 1 time (--all lists them)",
     ]
     assert isinstance(folded[4], Losses)
-    assert [one.row.number for one in folded[4].rows] == [6, 7, 8, 9, 10], "none is lost"
+    assert [entry.row.number for entry in folded[4].rows] == [6, 7, 8, 9, 10], "none is lost"
 
 
 def test_revoked_accepts_are_not_counted_as_accepted() -> None:
     revoke = line(4, "r", kind="revoke", revokes=(3,), holder=1, kernel_sha256="kernel 1")
-    found = gain(scaled_table([ROWS[0], ROWS[1], line(3, "c"), revoke], 1))
-    assert found is not None
-    assert (found.attempts, found.accepted, found.revoked) == (3, 2, 1)
-    assert "in 3 attempts, 2 accepted" in gain_words(replace(found, first_seconds=9e-3, first=2))
+    total = gain(scaled_table([ROWS[0], ROWS[1], line(3, "c"), revoke], 1))
+    assert total is not None
+    assert (total.attempts, total.accepted, total.revoked) == (3, 2, 1)
+    assert "in 3 attempts, 2 accepted" in gain_words(replace(total, first_seconds=9e-3, first=2))
 
 
 def test_undone_accepts_are_told_apart_everywhere() -> None:
     undo = line(4, "undo attempt 3", kind="undo", kernel_sha256="kernel 2", seconds=2.7e-3)
     rows = [ROWS[0], ROWS[1], line(3, "c", seconds=1e-3), undo]
-    found = scaled_table(rows, 2)
-    assert [one.taken_back for one in found.rows] == [None, None, "undone", None]
-    made = gain(found)
+    table = scaled_table(rows, 2)
+    assert [entry.taken_back for entry in table.rows] == [None, None, "undone", None]
+    made = gain(table)
     assert made is not None
     assert (made.attempts, made.accepted, made.revoked) == (3, 2, 1)
-    assert bests(found) == (1, 2)
+    assert bests(table) == (1, 2)
     text = results_table(shown(rows, 2), width=100)
     assert [words.split()[1] for words in text.splitlines()[3:7]] == ["baseline", "accept", "undone", "undo"]
     assert "in 3 attempts, 2 accepted" in text
-    accepted = chosen(found, lines(found), Filter(is_accepted=True))
-    assert [one.row.number for one in accepted if isinstance(one, ScaledRow)] == [1, 2]
-    parsed = csv.DictReader(io.StringIO(results_csv(found.rows, (), 2)))
-    assert [one["taken_back"] for one in parsed] == ["", "", "undone", ""]
+    accepted = chosen(table, lines(table), Filter(is_accepted=True))
+    assert [entry.row.number for entry in accepted if isinstance(entry, ScaledRow)] == [1, 2]
+    parsed = csv.DictReader(io.StringIO(results_csv(table.rows, (), 2)))
+    assert [csv_row["taken_back"] for csv_row in parsed] == ["", "", "undone", ""]
     # What checks the champion after an undo checks the attempt that holds the title again.
     check = replace(again(5, 1), seconds=2.7e-3)
     assert "5* judge changed: attempt 2 checked again once" in results_table(shown([*rows, check], 5), width=100)
@@ -152,13 +152,18 @@ def test_undone_accepts_are_told_apart_everywhere() -> None:
 def test_a_changed_kernel_or_an_attempt_between_ends_a_run() -> None:
     rows = [*ROWS[:2], again(3, 1), again(4, 2), line(5, "an idea", outcome="reject"), again(6, 3)]
     rows.append(line(7, "by hand", kind="rebaseline", time_ratio=0.9))
-    found = lines(scaled_table(rows, 7))
-    assert [type(one).__name__ for one in found] == ["ScaledRow"] * 2 + ["Recheck", "ScaledRow", "Recheck", "ScaledRow"]
-    assert recheck_words(found[2], 7).startswith("3-4 judge changed: attempt 2 checked again 2 times")  # type: ignore[arg-type]
+    table_lines = lines(scaled_table(rows, 7))
+    assert [type(entry).__name__ for entry in table_lines] == ["ScaledRow"] * 2 + [
+        "Recheck",
+        "ScaledRow",
+        "Recheck",
+        "ScaledRow",
+    ]
+    assert recheck_words(table_lines[2], 7).startswith("3-4 judge changed: attempt 2 checked again 2 times")  # type: ignore[arg-type]
     # The rejected attempt was judged under the first key, so the key changed once more.
-    assert isinstance(found[4], Recheck)
-    said = "6 judge changed: attempt 2 checked again once, time unchanged"
-    assert recheck_words(found[4], 7) == said, "not attempt 4's: that was a check too"
+    assert isinstance(table_lines[4], Recheck)
+    words = "6 judge changed: attempt 2 checked again once, time unchanged"
+    assert recheck_words(table_lines[4], 7) == words, "not attempt 4's: that was a check too"
 
 
 def test_the_same_program_in_other_words_is_folded_too() -> None:
@@ -202,9 +207,9 @@ def test_a_check_that_fails_says_so() -> None:
     ],
 )
 def test_filters_choose_lines_and_leave_the_story_alone(wanted: Filter, numbers: list[int]) -> None:
-    found = scaled_table(ROWS, 8, NOTES)
-    picked = chosen(found, lines(found), wanted)
-    assert [one.first if isinstance(one, Recheck) else one.row.number for one in picked] == numbers  # type: ignore[union-attr]
+    table = scaled_table(ROWS, 8, NOTES)
+    picked = chosen(table, lines(table), wanted)
+    assert [entry.first if isinstance(entry, Recheck) else entry.row.number for entry in picked] == numbers  # type: ignore[union-attr]
     text = results_table(shown(ROWS, 8, NOTES, wanted), width=100)
     assert "5.600 -> 2.800 ms [simulated v5e], 2.00 times, in 4 attempts, 2 accepted" in text
 
@@ -220,14 +225,14 @@ def test_a_best_is_one_of_the_scale() -> None:
 
 def test_the_story_is_honest_where_the_first_has_no_time() -> None:
     rows = [ROWS[0], ROWS[1], line(3, "c", key=NEWEST, key_digest=key_digest(NEWEST), seconds=1e-3)]
-    found = gain(scaled_table(rows, 3))
-    assert found is not None
-    assert gain_words(found).startswith("1.000 ms [simulated v5e], 3 attempts, 3 accepted")
-    assert gain_words(found).endswith("the first is not timed")
-    found = gain(scaled_table(rows, 3, [timed(rows[1], NEWEST, 2e-3)]))
-    assert found is not None
-    assert gain_words(found).startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times, in 3 attempts, 3 accepted")
-    assert gain_words(found).endswith("from attempt 2, the oldest accepted one with a time on this scale")
+    total = gain(scaled_table(rows, 3))
+    assert total is not None
+    assert gain_words(total).startswith("1.000 ms [simulated v5e], 3 attempts, 3 accepted")
+    assert gain_words(total).endswith("the first is not timed")
+    total = gain(scaled_table(rows, 3, [timed(rows[1], NEWEST, 2e-3)]))
+    assert total is not None
+    assert gain_words(total).startswith("2.000 -> 1.000 ms [simulated v5e], 2.00 times, in 3 attempts, 3 accepted")
+    assert gain_words(total).endswith("from attempt 2, the oldest accepted one with a time on this scale")
     assert gain(scaled_table([line(1, "a", outcome="reject")], None)) is None
     alone = gain(scaled_table(rows[:1], 1))
     assert alone is not None
@@ -256,14 +261,16 @@ def test_members_of_a_suite_have_columns() -> None:
     text = results_table(shown(rows, 2), width=100)
     assert "short" in text
     assert "4.000" in text
-    lost = line(3, "c", outcome="reject", time_ratio=0.99, seconds=2e-3, members=(("short", 2e-3), ("long", 1e-3)))
-    assert "2.000!" in results_table(shown([*rows, lost], 2), width=100)
+    slower_member = line(
+        3, "c", outcome="reject", time_ratio=0.99, seconds=2e-3, members=(("short", 2e-3), ("long", 1e-3))
+    )
+    assert "2.000!" in results_table(shown([*rows, slower_member], 2), width=100)
 
 
 def test_csv_has_every_figure_and_note() -> None:
-    found = scaled_table(ROWS, 8, NOTES)
-    parsed = list(csv.DictReader(io.StringIO(results_csv(found.rows, found.notes, 8))))
-    assert [one["record"] for one in parsed] == ["attempt"] * 8 + ["note"] * 3
+    table = scaled_table(ROWS, 8, NOTES)
+    parsed = list(csv.DictReader(io.StringIO(results_csv(table.rows, table.notes, 8))))
+    assert [csv_row["record"] for csv_row in parsed] == ["attempt"] * 8 + ["note"] * 3
     first, third, check = parsed[0], parsed[2], parsed[-1]
     assert (first["seconds"], first["then_seconds"], first["is_champion"]) == ("0.0056", "0.0053", "false")
     assert (third["seconds"], third["why_unknown"]) == ("", "compile-error: no such primitive")

@@ -44,24 +44,24 @@ class Screens(SingleFileSnapshotExtension):
 
 
 def baseline() -> str:
-    attempt, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
-    return report_text(attempt, found, advise(attempt.evidence, found), None, View(width=100))
+    attempt, judged_report = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
+    return report_text(attempt, judged_report, advise(attempt.evidence, judged_report), None, View(width=100))
 
 
 def with_lines(full: bool) -> str:
-    attempt, found = judged(taken_apart())
+    attempt, judged_report = judged(taken_apart())
     return report_text(
         attempt,
-        found,
-        advise(attempt.evidence, found),
+        judged_report,
+        advise(attempt.evidence, judged_report),
         None,
         View(files=Candidate(text=SOURCE.encode()).lines, full=full, width=100),
     )
 
 
 def show() -> str:
-    attempt, found = judged(better(), settings=(("BQ", "2048"),))
-    return show_text(attempt, found, advise(attempt.evidence, found), DIFF, View(width=100))
+    attempt, judged_report = judged(better(), settings=(("BQ", "2048"),))
+    return show_text(attempt, judged_report, advise(attempt.evidence, judged_report), DIFF, View(width=100))
 
 
 def judged_alone(source: str) -> str:
@@ -79,7 +79,7 @@ def judged_alone(source: str) -> str:
 
 
 def status(**changes: object) -> str:
-    found = Status(
+    standing = Status(
         contest="root",
         branch="main",
         champion=line(2, "BQ 128 -> 2048"),
@@ -89,7 +89,7 @@ def status(**changes: object) -> str:
         key_digest=key_digest(KEY),
         kernel_state="the champion's",
     )
-    return status_text(replace(found, **changes), width=100)  # type: ignore[arg-type]
+    return status_text(replace(standing, **changes), width=100)  # type: ignore[arg-type]
 
 
 def next_step() -> str:
@@ -103,11 +103,11 @@ def swept() -> str:
     screened = tuple(
         ScreenedSetting(
             settings=(("BQ", bq), ("BKV", bkv)),
-            seconds=taken,
-            failure_kind="" if taken else "vmem-exceeded",
-            message="" if taken else "the kernel needs 18.2 MiB of VMEM, 16 MiB are there",
+            seconds=seconds,
+            failure_kind="" if seconds else "vmem-exceeded",
+            message="" if seconds else "the kernel needs 18.2 MiB of VMEM, 16 MiB are there",
         )
-        for (bq, bkv), taken in times.items()
+        for (bq, bkv), seconds in times.items()
     )
     sweep = Sweep(
         parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))),
@@ -117,7 +117,7 @@ def swept() -> str:
         champion=2,
         champion_seconds=0.0009,
     )
-    found = SweepResult(
+    outcome = SweepResult(
         hypothesis="larger",
         sweep=sweep,
         best=(("BQ", "256"), ("BKV", "256")),
@@ -126,11 +126,11 @@ def swept() -> str:
         why_none="",
         seconds=12.0,
     )
-    return sweep_text(found, 100, False)
+    return sweep_text(outcome, 100, False)
 
 
 def audited(*findings: Finding) -> str:
-    found = Audit(
+    audit = Audit(
         contest="root",
         log_commits=4,
         records=4,
@@ -140,7 +140,7 @@ def audited(*findings: Finding) -> str:
         findings=findings,
         notes=("the log is on no remote",),
     )
-    return review.audit_text(found, 100, False)
+    return review.audit_text(audit, 100, False)
 
 
 def selftested() -> str:

@@ -87,12 +87,12 @@ def test_markdown_has_the_sides_of_its_columns() -> None:
 
 
 def test_no_other_module_wraps_cuts_or_paints() -> None:
-    """What `layout` does to lines is for `sections` alone; a title of a picture is cut too."""
+    """Only `sections` uses what `layout` does to lines; a title of a picture is cut too."""
     hands = {"wrap", "flow", "paint", "diff_text", "cut"}
-    found = {
+    uses = {
         path.name: used
         for path in RENDER.rglob("*.py")
         for names in re.findall(r"^from harness\.render\.layout import (.*)$", path.read_text(encoding="utf-8"), re.M)
         if (used := hands & set(names.split(", "))) and path.name != "sections.py"
     }
-    assert found == {"plots.py": {"cut"}}
+    assert uses == {"plots.py": {"cut"}}

@@ -35,7 +35,7 @@ def test_nothing_hostile_is_in_it(page: str) -> None:
 
 def test_rows_say_what_the_printed_table_says(page: str) -> None:
     shown = overview(page)
-    first, near, _, unchecked, lost = shown["rows"]
+    first, near, _, unchecked, without_entry = shown["rows"]
     assert first["texts"] == {
         "shape": f"prefill {HOSTILE}",
         "chip": "v5e",
@@ -49,8 +49,8 @@ def test_rows_say_what_the_printed_table_says(page: str) -> None:
     }
     assert (first["ratio"], first["certain"], near["certain"]) == (4.0, True, False)
     assert unchecked["checks"] == "unchecked"
-    assert lost["ratio"] is None
-    assert lost["texts"]["seconds"] is None
+    assert without_entry["ratio"] is None
+    assert without_entry["texts"]["seconds"] is None
     assert shown["about"].startswith("SIMULATED, not measured: compiled by jax 1, libtpu 2")
     assert "for 4 of 5 rows. Open marks are within the simulator's uncertainty." in shown["words"]
     assert {name: figure for name, figure, _ in shown["tiles"]}["passed every check"] == "3 of 5"
@@ -60,19 +60,19 @@ def test_rows_say_what_the_printed_table_says(page: str) -> None:
 
 
 def test_each_row_has_its_search(page: str) -> None:
-    found = details(page)
-    trials = found["1"]["search"]["trials"]
+    by_row = details(page)
+    trials = by_row["1"]["search"]["trials"]
     assert [(trial["state"], trial["remark"]) for trial in trials] == [
         ("timed", "the fallback"),
         ("refused", f"judged, fails: wrong-result: {HOSTILE}"),
         ("best", "judged: 30 passed"),
         ("failed", f"vmem-exceeded: {HOSTILE}"),
     ]
-    assert found["1"]["search"]["values"] == [["128", "512", "1024", "2048"], ["128", HOSTILE]]
-    assert found["1"]["search"]["level"] == ["the fallback", 4e-3, "4.000 ms"]
-    assert dict(found["4"]["facts"])["unchecked"] == f"wrong-result: {HOSTILE}"
-    assert found["3"]["search"] is None
-    assert found["5"]["search"]["trials"][0]["state"] == "failed"
+    assert by_row["1"]["search"]["values"] == [["128", "512", "1024", "2048"], ["128", HOSTILE]]
+    assert by_row["1"]["search"]["level"] == ["the fallback", 4e-3, "4.000 ms"]
+    assert dict(by_row["4"]["facts"])["unchecked"] == f"wrong-result: {HOSTILE}"
+    assert by_row["3"]["search"] is None
+    assert by_row["5"]["search"]["trials"][0]["state"] == "failed"
 
 
 def test_the_newest_row_of_a_shape_is_shown(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ IMPORT = "import math\n"
 def trace(
     directory: Path, source: str, *, seconds: float = 60, memory_bytes: int = MEMORY, are_confined: bool = True
 ) -> Failure:
-    """What tracing `source` comes to, in a process of its own."""
+    """The failure of tracing `source` in a process of its own."""
     (directory / "kernel.py").write_text(source)
     with Children(memory_bytes, are_confined=are_confined) as children:
         child = children.start("candidate", "harness.judge.evaluate.candidate", directory, environment.on_cpu())
@@ -148,12 +148,12 @@ def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.Mo
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     monkeypatch.setenv("TOKEN_OF_MINE", "secret")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    given = environment.on_cpu()
-    assert "XLA_FLAGS" not in given
-    assert "JAX_ENABLE_X64" not in given
-    assert "TOKEN_OF_MINE" not in given
-    assert given["LC_ALL"] == "C.UTF-8"
-    assert "JAX_PLATFORMS=cpu" in environment.recorded(given)
+    variables = environment.on_cpu()
+    assert "XLA_FLAGS" not in variables
+    assert "JAX_ENABLE_X64" not in variables
+    assert "TOKEN_OF_MINE" not in variables
+    assert variables["LC_ALL"] == "C.UTF-8"
+    assert "JAX_PLATFORMS=cpu" in environment.recorded(variables)
     warnings = environment.warnings_about(os.environ)
     assert [warning.partition("=")[0] for warning in warnings] == ["JAX_ENABLE_X64", "XLA_FLAGS"]
 
@@ -181,8 +181,8 @@ def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
             child.stdin.flush()
         time.sleep(2)
         elapsed = time.monotonic() - began
-        found = {one.leader: one for one in processes.below([child.pid for child in started])}
-        shares = [processes.share_of_cores([found[child.pid]], elapsed) for child in started]
+        by_leader = {process.leader: process for process in processes.below([child.pid for child in started])}
+        shares = [processes.share_of_cores([by_leader[child.pid]], elapsed) for child in started]
         assert all(0.02 < share < 0.6 for share in shares), shares
     finally:
         for child in started:
@@ -198,7 +198,7 @@ def test_processes_that_end_while_they_are_listed_are_passed_over(monkeypatch: p
         return [*listed(folder), str(1 << 30)]
 
     monkeypatch.setattr(os, "listdir", with_a_dead_one)
-    (mine,) = [one for one in processes.below([os.getsid(0)]) if one.pid == os.getpid()]
+    (mine,) = [process for process in processes.below([os.getsid(0)]) if process.pid == os.getpid()]
     assert processes.share_of_cores([mine], 1.0) > 0
     assert processes.share_of_cores([replace(mine, pid=1 << 30)], 1.0) == 1.0
 

@@ -1,4 +1,4 @@
-"""What a confined child cannot do, and what is noticed and undone where it could, as on an old kernel."""
+"""The limits of a confined child, and how changes by an unconfined one (on an old kernel) are noticed and undone."""
 
 import ast
 import os
@@ -24,7 +24,7 @@ from harness.sandbox.messages import Rejected
 needs_landlock = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel has no Landlock")
 
 
-def said(reply: str | Failure) -> str:
+def message_of(reply: str | Failure) -> str:
     return f"{reply.kind}: {reply.message}" if isinstance(reply, Failure) else reply
 
 
@@ -51,7 +51,7 @@ def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
     attempt = attempt.format(path=str(outside))
     reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt}", are_confined=True)
     # A link or a move between closed and open folders is refused as one between file systems.
-    assert "PermissionError" in said(reply) or "Invalid cross-device link" in said(reply)
+    assert "PermissionError" in message_of(reply) or "Invalid cross-device link" in message_of(reply)
     assert outside.read_text() == "honest = True\n"
     assert [path.name for path in outside.parent.iterdir()] == ["judge.py"]
     # Without the walls the same line works: it is the walls that hold.
@@ -116,7 +116,7 @@ def test_the_repository_around_the_harness_cannot_be_read_or_listed(tmp_path: Pa
         f"os.listdir({str(top)!r} + '/.git')",
     ):
         reply, _ = attack(tmp_path, f"import os\n{attempt}", are_confined=True)
-        assert "PermissionError" in said(reply) or "NotADirectory" in said(reply), attempt
+        assert "PermissionError" in message_of(reply) or "NotADirectory" in message_of(reply), attempt
 
 
 def test_a_library_path_does_not_open_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_no_pipe_socket_or_device_is_made_even_in_its_own_folder(tmp_path: Path)
         (tmp_path / "run").write_text("#!/bin/sh\n")
         (tmp_path / "run").chmod(0o755)
         reply, _ = attack(tmp_path, f"import os\n{attempt}", are_confined=True)
-        assert "PermissionError" in said(reply), attempt
+        assert "PermissionError" in message_of(reply), attempt
 
 
 @needs_landlock
@@ -150,7 +150,7 @@ def test_other_processes_are_out_of_reach(tmp_path: Path) -> None:
         "open(f'/proc/{os.getppid()}/mem', 'rb')",
     ):
         reply, _ = attack(tmp_path / "scratch", code.format(attempt), are_confined=True)
-        assert "PermissionError" in said(reply), attempt
+        assert "PermissionError" in message_of(reply), attempt
 
 
 def test_limits_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_limits_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
         pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
     code = "import os, resource\nfound = resource.prlimit({}, resource.RLIMIT_CORE)"
     reply, _ = attack(tmp_path, code.format("os.getppid()"), are_confined=True)
-    assert "PermissionError" in said(reply)
+    assert "PermissionError" in message_of(reply)
     reply, _ = attack(tmp_path, code.format("0"), are_confined=True)
     assert reply == "(0, 0)"
 
@@ -176,7 +176,7 @@ def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
             "socket.socket(socket.AF_UNIX)",
         ):
             reply, left = attack(tmp_path, f"import os, subprocess, socket\n{attempt}", are_confined=True)
-            assert "PermissionError" in said(reply), attempt
+            assert "PermissionError" in message_of(reply), attempt
             assert left == ()
 
 
@@ -199,7 +199,7 @@ def test_modes_owners_and_times_outside_are_out_of_reach(tmp_path: Path, attempt
     outside.write_text("honest = True\n")
     before = outside.stat()
     reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt.format(path=str(outside))}", are_confined=True)
-    assert "PermissionError" in said(reply)
+    assert "PermissionError" in message_of(reply)
     assert outside.stat() == before
 
 
@@ -221,7 +221,7 @@ def test_its_own_folder_threads_and_arithmetic_are_left_to_it(tmp_path: Path) ->
 
 def test_a_file_without_end_is_cut(tmp_path: Path) -> None:
     reply, _ = attack(tmp_path, f"open('x', 'wb').truncate({confinement.FILE_BYTES + 1})", are_confined=True)
-    assert said(reply).startswith("file-too-large: expected files of at most 4 GiB")
+    assert message_of(reply).startswith("file-too-large: expected files of at most 4 GiB")
 
 
 DAEMON = (
@@ -250,7 +250,7 @@ def test_a_daemon_that_forked_twice_into_a_session_of_its_own_is_found_and_named
 def test_too_many_processes_are_ended(tmp_path: Path) -> None:
     code = "import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(600)\nwhile True: pass"
     reply, left = attack(tmp_path, code, are_confined=False, memory_bytes=64 << 30)
-    assert said(reply).startswith("too-many-processes: the candidate process had ")
+    assert message_of(reply).startswith("too-many-processes: the candidate process had ")
     assert len(left) > 64
 
 
@@ -264,7 +264,7 @@ def test_a_blindly_forged_answer_is_told_from_a_crash(tmp_path: Path) -> None:
     )
     for ending in ("os._exit(0)", "while True: pass"):
         reply, _ = attack(tmp_path, code + ending, are_confined=True)
-        assert said(reply).startswith("forged-result")
+        assert message_of(reply).startswith("forged-result")
 
 
 def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "words"),
     [
         ("getattr(x, name)", "calls getattr with a name that is computed"),
         ("x = vars(y)", "names vars"),
@@ -338,8 +338,8 @@ def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> N
         ("import jax\njax._src.core", "names _src"),
     ],
 )
-def test_what_does_not_say_where_it_leads_is_named(code: str, told: str) -> None:
-    assert told in "; ".join(flags(ast.parse(code)))
+def test_what_does_not_say_where_it_leads_is_named(code: str, words: str) -> None:
+    assert words in "; ".join(flags(ast.parse(code)))
 
 
 @pytest.mark.parametrize(
@@ -362,9 +362,9 @@ def test_what_kernels_do_is_not_named(code: str) -> None:
 
 def test_what_is_unusual_is_named_and_what_a_kernel_needs_is_not() -> None:
     assert flags(ast.parse(NAIVE)) == ()
-    (one, other) = flags(ast.parse("import os\nfrom jax._src import core"))
-    assert "line 1 imports os" in one
-    assert "line 2 imports jax._src.core" in other
+    (first, second) = flags(ast.parse("import os\nfrom jax._src import core"))
+    assert "line 1 imports os" in first
+    assert "line 2 imports jax._src.core" in second
 
 
 # What a hostile kernel_fn has at hand: the serialisation that the candidate's process uses.
@@ -395,9 +395,9 @@ import sys
 
 def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
     with tracer(tmp_path) as bench:
-        found = bench.failure(with_wrapper(FORGED))
-    assert (found.stage, found.kind) == ("static", "judge-patched")
-    assert "Exported.serialize" in found.message
+        failure = bench.failure(with_wrapper(FORGED))
+    assert (failure.stage, failure.kind) == ("static", "judge-patched")
+    assert "Exported.serialize" in failure.message
 
 
 @pytest.mark.parametrize(
@@ -411,21 +411,21 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
 )
 def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: str) -> None:
     with tracer(tmp_path) as bench:
-        found = bench.failure(f"{NAIVE}\n{left}\n")
-    assert (found.stage, found.kind) == ("static", "settings-changed")
-    assert "a listener of JAX" in found.message
+        failure = bench.failure(f"{NAIVE}\n{left}\n")
+    assert (failure.stage, failure.kind) == ("static", "settings-changed")
+    assert "a listener of JAX" in failure.message
 
 
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
     """Even if the process that traces is wholly the candidate's: here it switches its own guard off."""
     silent = FORGED + 'sys.modules["harness.judge.evaluate.trace.integrity"].require_untouched = UNTOUCHED\n'
-    found = evaluated(tmp_path, with_wrapper(silent))
-    assert (found.stage, found.kind) == ("static", "forged-result")
+    failure = evaluated(tmp_path, with_wrapper(silent))
+    assert (failure.stage, failure.kind) == ("static", "forged-result")
 
 
 def evaluated(tmp_path: Path, kernel: str) -> Failure:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    found = evaluation.evaluate(
+    evidence = evaluation.evaluate(
         Request(
             directory=tmp_path,
             candidate=Candidate(text=kernel.encode()),
@@ -436,8 +436,8 @@ def evaluated(tmp_path: Path, kernel: str) -> Failure:
             simulate=simulate.run,
         )
     )
-    assert found.failure is not None
-    assert found.isolation is not None
-    assert found.isolation.landlock == confinement.landlock_version()
-    assert "JAX_PLATFORMS=cpu" in found.isolation.variables
-    return found.failure
+    assert evidence.failure is not None
+    assert evidence.isolation is not None
+    assert evidence.isolation.landlock == confinement.landlock_version()
+    assert "JAX_PLATFORMS=cpu" in evidence.isolation.variables
+    return evidence.failure

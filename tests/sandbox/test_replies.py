@@ -1,4 +1,4 @@
-"""What a child says is cut and cleaned where it is heard, and nothing that it says ends the judging process."""
+"""A child's replies are cut and cleaned on arrival, and no reply ends the judging process."""
 
 import json
 import unicodedata
@@ -72,24 +72,24 @@ def failure(directory: Path, code: str) -> Failure:
     ],
 )
 def test_texts_of_exceptions_are_cleaned(tmp_path: Path, code: str, kind: str, message: str) -> None:
-    found = failure(tmp_path, code)
-    assert (found.kind, found.message) == (kind, message)
+    cleaned = failure(tmp_path, code)
+    assert (cleaned.kind, cleaned.message) == (kind, message)
 
 
 def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
-    found = failure(tmp_path, "raise ValueError('secret ' * 1000000)")
-    assert "characters left out" in found.message
-    found = failure(tmp_path, "raise ValueError('\\n'.join(f'line {n}' for n in range(100000)))")
-    assert "lines left out" in found.detail
-    assert found.detail.endswith("line 99999")
-    found = failure(tmp_path, "print('flood' * 10000, flush=True)\nimport os; os._exit(1)")
-    assert "characters left out" in found.detail
+    cleaned = failure(tmp_path, "raise ValueError('secret ' * 1000000)")
+    assert "characters left out" in cleaned.message
+    cleaned = failure(tmp_path, "raise ValueError('\\n'.join(f'line {n}' for n in range(100000)))")
+    assert "lines left out" in cleaned.detail
+    assert cleaned.detail.endswith("line 99999")
+    cleaned = failure(tmp_path, "print('flood' * 10000, flush=True)\nimport os; os._exit(1)")
+    assert "characters left out" in cleaned.detail
 
 
 def test_a_notice_of_its_own_cannot_be_larger_than_a_reply(tmp_path: Path) -> None:
-    found = failure(tmp_path, f"{ANSWER}answer(b'!' + b'x' * (2 << 20))")
-    assert found.kind == "crash"
-    assert "answered with junk" in found.message
+    cleaned = failure(tmp_path, f"{ANSWER}answer(b'!' + b'x' * (2 << 20))")
+    assert cleaned.kind == "crash"
+    assert "answered with junk" in cleaned.message
 
 
 @pytest.mark.parametrize(
@@ -108,31 +108,31 @@ def test_a_notice_of_its_own_cannot_be_larger_than_a_reply(tmp_path: Path) -> No
     ],
 )
 def test_an_answer_that_is_none_is_a_crash_of_the_child(tmp_path: Path, body: bytes) -> None:
-    found = failure(tmp_path, f"{ANSWER}answer({body!r})")
-    assert found.kind == "crash"
-    assert "answered with junk" in found.message
+    cleaned = failure(tmp_path, f"{ANSWER}answer({body!r})")
+    assert cleaned.kind == "crash"
+    assert "answered with junk" in cleaned.message
 
 
 def test_an_answer_of_its_own_is_cleaned_too(tmp_path: Path) -> None:
-    own = {"stage": "static", "kind": "k" * 999, "message": "\x1b[2J" + "m" * 9999, "detail": "d\n" * 9999}
-    found = failure(tmp_path, f"{ANSWER}answer(b'!' + {json.dumps(own).encode()!r})")
-    assert found.stage == "static"
-    assert found.message.startswith("mmm")
+    answer = {"stage": "static", "kind": "k" * 999, "message": "\x1b[2J" + "m" * 9999, "detail": "d\n" * 9999}
+    cleaned = failure(tmp_path, f"{ANSWER}answer(b'!' + {json.dumps(answer).encode()!r})")
+    assert cleaned.stage == "static"
+    assert cleaned.message.startswith("mmm")
 
 
 def trace_reply(**claims: Any) -> TraceReply:
-    said: dict[str, Any] = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
+    defaults: dict[str, Any] = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
     trace = Trace(fingerprint="f" * 64, pallas_calls=(), pallas_flops=1, outside_flops=0, seconds=0.5)
-    return TraceReply(trace=trace, claims=Claims(**{**said, **claims}), warnings=(), operations=1)
+    return TraceReply(trace=trace, claims=Claims(**{**defaults, **claims}), warnings=(), operations=1)
 
 
 def test_claims_are_cut_and_cleaned() -> None:
     reply = trace_reply(kernel_name="\x1b[1mfast\n" * 100, problem_description="\u202e" + "d" * 9999)
-    found = replies.clean(reply, ()).claims
-    assert found.kernel_name.startswith("fast fast")
-    assert len(found.kernel_name) <= 120
-    assert len(found.problem_description) <= 400
-    assert is_harmless(found.kernel_name + found.problem_description)
+    cleaned = replies.clean(reply, ()).claims
+    assert cleaned.kernel_name.startswith("fast fast")
+    assert len(cleaned.kernel_name) <= 120
+    assert len(cleaned.problem_description) <= 400
+    assert is_harmless(cleaned.kernel_name + cleaned.problem_description)
 
 
 def test_honest_replies_pass_unchanged() -> None:
@@ -146,19 +146,19 @@ def test_numbers_that_no_report_could_print_are_refused() -> None:
 
 
 def test_warnings_are_counted_and_their_paths_shortened() -> None:
-    said = tuple(f"/srv/me/kernel.py line {n}" for n in range(1000))
-    warned = replace(trace_reply(), warnings=said)
-    found = replies.clean(warned, (Path("/srv/me"),)).warnings
-    assert found[0] == "kernel.py line 0"
-    assert found[-1] == "960 more are left out"
-    assert len(found) == 41
+    sentences = tuple(f"/srv/me/kernel.py line {n}" for n in range(1000))
+    warned = replace(trace_reply(), warnings=sentences)
+    cleaned = replies.clean(warned, (Path("/srv/me"),)).warnings
+    assert cleaned[0] == "kernel.py line 0"
+    assert cleaned[-1] == "960 more are left out"
+    assert len(cleaned) == 41
 
 
 def test_a_path_without_end_takes_no_time() -> None:
     reply = Failure(stage="static", kind="x", message="/a" * 400000, detail="/b" * 400000)
-    found = replies.clean(reply, (Path("/srv"),))
-    assert len(found.message) <= strip_paths.MESSAGE_CHARACTERS
-    assert len(found.detail) <= strip_paths.DETAIL_CHARACTERS
+    cleaned = replies.clean(reply, (Path("/srv"),))
+    assert len(cleaned.message) <= strip_paths.MESSAGE_CHARACTERS
+    assert len(cleaned.detail) <= strip_paths.DETAIL_CHARACTERS
 
 
 def test_a_rejection_is_bounded_as_well(tmp_path: Path) -> None:

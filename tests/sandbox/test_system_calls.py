@@ -31,7 +31,7 @@ HEADERS = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64":
 
 
 def in_child(directory: Path, code: str) -> object:
-    """What `found` is in a confined child that ran `code`."""
+    """The value of `found` in a confined child that ran `code`."""
     reply, _ = attack(directory, f"{CALL}{code}", are_confined=True)
     assert not isinstance(reply, Failure), reply
     return eval(reply, {"__builtins__": {}})
@@ -45,9 +45,9 @@ def test_every_number_that_is_not_named_is_refused(tmp_path: Path) -> None:
     named |= {335, 336} if machine == "x86_64" else set()
     others = [number for number in range(system_calls.NEWEST + 30) if number not in named]
     # With arguments that make no sense: without the filter they would fail in another way, or succeed.
-    found = in_child(tmp_path, f"found = {{n: call(n, -1, -1, -1, -1, -1, -1) for n in {others}}}")
+    errors = in_child(tmp_path, f"found = {{n: call(n, -1, -1, -1, -1, -1, -1) for n in {others}}}")
     unknown = {*system_calls.unknown(machine), *range(system_calls.NEWEST + 1, system_calls.NEWEST + 30)}
-    assert found == {number: errno.ENOSYS if number in unknown else errno.EPERM for number in others}
+    assert errors == {number: errno.ENOSYS if number in unknown else errno.EPERM for number in others}
     assert len(others) > 290
 
 
@@ -78,8 +78,8 @@ def test_what_gets_at_the_system_or_at_other_processes_is_refused(tmp_path: Path
         "change a register": "call(158, 0x1001, 0)",
     }  # fmt: skip
     listed = ", ".join(f"{name!r}: {code}" for name, code in attempts.items())
-    found = in_child(tmp_path, f"found = {{{listed}}}")
-    assert found == dict.fromkeys(attempts, errno.EPERM)
+    errors = in_child(tmp_path, f"found = {{{listed}}}")
+    assert errors == dict.fromkeys(attempts, errno.EPERM)
 
 
 @filtered
@@ -103,14 +103,14 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     header = Path(HEADERS[machine])
     if not header.is_file():
         pytest.skip(f"{header} is not installed")
-    known = {
+    in_headers = {
         name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
     }
-    known["newfstatat"] = known.get("newfstatat", known.get("fstatat", 0))
+    in_headers["newfstatat"] = in_headers.get("newfstatat", in_headers.get("fstatat", 0))
     # Some are newer than the installed headers; these have the same number everywhere.
     newer = {"mseal": 462, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456}
     named = system_calls.numbers(machine)
-    assert named == {name: known.get(name, newer.get(name)) for name in named}
+    assert named == {name: in_headers.get(name, newer.get(name)) for name in named}
     assert len(set(named.values())) == len(named)
 
 

@@ -43,12 +43,12 @@ def fresh() -> Iterator[None]:
 def run(
     directory: Path, text: str, *, is_confined: bool = True, variables: Mapping[str, str] | None = None
 ) -> tuple[str, bool]:
-    """What `text` found in a child of its own, and whether that was a fork."""
+    """The value of `found` after running `text` in a child of its own, and whether that was a fork."""
     directory.mkdir(exist_ok=True)
-    given = {**(environment.on_cpu() if variables is None else variables)}
-    given["PYTHONPATH"] += f"{os.pathsep}{SUPPORT}"
+    child_variables = {**(environment.on_cpu() if variables is None else variables)}
+    child_variables["PYTHONPATH"] += f"{os.pathsep}{SUPPORT}"
     with Children(MEMORY, are_confined=is_confined) as children:
-        child = children.start("candidate", "hostile", directory, given)
+        child = children.start("candidate", "hostile", directory, child_variables)
         children.ask(child, "run", "contract", "run", Source(text=text), Done, 60)
         _, reply = children.wait()
         return (reply.message if isinstance(reply, Failure) else reply.path), isinstance(child.process, warm.Forked)
@@ -67,10 +67,10 @@ def test_a_fork_has_jax_and_is_confined(tmp_path: Path) -> None:
         "found = ('jax' in sys.modules, status['NoNewPrivs:'], status['Seccomp:'], status['Threads:'],\n"
         "         os.getcwd(), os.environ['HOME'], os.getsid(0) == os.getpid(), sorted(os.environ))"
     )
-    found, is_fork = run(tmp_path / "child", code)
+    answer, is_fork = run(tmp_path / "child", code)
     assert is_fork
     child = str(tmp_path / "child")
-    *status, names = eval(found)
+    *status, names = eval(answer)
     assert status == [True, "1", "2", "1", child, child, True]
     # What a fresh interpreter has after it imported the same, and nothing of the process that forked.
     imports = "\n".join(f"import {name}" for name in warm.PRELOADED)
@@ -85,10 +85,10 @@ def test_it_holds_no_descriptor_but_its_channel(tmp_path: Path) -> None:
         "    try: found.append((number, os.fstat(number).st_mode >> 12))\n"
         "    except OSError: pass"
     )
-    found, is_fork = run(tmp_path, code)
+    answer, is_fork = run(tmp_path, code)
     # Input is a character device, output and errors are the pipe, then there is the socket.
     assert is_fork
-    assert eval(found) == [(0, 2), (1, 1), (2, 1), (3, 12)]
+    assert eval(answer) == [(0, 2), (1, 1), (2, 1), (3, 12)]
 
 
 def test_nothing_is_carried_over(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pyt
     fork = warm.fork
 
     def noted(name: str, *arguments: Any) -> warm.Forked | None:
-        found = fork(name, *arguments)
-        started[name] = found is not None
-        return found
+        forked = fork(name, *arguments)
+        started[name] = forked is not None
+        return forked
 
     monkeypatch.setattr(warm, "fork", noted)
     evaluation.evaluate(
@@ -207,10 +207,10 @@ def test_with_a_second_thread_it_does_not_fork(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "threaded.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()"
     )
-    own = environment.base
+    base = environment.base
     monkeypatch.setattr(warm, "PRELOADED", ("threaded",))
     monkeypatch.setattr(
-        environment, "base", lambda: {**own(), "PYTHONPATH": f"{own()['PYTHONPATH']}{os.pathsep}{tmp_path}"}
+        environment, "base", lambda: {**base(), "PYTHONPATH": f"{base()['PYTHONPATH']}{os.pathsep}{tmp_path}"}
     )
     assert run(tmp_path / "child", "found = 1") == ("1", False)
     monkeypatch.setattr(warm, "_failures", 0)

@@ -30,7 +30,6 @@ NAMES_NOT_YET = frozenset(
         "tests/ledger",
         "tests/loop",
         "tests/operators",
-        "tests/support",
     }
 )
 DOCSTRINGS_NOT_YET = frozenset(
@@ -46,7 +45,6 @@ DOCSTRINGS_NOT_YET = frozenset(
         "tests/ledger",
         "tests/loop",
         "tests/operators",
-        "tests/support",
     }
 )
 # Fields of records and of documents of --json keep their names, by the file that defines them.

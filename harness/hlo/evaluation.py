@@ -346,8 +346,8 @@ class _Level:
 
 def _levels(array: Array) -> list[_Level]:
     """The array's own dimensions, and one step for each tile of its layout. Raises NotEvaluated."""
-    own = tuple(size or 0 for size in array.dimensions)
-    levels = [_Level(sizes=own, padded=own, split=own, order=array.major_to_minor)]
+    lengths = tuple(size or 0 for size in array.dimensions)
+    levels = [_Level(sizes=lengths, padded=lengths, split=lengths, order=array.major_to_minor)]
     for tile in array.layout.tiles if array.layout is not None else ():
         if JOINED in tile:
             raise NotEvaluated("a bitcast of joined dimensions")

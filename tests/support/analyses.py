@@ -33,40 +33,40 @@ __all__ = (
 
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """What `xprof ops` says."""
+    """The tables of `xprof ops`."""
     return tables(capture, (hotspots.OPS,), top=top, useful_flops=None)
 
 
 def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | None = None) -> tuple[Table, ...]:
-    """What `xprof framework-ops` says."""
+    """The tables of `xprof framework-ops`."""
     return hotspots.framework_ops(capture, ",".join(categories), top)
 
 
 def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """What `xprof lines` says."""
+    """The tables of `xprof lines`."""
     return tables(capture, (hotspots.LINES,), top=top)
 
 
 def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Table, ...]:
-    """What `xprof scopes` says."""
+    """The tables of `xprof scopes`."""
     return tables(capture, (hotspots.SCOPES,), depth=depth, at_least=at_least)
 
 
 def breakdown(capture: Capture) -> tuple[Table, ...]:
-    """What `xprof breakdown` says."""
+    """The tables of `xprof breakdown`."""
     return tables(capture, hotspots.BREAKDOWN)
 
 
 def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """What `xprof roofline` says."""
+    """The tables of `xprof roofline`."""
     return tables(capture, (ceilings.ROOFLINE,), top=top)
 
 
 def utilization(capture: Capture) -> tuple[Table, ...]:
-    """What `xprof utilization` says."""
+    """The tables of `xprof utilization`."""
     return tables(capture, (ceilings.UTILIZATION,))
 
 
 def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """What `xprof gaps` says of the time between operations."""
+    """The tables of `xprof gaps` on the time between operations."""
     return tables(capture, timeline.GAPS, top=top)

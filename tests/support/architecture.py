@@ -35,9 +35,9 @@ def sizes() -> list[tuple[str, int, int]]:
     """Each room with its number of files and lines; the kernels' texts are beside the rooms."""
     files = sorted(PACKAGE.rglob("*.py"))
     homes = [(part(name), path) for name, path in MODULES.items()]
-    found = [(room, [path for home, path in homes if home == room]) for room in rooms()]
+    by_room = [(room, [path for home, path in homes if home == room]) for room in rooms()]
     other = [path for path in files if path not in MODULES.values()]
-    counted = [(room, len(paths), sum(map(lines, paths))) for room, paths in found]
+    counted = [(room, len(paths), sum(map(lines, paths))) for room, paths in by_room]
     return [*counted, ("planted kernels", len(other), sum(map(lines, other)))]
 
 
@@ -49,9 +49,9 @@ def long_signatures(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]
     for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name != "__init__":
-                given = node.args
-                names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-                count = len([one for one in names if one not in ("self", "cls")])
+                arguments = node.args
+                names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+                count = len([argument for argument in names if argument not in ("self", "cls")])
                 if count > _MOST_PARAMETERS:
                     yield f"{name}.{node.name}", count
 
@@ -59,8 +59,8 @@ def long_signatures(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]
 def files_of_commits() -> list[int]:
     """How many modules of the harness each of the last commits touched that touched any, sorted."""
     form = ["git", "log", f"-{_COMMITS}", "--format=%x00", "--name-only", "--", "harness"]
-    said = subprocess.run(form, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    counts = [sum(name.endswith(".py") for name in one.split()) for one in said.split("\0")]
+    log = subprocess.run(form, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    counts = [sum(name.endswith(".py") for name in commit.split()) for commit in log.split("\0")]
     return sorted(count for count in counts if count)
 
 
@@ -87,7 +87,7 @@ def figures() -> str:
         tabulate([*sized, total], headers=("room", "files", "lines")),
     ]
     if signatures:
-        longest = sorted(signatures, key=lambda one: -one[1])
+        longest = sorted(signatures, key=lambda signature: -signature[1])
         tables.append(tabulate(longest, headers=("function", "parameters")))
     return "\n\n".join(tables)
 
@@ -97,8 +97,8 @@ def direct_arrows() -> frozenset[tuple[str, str]]:
     every = arrows()
     below: dict[str, set[str]] = {}
     for room in rooms():
-        own = {used for user, used in every if user == room}
-        below[room] = own | {further for used in own for further in below.get(used, ())}
+        direct = {used for user, used in every if user == room}
+        below[room] = direct | {further for used in direct for further in below.get(used, ())}
     return frozenset(
         (user, used)
         for user, used in every

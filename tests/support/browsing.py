@@ -55,10 +55,10 @@ class Watched:
 @contextmanager
 def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
     """A page of its own, checked at the end."""
-    found = Watched(browser, address, **options)
-    yield found.page
-    found.check()
-    found.context.close()
+    watched = Watched(browser, address, **options)
+    yield watched.page
+    watched.check()
+    watched.context.close()
 
 
 # Every element that shows text of its own: what it is, its colour, what lies behind it.
@@ -90,6 +90,6 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(text: str, background: str) -> float:
+    high, low = sorted((luminance(text), luminance(background)), reverse=True)
     return (high + 0.05) / (low + 0.05)

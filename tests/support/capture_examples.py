@@ -260,11 +260,11 @@ ADD: Instruction = (
 OFFLOAD_RUNS = 6
 
 
-def _adjusted(own: float) -> float:
-    """What the profiler's clock shows when the core's own shows `own`, both in microseconds."""
-    leapt = 100_000.0 if own >= 500.0 else 0.0
-    stood = min(max(own - 1371.5, 0.0), 182.5)
-    return own + 3.0 + leapt - stood
+def _adjusted(core_clock: float) -> float:
+    """The profiler's clock at the time `core_clock` of the core's own, both in microseconds."""
+    leapt = 100_000.0 if core_clock >= 500.0 else 0.0
+    stood = min(max(core_clock - 1371.5, 0.0), 182.5)
+    return core_clock + 3.0 + leapt - stood
 
 
 def host_offload() -> str:
@@ -282,8 +282,8 @@ def host_offload() -> str:
         first = at
         for what, length in program:
             shown, end = _adjusted(at), _adjusted(at + length)
-            own = {"device_offset_ps": round(at * MICROSECOND), "device_duration_ps": round(length * MICROSECOND)}
-            ops.append(Ran(what, shown, end - shown, own))
+            timing = {"device_offset_ps": round(at * MICROSECOND), "device_duration_ps": round(length * MICROSECOND)}
+            ops.append(Ran(what, shown, end - shown, timing))
             if what is FETCH_DONE:
                 beside.append(Ran(FETCH_START, _adjusted(first), end - _adjusted(first), has_own_time=False))
             at += length + 0.1
@@ -345,12 +345,12 @@ def plane(number: int, name: str, lines: Mapping[str, Iterable[Ran]], stats: Sta
         )
 
     def kind(what: Instruction | str) -> int:
-        text, own = (what, {}) if isinstance(what, str) else what
+        text, own_stats = (what, {}) if isinstance(what, str) else what
         if text not in described:
             at = len(described) + 1
             shown = text.partition(" = ")[0].lstrip("%")
-            display = f"display_name: {json.dumps(shown)}" if own else ""
-            more = {"program_id": PROGRAM, "symbol_id": at, **own} if own else {}
+            display = f"display_name: {json.dumps(shown)}" if own_stats else ""
+            more = {"program_id": PROGRAM, "symbol_id": at, **own_stats} if own_stats else {}
             described[text] = (at, f"id: {at} name: {json.dumps(text)} {display} {stat(more)}")
         return described[text][0]
 

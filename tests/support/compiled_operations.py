@@ -77,17 +77,17 @@ def operations(topology: str) -> dict[str, dict[str, int]]:
     device = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices[0]
     sharding = SingleDeviceSharding(device)
     aimed = jax.sharding.AbstractDevice(device_kind=device.device_kind, num_cores=1, platform="tpu")
-    found = {}
+    by_name = {}
     for name, (call, shapes) in CASES.items():
-        placed = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding) for one in shapes]
+        placed = [jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding) for shape in shapes]
         with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=aimed)):
             jax.jit(lambda *arrays, call=call: call(*arrays)).lower(*placed).compile()
         written = [path for path in Path("../../dumps").glob("*final_bundles.txt") if NAME in path.name]
         text = max((path.read_text() for path in written), key=len)
-        found[name] = dict(collections.Counter(_UNIT.sub("", word) for word in _OPERATION.findall(text)))
+        by_name[name] = dict(collections.Counter(_UNIT.sub("", word) for word in _OPERATION.findall(text)))
         for path in Path("../../dumps").iterdir():
             path.unlink()
-    return found
+    return by_name
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ _IDENTITY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What runs kernels (`tpu`, or `cpu` in its place), the chip they are compiled for, folders, and when to end.
+    """The device that runs kernels (`tpu`, or `cpu` in its place), its chip, folders, and the deadline.
 
     `deadline` is on the monotonic clock, in seconds: what begins after it is skipped.
     """
@@ -179,7 +179,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def no_gain(verdict: Document) -> tuple[str, bool]:
-    """What an A/A control came to, and whether it holds: the same program is no improvement, and does not fail."""
+    """The outcome of an A/A control, and whether it holds: the same program must not improve, and must not fail."""
     low, ratio, high = (verdict[name] for name in ("time_ratio_low", "time_ratio", "time_ratio_high"))
     shown = f"{verdict['outcome']}: {'; '.join(verdict['reasons'])}"
     if ratio is not None and low is not None and high is not None:

@@ -68,7 +68,7 @@ class Command:
 
     @property
     def run_as(self) -> str:
-        """What is run for it."""
+        """The command that is run in its place."""
         for old, new in INSTEAD.items():
             if old in self.text:
                 return self.text.replace(old, new)

@@ -103,7 +103,7 @@ def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **cha
     """A run of `seconds` at 1.5 GHz: 90 % bundles, 3 % DMA waits, 6 % unit stalls, 1 % launch."""
     clock = 1.5e9
     cycles = None if seconds is None else seconds * clock
-    known = cycles or 1e6
+    counted = cycles or 1e6
     slots = {"MXU": 2, "VALU": 4, "EUP": 1, "VLOAD": 3, "VSTORE": 1}
     used = {"MXU": 0.30, "VALU": 0.41, "EUP": 0.12, "VLOAD": 0.20, "VSTORE": 0.25}
     whole = Simulation(
@@ -111,20 +111,20 @@ def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **cha
         seconds=seconds,
         plus_minus_seconds=None,
         cycles=cycles,
-        bundle_cycles=round(0.90 * known),
-        dma_wait_cycles=0.03 * known,
-        unit_stall_cycles=0.06 * known,
-        launch_cycles=0.01 * known,
+        bundle_cycles=round(0.90 * counted),
+        dma_wait_cycles=0.03 * counted,
+        unit_stall_cycles=0.06 * counted,
+        launch_cycles=0.01 * counted,
         clock_hz=clock,
-        ops=(OpTime(name="naive.1", bundles=650, executed_bundles=3_000_000, cycles=known, seconds=known / clock),),
+        ops=(OpTime(name="naive.1", bundles=650, executed_bundles=3_000_000, cycles=counted, seconds=counted / clock),),
         units=tuple(
             Unit(
                 name=name,
                 slots_per_bundle=count,
                 static_slots=100,
-                executed_slots=round(used[name] * known * count),
-                offered_slots=round(known * count),
-                busy_cycles=0.65 * known if name == "MXU" else None,
+                executed_slots=round(used[name] * counted * count),
+                offered_slots=round(counted * count),
+                busy_cycles=0.65 * counted if name == "MXU" else None,
             )
             for name, count in slots.items()
         ),
@@ -199,16 +199,16 @@ def measured(seconds: float = 2.16e-3, **changes: Any) -> Evidence:
 
 def resimulated(candidate: Evidence, champion: Evidence, **ratios: float | None) -> tuple[Resimulation, ...]:
     """The pair on three other machines, on each with the ratio that it has on its own, but for the named ones."""
-    times = [found.latency.seconds if found.latency else None for found in (champion, candidate)]
+    times = [evidence_of.latency.seconds if evidence_of.latency else None for evidence_of in (champion, candidate)]
     theirs, ours = times
 
     def run(name: str, scale: float) -> Resimulation:
-        own = None if ours is None else scale * ours
+        scaled = None if ours is None else scale * ours
         if name in ratios:
             ratio = ratios[name]
-            own = None if ratio is None or theirs is None else scale * theirs * ratio
+            scaled = None if ratio is None or theirs is None else scale * theirs * ratio
         return Resimulation(
-            name=name, champion_seconds=None if theirs is None else scale * theirs, candidate_seconds=own
+            name=name, champion_seconds=None if theirs is None else scale * theirs, candidate_seconds=scaled
         )
 
     return (run(NOMINAL, 1.0), run("slow_transfers", 1.2), run("fast_transfers", 0.8), run("eager_pushes", 0.9))
@@ -223,7 +223,7 @@ def failed(stage: Any = "compile", kind: str = "vmem-exceeded", detail: str = ""
     return evidence(failure=failure, checks=(), **nothing)
 
 
-def attempt(found: Evidence, verdict: Verdict, **changes: Any) -> Attempt:
+def attempt(judged: Evidence, verdict: Verdict, **changes: Any) -> Attempt:
     """Attempt 2, an experiment against attempt 1."""
     whole = Attempt(
         number=2,
@@ -235,13 +235,13 @@ def attempt(found: Evidence, verdict: Verdict, **changes: Any) -> Attempt:
         kernel_sha256="ab" * 32,
         key=KEY,
         policy=Policy(),
-        evidence=found,
+        evidence=judged,
         verdict=verdict,
         champion=Champion(attempt=1, commit="fedcba9876543210", score=1509.9, seconds=2.16e-3),
     )
     return replace(whole, **changes)
 
 
-def advised(given: Evidence) -> tuple[Hint, ...]:
-    """What is advised on the evidence, for its own chip."""
-    return advise(given, report(given, chip(given.chip)))
+def advised(candidate: Evidence) -> tuple[Hint, ...]:
+    """The advice on the evidence, for its own chip."""
+    return advise(candidate, report(candidate, chip(candidate.chip)))

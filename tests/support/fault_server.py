@@ -26,7 +26,7 @@ _NEEDS_ROOM = {"open", "mkdir", "fsync", "git"}
 
 
 def attempt(contest: Path, outcome: str) -> None:
-    """What `ratchet.attempt` does around the evaluation, whose evidence is a saved one."""
+    """The steps of `ratchet.attempt` around the evaluation; the evidence is a saved one."""
     ledger = Ledger.open(contest)
     with ledger.lock():
         ledger.recover()
@@ -42,7 +42,7 @@ def attempt(contest: Path, outcome: str) -> None:
 
 
 def revoke(contest: Path) -> None:
-    """What `revoke.revoke` does once it knows who fails: the champion, attempt 1, and with it every accepted one."""
+    """The steps of `revoke.revoke` when the failures are known: attempt 1, the champion, and all accepted ones."""
     ledger = Ledger.open(contest)
     with ledger.lock():
         ledger.recover()
@@ -51,7 +51,7 @@ def revoke(contest: Path) -> None:
 
 
 def notes(contest: Path) -> None:
-    """What `rescale` does with the times of two kernels, one after the other."""
+    """The steps of `rescale` with the times of two kernels, one after the other."""
     ledger = Ledger.open(contest)
     with ledger.lock("rescale"):
         ledger.recover()
@@ -61,7 +61,7 @@ def notes(contest: Path) -> None:
 
 
 def recover(contest: Path) -> None:
-    """What the next command does first."""
+    """The first step of the next command."""
     ledger = Ledger.open(contest)
     with ledger.lock():
         ledger.recover()

@@ -19,7 +19,7 @@ class Source:
 
 
 def run(source: Source) -> Done:
-    """What the code found out, in words."""
+    """The value of `found` after running the code, in words."""
     names = {"found": ""}
     exec(source.text, names)
     return Done(path=str(names["found"]))
@@ -28,12 +28,12 @@ def run(source: Source) -> Done:
 def attack(
     directory: Path, text: str, *, are_confined: bool, seconds: float = 20, memory_bytes: int = 1 << 30
 ) -> tuple[str | Failure, tuple[str, ...]]:
-    """What `text` found, or its failure, and the processes it left behind; it runs in a child of its own."""
-    given = environment.on_cpu()
-    given["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    """The value of `found` after running `text` in a child of its own, or its failure; and processes left behind."""
+    variables = environment.on_cpu()
+    variables["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
     directory.mkdir(exist_ok=True)
     with Children(memory_bytes, are_confined=are_confined) as children:
-        child = children.start("candidate", "hostile", directory, given)
+        child = children.start("candidate", "hostile", directory, variables)
         children.ask(child, "run", "contract", "run", Source(text=text), Done, seconds)
         _, reply = children.wait()
     return (reply if isinstance(reply, Failure) else reply.path), tuple(children.left_behind.values())

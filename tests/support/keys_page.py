@@ -45,9 +45,11 @@ def loaded() -> dict[str, contests.Contest]:
     return {name: contests.load(folder) for name, folder in CONTESTS.items()}
 
 
-def keys_of(found: dict[str, contests.Contest]) -> dict[str, Key]:
+def keys_of(loaded_contests: dict[str, contests.Contest]) -> dict[str, Key]:
     """The keys of simulated evidence about each contest, taken now."""
-    return {name: _key(contest.directory / "prepare.py", contest.chip.name) for name, contest in found.items()}
+    return {
+        name: _key(contest.directory / "prepare.py", contest.chip.name) for name, contest in loaded_contests.items()
+    }
 
 
 def _key(prepare: Path, chip: str) -> Key:
@@ -59,7 +61,7 @@ def _key(prepare: Path, chip: str) -> Key:
         return keys.key(prepare, _STATEMENT, {}, chip, "simulated")
 
 
-def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
+def moved_by(file: Path, loaded_contests: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
     """The contests whose timing key, and those whose checks key, is another with one more line of code in `file`."""
     facts, changed = keys._facts, file.stem if file.parent == PACKAGE / "chips" else ""
     graph = dict(keys._graph())
@@ -73,9 +75,9 @@ def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, K
         patch.setattr(keys, "_graph", lambda: graph)
         patch.setattr(keys, "_judge_modules", lambda graph: ())
         patch.setattr(keys, "_facts", lambda name: "changed" if name == changed else facts(name))
-        after = keys_of(found)
-    timing = {one for one in found if after[one].timed != before[one].timed}
-    checks = {one for one in found if after[one].checks != before[one].checks}
+        after = keys_of(loaded_contests)
+    timing = {name for name in loaded_contests if after[name].timed != before[name].timed}
+    checks = {name for name in loaded_contests if after[name].checks != before[name].checks}
     return frozenset(timing), frozenset(checks)
 
 
@@ -94,12 +96,12 @@ def words(moved: frozenset[str], everything: frozenset[str]) -> str:
 
 def lines() -> Iterator[str]:
     """The page, line by line."""
-    found = loaded()
-    before = keys_of(found)
-    everything = frozenset(found)
+    loaded_contests = loaded()
+    before = keys_of(loaded_contests)
+    everything = frozenset(loaded_contests)
     rows: dict[tuple[str, str], list[str]] = {}
     for file in source_files():
-        timing, checks = moved_by(file, found, before)
+        timing, checks = moved_by(file, loaded_contests, before)
         if timing or checks:
             pair = words(timing, everything), words(checks, everything)
             rows.setdefault(pair, []).append(f"`{file.relative_to(PACKAGE)}`")

@@ -135,7 +135,7 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
     champion = ledger.champion()
     old = ledger.champion_candidate().text if champion else b""
     theirs = champion.evidence if champion else None
-    found = changes.pop("evidence", None) or _of_outcome(outcome, theirs)
+    measured = changes.pop("evidence", None) or _of_outcome(outcome, theirs)
     against = (
         Champion(
             attempt=champion.number,
@@ -153,14 +153,14 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
         contest=ledger.place.name,
         judged_against=git(ledger.place.root, "rev-parse", "HEAD").strip(),
         champion=against,
-        evidence=found,
+        evidence=measured,
         verdict=Verdict(outcome=outcome, reasons=("a reason",)),
         kind="experiment" if champion else "baseline",
     )
     made = replace(made, **changes)
     if "verdict" not in changes and made.key == OWN_KEY and made.kind in ("baseline", "experiment"):
-        pair = resimulated(found, theirs) if theirs and outcome == "accept" else ()
-        ruled = decision.decide(found, theirs, None, made.policy, V5E, resimulated=pair)
+        pair = resimulated(measured, theirs) if theirs and outcome == "accept" else ()
+        ruled = decision.decide(measured, theirs, None, made.policy, V5E, resimulated=pair)
         made = replace(made, verdict=ruled) if ruled.outcome == outcome else made
     return made, row(made), kernel
 
@@ -190,8 +190,8 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
     """The record of a revoke: the champion and the accepted attempts `failing` fail, `holder` passes (None: nobody)."""
     champion = ledger.champion()
     assert champion is not None
-    lost = evidence(failure=WRONG)
-    tried = [
+    failing_evidence = evidence(failure=WRONG)
+    judged_again = [
         RejudgedAttempt(
             attempt=number, kernel_sha256=history.attempt(ledger.place, number).kernel_sha256, failure=WRONG
         )
@@ -200,7 +200,7 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
     kernel, verdict = ledger.champion_candidate(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
     if holder is not None:
         kernel = history.candidate(ledger.place, holder)
-        tried.append(RejudgedAttempt(attempt=holder, kernel_sha256=kernel.sha256))
+        judged_again.append(RejudgedAttempt(attempt=holder, kernel_sha256=kernel.sha256))
         verdict = Verdict(outcome="accept", reasons=("another holds the title",))
     made = attempt(
         ledger.next_number(),
@@ -210,11 +210,13 @@ def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any
         hypothesis=f"revoke attempt {champion.number}: wrong on sinks",
         judged_against=git(ledger.place.root, "rev-parse", "HEAD").strip(),
         champion=Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=None, seconds=None),
-        champion_evidence=lost if holder else None,
-        evidence=evidence() if holder else lost,
+        champion_evidence=failing_evidence if holder else None,
+        evidence=evidence() if holder else failing_evidence,
         verdict=verdict,
         kind="revoke",
-        revocation=Revocation(champion=champion.number, reason="wrong on sinks", tried=tuple(tried), holder=holder),
+        revocation=Revocation(
+            champion=champion.number, reason="wrong on sinks", tried=tuple(judged_again), holder=holder
+        ),
     )
     made = replace(made, **changes)
     return made, row(made), kernel
@@ -288,9 +290,9 @@ def without_ours(state: dict[str, Any]) -> dict[str, Any]:
 
 def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
     """The numbers in the table, of which nothing may have been skipped."""
-    found, skipped = history.rows(ledger.place, limit)
+    rows, skipped = history.rows(ledger.place, limit)
     assert skipped == ()
-    return [one.number for one in found]
+    return [row.number for row in rows]
 
 
 def four_attempts(ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ PROJECT = str(Path(harness.__file__).parent.parent)
 
 
 def git(repository: Path, *arguments: str) -> str:
-    """What a git command prints; raises if it fails."""
+    """The output of a git command; raises if it fails."""
     return subprocess.run(
         ["git", "-C", str(repository), *arguments], check=True, capture_output=True, text=True, timeout=60
     ).stdout

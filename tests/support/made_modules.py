@@ -173,7 +173,7 @@ class Maker:
             three = f"({self.shape(dtype, sizes)}, {self.shape(dtype, sizes)}, u32[]{{:S(2)}})"
             self.array(dtype, sizes, f"copy-done(%{self.write(three, f'copy-start(%{name})')})")
         elif kind == "permute":
-            pairs = ",".join(f"{{{one},{(one + 1) % DEVICES}}}" for one in range(DEVICES))
+            pairs = ",".join(f"{{{device},{(device + 1) % DEVICES}}}" for device in range(DEVICES))
             self.array(dtype, sizes, f"collective-permute(%{name}), channel_id=2, source_target_pairs={{{pairs}}}")
         elif kind == "gather":
             size = self.random.choice((2, 4))
@@ -238,4 +238,4 @@ class Maker:
         self.write(shape, f"copy(%{name})", root="ROOT ")
         body = "\n".join(self.lines)
         heading = f"HloModule made, num_partitions={DEVICES}"
-        return f"{heading}\n\n{''.join(f'{one}' + chr(10) for one in self.computations)}ENTRY %main {{\n{body}\n}}\n"
+        return f"{heading}\n\n{''.join(f'{text}' + chr(10) for text in self.computations)}ENTRY %main {{\n{body}\n}}\n"

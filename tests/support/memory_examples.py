@@ -75,7 +75,7 @@ def memory_run(
     """The capture on disk; with `levels` its allocator goes through these, in GB of the 33 that are not reserved."""
     proto = gzip.decompress(STEP.read_bytes())
     total = 33 * GIGABYTE
-    own = [
+    host_events = [
         event(
             float(at),
             level * GIGABYTE,
@@ -87,5 +87,5 @@ def memory_run(
         )
         for at, level in enumerate(levels)
     ]
-    host = plane(1, "/host:CPU", {"python": own or events(reserved)}, {})
+    host = plane(1, "/host:CPU", {"python": host_events or events(reserved)}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)

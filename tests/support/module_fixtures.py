@@ -8,9 +8,9 @@ MODULES = Path(__file__).parents[1] / "fixtures" / "modules"
 
 def modules(program: str) -> list[Path]:
     """The saved compilations of one program, one per compiler version."""
-    found = sorted(MODULES.glob(f"{program}-v5e-*.hlo.pb"))
-    assert len(found) == 2
-    return found
+    paths = sorted(MODULES.glob(f"{program}-v5e-*.hlo.pb"))
+    assert len(paths) == 2
+    return paths
 
 
 def readable(path: Path) -> bool:

@@ -94,7 +94,7 @@ def attention(
             if causal:
                 s = np.where(_kept(out_rows, keys, start, s.shape[1], window, bug), s, _HIDDEN)
             if ids is not None:
-                s = np.where(_of_one(ids, out_rows, start, s.shape[1], bug), s, _HIDDEN)
+                s = np.where(_of_one_sequence(ids, out_rows, start, s.shape[1], bug), s, _HIDDEN)
             m_new = np.maximum(m, s.max(axis=1, keepdims=True))
             if "lazy maximum" in variation:
                 m_new = np.where(m_new - m > 8, m_new, m)
@@ -156,7 +156,7 @@ def _capped(s: NDArray[Any], cap: np.float32, factor: np.float32, dtype: Any, bu
 
 
 def _kept(rows: int, keys: int, start: int, width: int, window: int | None, bug: str) -> NDArray[np.bool_]:
-    """Which keys of a block each row sees; causal is aligned at the end."""
+    """`[rows, width]`, True for keys of a block that a row sees; causal is aligned at the end."""
     last = np.arange(rows)[:, None] + keys - rows
     key = start + np.arange(width)[None]
     if bug == "mask missing" or (bug == "last block unmasked" and start + width == keys):
@@ -171,14 +171,14 @@ def _kept(rows: int, keys: int, start: int, width: int, window: int | None, bug:
     return kept & (key > last - window - {"window one longer": 1, "window one shorter": -1}.get(bug, 0))
 
 
-def _of_one(ids: NDArray[Any], rows: int, start: int, width: int, bug: str) -> NDArray[np.bool_]:
-    """Which keys of a block belong to the same packed sequence as each of the last rows."""
-    own, key = ids[-rows:][:, None], ids[start : start + width][None]
+def _of_one_sequence(ids: NDArray[Any], rows: int, start: int, width: int, bug: str) -> NDArray[np.bool_]:
+    """`[rows, width]`, True for keys of a block in the same packed sequence as each of the last rows."""
+    of_query, key = ids[-rows:][:, None], ids[start : start + width][None]
     if bug == "sequences by whole blocks":
-        own = ids[(np.arange(rows) + len(ids) - rows) // width * width][:, None]
+        of_query = ids[(np.arange(rows) + len(ids) - rows) // width * width][:, None]
     if bug == "sees the sequence before":
-        return np.asarray((key == own) | (key == own - 1))
-    return np.asarray(np.ones((rows, width), bool) if bug == "sequences not kept apart" else key == own)
+        return np.asarray((key == of_query) | (key == of_query - 1))
+    return np.asarray(np.ones((rows, width), bool) if bug == "sequences not kept apart" else key == of_query)
 
 
 def _ruined(o: NDArray[Any], bug: str) -> NDArray[Any]:

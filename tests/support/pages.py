@@ -17,13 +17,13 @@ def island(page: str, name: str) -> str:
 
 
 def overview(page: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(island(page, "overview"))
-    return found
+    parsed: dict[str, Any] = json.loads(island(page, "overview"))
+    return parsed
 
 
 def details(page: str) -> dict[str, Any]:
     chunk = json.loads(gzip.decompress(base64.b64decode(island(page, "chunk-0"))))
-    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["details"]}
+    return {attempt["id"]: {**attempt, "lines": chunk["lines"]} for attempt in chunk["details"]}
 
 
 def check_markup(page: str) -> None:
@@ -45,9 +45,9 @@ def check_policy(page: str) -> None:
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
-    own = re.search(r"(?s)<script>(.*)</script>", page)
-    assert own is not None
-    scripts = [own[1].encode()]
+    inline = re.search(r"(?s)<script>(.*)</script>", page)
+    assert inline is not None
+    scripts = [inline[1].encode()]
     # A page without charts has no library for them.
     if 'id="charts"' in page:
         scripts.append(gzip.decompress(base64.b64decode(island(page, "charts"))))
@@ -56,4 +56,4 @@ def check_policy(page: str) -> None:
     assert rules["default-src"] == "'none'"
     assert "unsafe" not in rules["script-src"]
     # Whatever the script shows, it shows as text.
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", own[1])
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", inline[1])

@@ -121,13 +121,13 @@ def _answered(page: str, answer: Callable[[str], str | None]) -> Iterator[str]:
 
 def commands(page: str) -> list[str]:
     """The commands of a page, in order."""
-    found: list[str] = []
+    listed: list[str] = []
 
     def note(command: str) -> None:
-        found.append(command)
+        listed.append(command)
 
     answered(page, note)
-    return found
+    return listed
 
 
 def outputs(page: str) -> Iterator[tuple[str, bool, list[str]]]:
@@ -139,16 +139,16 @@ def outputs(page: str) -> Iterator[tuple[str, bool, list[str]]]:
 
 
 class Shell:
-    """Runs commands in a folder; what stands before the first bar runs once, however often it is looked at."""
+    """Runs commands in a folder; the part before the first bar runs once, however often it is used."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._printed: dict[str, str] = {}
 
     def __call__(self, command: str) -> str | None:
-        """What it prints, None of one about a capture that is not here.
+        """The output of the command; None if it needs a capture that is not here.
 
-        Raises AssertionError where it breaks, or where a filter finds nothing.
+        Raises AssertionError if it breaks, or if a filter finds nothing.
         """
         first, _, filters = command.partition(" | ")
         if "theirs" in first.split() and not REAL.is_file():
@@ -158,13 +158,13 @@ class Shell:
         printed = self._printed[first]
         return (self._run(filters, printed, 1) if filters else printed).rstrip()
 
-    def _run(self, command: str, given: str, broken: int) -> str:
+    def _run(self, command: str, input_text: str, broken: int) -> str:
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": COLUMNS, "PYTHONPATH": str(self._folder)}
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self._folder,
             env=environment,
-            input=given,
+            input=input_text,
             capture_output=True,
             text=True,
             timeout=1200,

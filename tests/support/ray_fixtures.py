@@ -54,11 +54,11 @@ class Nodes:
 
 @contextmanager
 def nodes(count: int, **environment: str) -> Iterator[Nodes]:
-    found = Nodes(count, environment)
+    cluster = Nodes(count, environment)
     try:
-        yield found
+        yield cluster
     finally:
-        found.end()
+        cluster.end()
 
 
 def below(pid: int) -> list[int]:
@@ -68,22 +68,22 @@ def below(pid: int) -> list[int]:
         with suppress(OSError, ValueError, IndexError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found, todo = [], [pid]
+    processes, todo = [], [pid]
     while todo:
         new = children.get(todo.pop(), [])
-        found += new
+        processes += new
         todo += new
-    return found
+    return processes
 
 
 def named(pids: list[int], words: str) -> list[int]:
     """Those whose command line holds these words."""
-    found = []
+    matching = []
     for pid in pids:
         with suppress(OSError):
             if words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(pid)
-    return found
+                matching.append(pid)
+    return matching
 
 
 def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
@@ -102,11 +102,11 @@ def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
             cluster.others.append(cluster.begin())
         else:
             words = "harness.loop.screening" if kind == "process" else "ray::_Screener"
-            found = named(below(os.getpid()), words)
-            if not found:
+            actors = named(below(os.getpid()), words)
+            if not actors:
                 continue
             with suppress(ProcessLookupError):
-                os.kill(chance.choice(found), signal.SIGSTOP if kind == "stopped actor" else signal.SIGKILL)
+                os.kill(chance.choice(actors), signal.SIGSTOP if kind == "stopped actor" else signal.SIGKILL)
         struck.append(kind)
     return struck
 
@@ -116,14 +116,14 @@ def listening(pids: list[int]) -> set[str]:
     sockets: set[str] = set()
     for pid in pids:
         with suppress(OSError):
-            sockets |= {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
-    found: set[str] = set()
+            sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    addresses: set[str] = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
             if state == "0A" and f"socket:[{inode}]" in sockets:
-                found.add(local.partition(":")[0])
-    return found
+                addresses.add(local.partition(":")[0])
+    return addresses
 
 
 def is_gone(pid: int, seconds: float = 20.0) -> bool:

@@ -1,4 +1,4 @@
-"""What pages have to show: a real ledger with every verdict, two keys, a search; rows of a table; hostile texts."""
+"""Contents for pages to show: a real ledger with every verdict, two keys, a search; rows of a table; hostile texts."""
 
 from dataclasses import replace
 from pathlib import Path

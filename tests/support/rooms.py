@@ -91,22 +91,22 @@ def parsed(path: Path) -> ast.Module:
 @cache
 def imported(path: Path) -> tuple[tuple[str, str], ...]:
     """Modules that the file imports, each with the name taken from it ("": the module itself)."""
-    found: list[tuple[str, str]] = []
+    names: list[tuple[str, str]] = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            found += [(alias.name, "") for alias in node.names]
+            names += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} is a relative import"
             assert node.module is not None
-            found += [(node.module, alias.name) for alias in node.names]
-    return tuple(found)
+            names += [(node.module, alias.name) for alias in node.names]
+    return tuple(names)
 
 
-def imports(path: Path, known: set[str]) -> Iterator[str]:
+def imports(path: Path, modules: set[str]) -> Iterator[str]:
     """The modules that the file imports; a name taken from a package is a module where `known` has it."""
     for home, name in imported(path):
         whole = f"{home}.{name}"
-        yield whole if whole in known else home
+        yield whole if whole in modules else home
 
 
 MODULES = {module(path): path for path in source_files()}
@@ -114,15 +114,15 @@ MODULES = {module(path): path for path in source_files()}
 
 def rooms() -> tuple[str, ...]:
     """The rooms by floor: folders, the judge's by themselves, and loose files."""
-    found = {part(name) for name in MODULES} - set(_NO_ROOMS)
-    return tuple(sorted(found, key=lambda room: (FLOORS.get(room, 0), room)))
+    parts = {part(name) for name in MODULES} - set(_NO_ROOMS)
+    return tuple(sorted(parts, key=lambda room: (FLOORS.get(room, 0), room)))
 
 
 def arrows() -> frozenset[tuple[str, str]]:
     """Pairs of rooms of which the first imports the second."""
-    found = {(part(name), part(used)) for name, path in MODULES.items() for used in imports(path, set(MODULES))}
+    pairs = {(part(name), part(used)) for name, path in MODULES.items() for used in imports(path, set(MODULES))}
     inside = set(rooms())
-    return frozenset((user, used) for user, used in found if user != used and {user, used} <= inside)
+    return frozenset((user, used) for user, used in pairs if user != used and {user, used} <= inside)
 
 
 def purpose(room: str) -> str:

@@ -31,7 +31,7 @@ SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
 
 
 def saved(name: str) -> Evidence:
-    """What was found out about a real kernel."""
+    """The recorded evidence of a real kernel."""
     return msgspec.json.decode((SAVED / f"{name}.json").read_bytes(), type=Evidence)
 
 
@@ -40,28 +40,28 @@ def good(seconds: float = 0.80e-3, **changes: Any) -> Evidence:
     return evidence(seconds, bq=2048, bkv=512, **changes)
 
 
-def with_call(given: Evidence, **changes: Any) -> Evidence:
-    assert given.trace is not None
-    call = replace(given.trace.pallas_calls[0], **changes)
-    return replace(given, trace=replace(given.trace, pallas_calls=(call,)))
+def with_call(base: Evidence, **changes: Any) -> Evidence:
+    assert base.trace is not None
+    call = replace(base.trace.pallas_calls[0], **changes)
+    return replace(base, trace=replace(base.trace, pallas_calls=(call,)))
 
 
-def with_window(given: Evidence, place: int, **changes: Any) -> Evidence:
-    assert given.trace is not None
-    windows = list(given.trace.pallas_calls[0].windows)
+def with_window(base: Evidence, place: int, **changes: Any) -> Evidence:
+    assert base.trace is not None
+    windows = list(base.trace.pallas_calls[0].windows)
     windows[place] = replace(windows[place], **changes)
-    return with_call(given, windows=tuple(windows))
+    return with_call(base, windows=tuple(windows))
 
 
-def with_run(given: Evidence, **changes: Any) -> Evidence:
-    assert given.simulation is not None
-    return replace(given, simulation=replace(given.simulation, **changes))
+def with_run(base: Evidence, **changes: Any) -> Evidence:
+    assert base.simulation is not None
+    return replace(base, simulation=replace(base.simulation, **changes))
 
 
-def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int | None = None) -> Evidence:
+def with_parts(base: Evidence, *parts: tuple[PartKind, str, float], steps: int | None = None) -> Evidence:
     """The run taken apart into these shares; the rest is issuing."""
-    assert given.simulation is not None
-    cycles = given.simulation.cycles
+    assert base.simulation is not None
+    cycles = base.simulation.cycles
     assert cycles is not None
     rest = 1 - sum(share for _, _, share in parts)
     shares = (*parts, ("issuing", "", rest))
@@ -73,47 +73,47 @@ def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int 
         filled_bytes=0,
         spill_cycles=0.0,
     )
-    return with_run(given, breakdown=breakdown)
+    return with_run(base, breakdown=breakdown)
 
 
-def with_slots(given: Evidence, **used: float) -> Evidence:
+def with_slots(base: Evidence, **used: float) -> Evidence:
     """The run with these shares of the units' issue slots."""
-    assert given.simulation is not None
+    assert base.simulation is not None
     units = tuple(
         replace(unit, executed_slots=round(used[unit.name] * unit.offered_slots)) if unit.name in used else unit
-        for unit in given.simulation.units
+        for unit in base.simulation.units
     )
-    return with_run(given, units=units)
+    return with_run(base, units=units)
 
 
-def with_counts(given: Evidence, **counts: Any) -> Evidence:
-    assert given.mosaic is not None
-    return replace(given, mosaic=replace(given.mosaic, **counts))
+def with_counts(base: Evidence, **counts: Any) -> Evidence:
+    assert base.mosaic is not None
+    return replace(base, mosaic=replace(base.mosaic, **counts))
 
 
-def with_exponentials(traced: float, operations: float, given: Evidence) -> Evidence:
+def with_exponentials(traced: float, operations: float, base: Evidence) -> Evidence:
     """The kernel of a problem that needs 2^28 exponentials: as many times that in its trace and in its run.
 
     An operation of the run counts as 2048, two bfloat16 in each word of a register.
     """
-    assert given.trace is not None
-    assert given.simulation is not None
+    assert base.trace is not None
+    assert base.simulation is not None
     needed = 2**28
     units = tuple(
         replace(unit, executed_slots=round(operations * needed) // 2048) if unit.name == "EUP" else unit
-        for unit in given.simulation.units
+        for unit in base.simulation.units
     )
-    work = replace(given.problem.work, exponentials=needed)
+    work = replace(base.problem.work, exponentials=needed)
     return replace(
-        with_run(given, units=units),
-        problem=replace(given.problem, work=work),
-        trace=replace(given.trace, exponentials=round(traced * needed)),
+        with_run(base, units=units),
+        problem=replace(base.problem, work=work),
+        trace=replace(base.trace, exponentials=round(traced * needed)),
     )
 
 
-def on_chip(name: str, given: Evidence) -> Evidence:
-    assert given.simulation is not None
-    return replace(given, chip=name, simulation=replace(given.simulation, chip=name))
+def on_chip(name: str, base: Evidence) -> Evidence:
+    assert base.simulation is not None
+    return replace(base, chip=name, simulation=replace(base.simulation, chip=name))
 
 
 def earlier(number: int = 3, **changes: Any) -> Row:
@@ -178,11 +178,9 @@ def rowwise(
         scratch=(),
         vmem_limit_bytes=None,
     )
-    given = evidence(seconds, problem=problem)
-    assert given.trace is not None
-    return replace(
-        given, trace=replace(given.trace, pallas_calls=(call,), pallas_flops=problem.work.flops), mosaic=None
-    )
+    base = evidence(seconds, problem=problem)
+    assert base.trace is not None
+    return replace(base, trace=replace(base.trace, pallas_calls=(call,), pallas_flops=problem.work.flops), mosaic=None)
 
 
 def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
@@ -224,52 +222,52 @@ def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
         scratch=(),
         vmem_limit_bytes=None,
     )
-    given = evidence(2e-3, problem=problem)
-    assert given.trace is not None
-    return replace(given, trace=replace(given.trace, pallas_calls=(call,), pallas_flops=work.flops), mosaic=None)
+    base = evidence(2e-3, problem=problem)
+    assert base.trace is not None
+    return replace(base, trace=replace(base.trace, pallas_calls=(call,), pallas_flops=work.flops), mosaic=None)
 
 
-def column_scratch(given: Evidence) -> Evidence:
+def column_scratch(base: Evidence) -> Evidence:
     column = Scratch(shape=(2048, 1), dtype="float32", memory_space="vmem", vmem_bytes=1 << 20)
-    return with_call(given, scratch=(column, column, replace(column, shape=(2048, 128))))
+    return with_call(base, scratch=(column, column, replace(column, shape=(2048, 128))))
 
 
-def copied(given: Evidence) -> Evidence:
+def copied(base: Evidence) -> Evidence:
     """A copy of 0.1 ms beside the kernel."""
     kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
     copy = replace(kernel, name="copy.9", seconds=0.1e-3)
-    assert given.hlo is not None
-    return replace(with_run(given, ops=(kernel, copy)), hlo=replace(given.hlo, copy=1))
+    assert base.hlo is not None
+    return replace(with_run(base, ops=(kernel, copy)), hlo=replace(base.hlo, copy=1))
 
 
-def reshaped(given: Evidence) -> Evidence:
+def reshaped(base: Evidence) -> Evidence:
     """A reshape beside the kernel, which is no copy and no transpose."""
     kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
-    return with_run(given, ops=(kernel, replace(kernel, name="reshape.0", seconds=0.1e-3)))
+    return with_run(base, ops=(kernel, replace(kernel, name="reshape.0", seconds=0.1e-3)))
 
 
-def covering(factor: float, given: Evidence) -> Evidence:
+def covering(factor: float, base: Evidence) -> Evidence:
     """A grid whose trace shows so many times the useful work; units are as busy as their issue slots say."""
-    assert given.trace is not None
-    assert given.simulation is not None
-    units = tuple(replace(unit, busy_cycles=None) for unit in given.simulation.units)
-    flops = round(factor * given.problem.work.flops)
-    return replace(with_run(given, units=units), trace=replace(given.trace, pallas_flops=flops))
+    assert base.trace is not None
+    assert base.simulation is not None
+    units = tuple(replace(unit, busy_cycles=None) for unit in base.simulation.units)
+    flops = round(factor * base.problem.work.flops)
+    return replace(with_run(base, units=units), trace=replace(base.trace, pallas_flops=flops))
 
 
-def padded_row(given: Evidence) -> Evidence:
+def padded_row(base: Evidence) -> Evidence:
     """The one row of weights of `rowwise` in a buffer of whole tiles of 16 rows."""
-    assert given.trace is not None
-    row = given.trace.pallas_calls[0].windows[1]
-    return with_window(given, 1, vmem_bytes=16 * row.vmem_bytes)
+    assert base.trace is not None
+    row = base.trace.pallas_calls[0].windows[1]
+    return with_window(base, 1, vmem_bytes=16 * row.vmem_bytes)
 
 
-def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
+def with_lines(base: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
     """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
-    found = with_parts(given)
-    assert found.simulation is not None
-    assert found.simulation.breakdown is not None
-    cycles = found.simulation.cycles or 0.0
+    with_breakdown = with_parts(base)
+    assert with_breakdown.simulation is not None
+    assert with_breakdown.simulation.breakdown is not None
+    cycles = with_breakdown.simulation.cycles or 0.0
     times = tuple(
         LineTime(
             file="kernel.py",
@@ -281,23 +279,23 @@ def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Ev
         )
         for number, share, operations in lines
     )
-    units = tuple(replace(unit, busy_cycles=None) for unit in found.simulation.units)
-    return with_run(found, units=units, breakdown=replace(found.simulation.breakdown, lines=times))
+    units = tuple(replace(unit, busy_cycles=None) for unit in with_breakdown.simulation.units)
+    return with_run(with_breakdown, units=units, breakdown=replace(with_breakdown.simulation.breakdown, lines=times))
 
 
 def spilling(seconds: float, number: int) -> Evidence:
     return with_run(evidence(seconds, bq=2048, bkv=512), executed_spills=number, executed_fills=number)
 
 
-def with_table(given: Evidence) -> Evidence:
+def with_table(base: Evidence) -> Evidence:
     """A table of integers before all other inputs of the call."""
-    assert given.trace is not None
-    windows = given.trace.pallas_calls[0].windows
+    assert base.trace is not None
+    windows = base.trace.pallas_calls[0].windows
     table = replace(windows[0], name="first", array=Array(name="first", shape=(8,), dtype="int32"), block_shape=(8,))
-    return with_call(given, windows=(table, *windows))
+    return with_call(base, windows=(table, *windows))
 
 
-def twice(given: Evidence) -> Evidence:
+def twice(base: Evidence) -> Evidence:
     """The same Pallas call a second time."""
-    assert given.trace is not None
-    return replace(given, trace=replace(given.trace, pallas_calls=given.trace.pallas_calls * 2))
+    assert base.trace is not None
+    return replace(base, trace=replace(base.trace, pallas_calls=base.trace.pallas_calls * 2))

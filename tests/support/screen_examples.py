@@ -40,11 +40,11 @@ def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: 
 
 
 def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: Any) -> str:
-    attempt, found = judged(candidate, **changes)
+    attempt, computed = judged(candidate, **changes)
     return report_text(
         attempt,
-        found,
-        advise(candidate, found),
+        computed,
+        advise(candidate, computed),
         report(CHAMPION, V5E),
         View(full=full, colour=colour, width=width, whole="again --full"),
     )
@@ -107,11 +107,11 @@ def shown(
 ) -> TableView:
     """The same as the verb `results` shows it."""
     table = scaled_table(rows, champion, notes)
-    found = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Filter())
+    chosen_lines = chosen(table, lines(table, unfolded=changes.get("has_all", False)), wanted or Filter())
     is_partial = table.scale is not None and table.scale.timed < table.scale.accepted
     made = TableView(
         rows=table.rows,
-        lines=found,
+        lines=chosen_lines,
         champion=champion,
         gain=gain(table),
         calibration=calibration(rows),

@@ -51,7 +51,7 @@ def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, *
         rows=rows,
         candidates={number: Candidate(text=text) for number, text in kernels.items()},
         candidate=Candidate(text=KERNEL),
-        champion=next((one for one in rows if one.number == champion), None),
+        champion=next((row for row in rows if row.number == champion), None),
         is_present_key=True,
         report=report(evidence(), V5E),
         advice=advise(evidence(), report(evidence(), V5E)),

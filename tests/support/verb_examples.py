@@ -1,4 +1,4 @@
-"""What verbs of the loop found, made by hand or read from an example's ledger, for the screens that show it."""
+"""Results of verbs of the loop, made by hand or read from an example's ledger, for the screens that show them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +35,8 @@ def comparison() -> Comparison:
 
 def bisection() -> Bisection:
     good = JudgedVersion(name="attempt 3", title="a tree of sums", seconds=7.1e-4, spills=0, failure="", is_bad=False)
-    lost = "compile-error: no such operation"
-    unknown = replace(good, name="attempt 4", seconds=None, spills=None, failure=lost, is_bad=None)
+    failure = "compile-error: no such operation"
+    unknown = replace(good, name="attempt 4", seconds=None, spills=None, failure=failure, is_bad=None)
     bad = replace(good, name="attempt 5", title="two halves of the rows", seconds=9.4e-4, spills=12_345, is_bad=True)
     return Bisection(
         metric="time",
@@ -89,15 +89,15 @@ def ablation() -> Ablation:
 
 
 def gate() -> Gate:
-    found = compare(_side(4), _side(3), "")
+    comparison = compare(_side(4), _side(3), "")
     slower = GatedContest(
         contest="kernels/norm",
         outcome="slower",
         reason="5.74 % more simulated time",
         prepare="touched",
         changed=("kernel.py", "prepare.py"),
-        comparison=found,
-        seconds=found.programs[0].after_seconds,
+        comparison=comparison,
+        seconds=comparison.programs[0].after_seconds,
         chip="v5e",
     )
     return Gate(base="a" * 40, head="b" * 40, compiler="jax 0, libtpu 0", threshold=0.01, contests=(slower,))

@@ -121,21 +121,21 @@ def _main(name: str) -> None:
     on = chip(name)
     device = described_device(on)
 
-    def said(program: Call, shape: jax.ShapeDtypeStruct) -> str:
-        given = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))
+    def outcome(program: Call, shape: jax.ShapeDtypeStruct) -> str:
+        shape_on_device = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))
         try:
             exported = jax.export.export(jax.jit(program), platforms=["tpu"])(shape)
-            jax.jit(exported.call).lower(given).compile()
+            jax.jit(exported.call).lower(shape_on_device).compile()
         except Exception as error:  # noqa: BLE001  # JAX puts an error of its own before the compiler's
             return " ".join(str(error.__cause__ or error).split())
         return ""
 
     for case, (kernel, rows, options, _, _) in CASES.items() if on.name == "v5e" else ():
-        print(f"{case}: fits\t{said(*call(kernel, rows, **options))}")
-        print(f"{case}: larger\t{said(*larger(case))}")
+        print(f"{case}: fits\t{outcome(*call(kernel, rows, **options))}")
+        print(f"{case}: larger\t{outcome(*larger(case))}")
     for more in (-8, 8):
         rows = default_rows(on.scoped_vmem_bytes) + more
-        print(f"default {more}\t{said(*call(add, rows, limit=None))}")
+        print(f"default {more}\t{outcome(*call(add, rows, limit=None))}")
 
 
 if __name__ == "__main__":

@@ -422,8 +422,8 @@ def judge_without(guard: Guard, folder: Path) -> Path:
     """A copy of the harness in `folder` that lacks `guard`, and those that it is behind."""
     package = folder / "harness"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("candidates", "__pycache__"))
-    for taken in (guard, *(other for other in GUARDS if other.name in guard.behind)):
-        for module, source in taken.without:
+    for removed in (guard, *(other for other in GUARDS if other.name in guard.behind)):
+        for module, source in removed.without:
             with (package / module).open("a", encoding="utf-8") as code:
                 code.write(f"\n\n{source}\n")
     return package
@@ -431,15 +431,15 @@ def judge_without(guard: Guard, folder: Path) -> Path:
 
 def redefined(source: str) -> set[str]:
     """The names at the top of a module that `source` defines: functions, and what is assigned to names and classes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign):
             # `name = `, `one, other = ` and `Class.method = ` alike.
-            found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+            names |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
+            names.add(node.target.id)
         elif isinstance(node, ast.ClassDef):
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names

@@ -222,7 +222,7 @@ class _Search:
         if not last.is_bad:
             raise RatchetError(
                 "nothing-to-find",
-                f"expected --to to be worse than --from in {self._metric}, got that {last.name} is no worse than "
+                f"expected --to to be worse than --from in {self._metric}, but {last.name} is no worse than "
                 f"{first.name}: {self._figures_in_words(first, last)}; name other ends, or another --metric or "
                 "--threshold",
             )

@@ -69,7 +69,7 @@ class Roots:
     def _outside(self, what: str) -> UsageError:
         below = " or ".join(map(str, self.folders))
         return UsageError(
-            "outside", f"expected something below {below}, got {what}: `ratchet.sh mcp --root DIR` opens other folders"
+            "outside", f"expected a path below {below}, got {what}: `ratchet.sh mcp --root DIR` opens other folders"
         )
 
 

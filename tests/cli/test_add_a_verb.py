@@ -29,28 +29,28 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(home: Path, *words: str, **environment: str) -> str:
-    """What the command line of that harness prints."""
+def printed_by(home: Path, *words: str, **environment: str) -> str:
+    """The output of that harness's command line."""
     command = [sys.executable, "-P", "-m", "harness", *words]
     settings = {**os.environ, "PYTHONPATH": str(home), **environment}
     return subprocess.run(command, env=settings, cwd=home, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_overview_and_the_page_of_commands_have_it(home: Path) -> None:
-    overview = said(home, "--help")
+    overview = printed_by(home, "--help")
     assert re.findall(r"^  (results|tally|show) ", overview, re.M) == ["results", "tally", "show"]
     assert "how many attempts came to what" in overview
-    page = said(home, "help", "--markdown")
+    page = printed_by(home, "help", "--markdown")
     assert "### tally\n\nCounts the attempts of the contest by what they came to.\n" in page
     assert "| `--least N` | only what so many attempts came to (1) |" in page
-    assert "usage: ratchet.sh tally [-h] [-C DIR] [--least N] [--json]" in said(home, "tally", "--help")
+    assert "usage: ratchet.sh tally [-h] [-C DIR] [--least N] [--json]" in printed_by(home, "tally", "--help")
 
 
 def test_a_shell_completes_it(home: Path) -> None:
     answer = home / "answer"
     for line, offered in (("ratchet tal", "tally "), ("ratchet tally --lea", "--least ")):
         question = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
-        said(home, _ARGCOMPLETE="1", _ARGCOMPLETE_SHELL="bash", _ARGCOMPLETE_IFS="\n", **question)
+        printed_by(home, _ARGCOMPLETE="1", _ARGCOMPLETE_SHELL="bash", _ARGCOMPLETE_IFS="\n", **question)
         assert answer.read_text() == offered
 
 
@@ -63,10 +63,10 @@ def test_it_is_a_tool_that_only_reads(home: Path) -> None:
 
 
 def test_it_runs_and_prints_what_its_schema_says(home: Path) -> None:
-    printed = said(home, "tally", "-C", CONTEST)
+    printed = printed_by(home, "tally", "-C", CONTEST)
     assert re.search(r"^ +\d+ accept$", printed, re.M)
-    document = json.loads(said(home, "tally", "-C", CONTEST, "--json"))
+    document = json.loads(printed_by(home, "tally", "-C", CONTEST, "--json"))
     assert document["schema"] == 1
-    jsonschema.Draft202012Validator(json.loads(said(home, "schema", "tally"))).validate(document)
-    few = json.loads(said(home, "tally", "-C", CONTEST, "--json", "--least", "1000"))
+    jsonschema.Draft202012Validator(json.loads(printed_by(home, "schema", "tally"))).validate(document)
+    few = json.loads(printed_by(home, "tally", "-C", CONTEST, "--json", "--least", "1000"))
     assert few["outcomes"] == {}

@@ -74,12 +74,12 @@ def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", program, option], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    said = done.stdout.splitlines()
+    printed_lines = done.stdout.splitlines()
     if option == "--help":
-        assert said[-1] == f"kernel-ratchet {__version__}"
+        assert printed_lines[-1] == f"kernel-ratchet {__version__}"
     else:
         packages = [f"{name} {version(name)}" for name in ("jax", "libtpu")]
-        assert said == [f"kernel-ratchet {__version__}", *packages, f"Python {platform.python_version()}"]
+        assert printed_lines == [f"kernel-ratchet {__version__}", *packages, f"Python {platform.python_version()}"]
 
 
 @pytest.mark.parametrize("name", ["ratchet", "kernel-ratchet"])
@@ -160,8 +160,8 @@ def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_overview_has_every_verb_in_its_group() -> None:
     sections = overview().split("\n\n")
     for verb in typed_verbs():
-        (own,) = [section for section in sections if section.startswith(GROUPS[verb.place[0]])]
-        assert re.search(rf"^  {verb.name} ", own, re.M)
+        (its_section,) = [section for section in sections if section.startswith(GROUPS[verb.place[0]])]
+        assert re.search(rf"^  {verb.name} ", its_section, re.M)
     assert all(len(line) <= 120 for line in overview().splitlines())
 
 
@@ -190,8 +190,8 @@ def test_an_expectation_that_could_be_read_two_ways_is_refused(text: str) -> Non
 @pytest.mark.parametrize("verb", ["show", "checkout", "replay", "lines"])
 def test_an_attempt_that_is_no_number_is_told_so(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "abc"]) == 2
-    said = capsys.readouterr().err
-    assert "expected the number of an attempt such as 3, got 'abc'" in said
+    complaint = capsys.readouterr().err
+    assert "expected the number of an attempt such as 3, got 'abc'" in complaint
     assert main([verb, "0"]) == 2
 
 
@@ -236,8 +236,8 @@ def test_an_empty_contest_says_how_to_begin(
     monkeypatch.setenv("COLUMNS", "400")
     folder = committed_contest(tmp_path / "contest")
     assert main(["-C", str(folder), *words]) == code
-    said = capsys.readouterr()
-    assert f'./ratchet.sh -C {folder} "experiment: baseline"' in " ".join(f"{said.out} {said.err}".split())
+    printed = capsys.readouterr()
+    assert f'./ratchet.sh -C {folder} "experiment: baseline"' in " ".join(f"{printed.out} {printed.err}".split())
 
 
 def test_the_shell_knows_no_verb_by_name() -> None:

@@ -19,7 +19,7 @@ RMSNORM = PROJECT / "examples" / "rmsnorm"
 
 
 def completed(line: str, folder: Path = RMSNORM) -> list[str]:
-    """What the function that bash got offers for the word at the end of `line`."""
+    """The words that bash's completion function offers at the end of `line`."""
     script = f"""
         ratchet() {{ {shlex.quote(sys.executable)} -m harness "$@"; }}
         eval "$(ratchet completion bash)"
@@ -77,7 +77,7 @@ def test_attempts_are_offered_also_of_another_folder(tmp_path: Path) -> None:
 
 
 def asked(folder: Path, line: str) -> str:
-    """What the program itself answers to zsh, which shows descriptions too."""
+    """The program's own answer to zsh, which shows descriptions too."""
     answer = folder.parent / "answer"
     question = {
         "_ARGCOMPLETE": "1",

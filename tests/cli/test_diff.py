@@ -24,8 +24,8 @@ def side(number: int, text: bytes | None = None) -> ComparedSide:
     return ComparedSide(name=str(number), candidate=candidate, evidence=history.attempt(ledger.place, number).evidence)
 
 
-def line_of(found: Comparison, text: str) -> LinePair:
-    return next(line for line in found.programs[0].lines if text in line.text)
+def line_of(comparison: Comparison, text: str) -> LinePair:
+    return next(line for line in comparison.programs[0].lines if text in line.text)
 
 
 def test_time_figures_and_cycles_are_those_of_the_records() -> None:
@@ -46,8 +46,8 @@ def test_time_figures_and_cycles_are_those_of_the_records() -> None:
 
 
 def test_a_line_is_held_against_its_like_wherever_it_stands() -> None:
-    found = compare(side(3), side(4), "")
-    moved = line_of(found, "y_ref[...] =")
+    comparison = compare(side(3), side(4), "")
+    moved = line_of(comparison, "y_ref[...] =")
     assert (moved.before_line, moved.after_line) == (28, 29)
     before = side(4)
     shifted = compare(before, side(4, b"# one more line\n" * 3 + before.candidate.text), "").programs[0]
@@ -75,9 +75,9 @@ def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
     rest = f"    {lines[at - 1]}".replace("y_ref[...]", "y_ref[some, :]")
     loop = ["    @pl.loop(0, 2)", "    def walk(strip):", "        some = pl.ds(strip * 8, 8)", rest]
     text = "\n".join([*lines[: at - 1], *loop, *lines[at:]]) + "\n"
-    found = line_of(compare(before, side(4, text.encode()), ""), "y_ref[some, :] =")
-    assert (found.before_line, found.after_line) == (at, at + 3)
-    assert found.before_cycles > 0
+    pair = line_of(compare(before, side(4, text.encode()), ""), "y_ref[some, :] =")
+    assert (pair.before_line, pair.after_line) == (at, at + 3)
+    assert pair.before_cycles > 0
     # A line that is like none of those in its place is gone.
     other = "\n".join([*lines[: at - 1], "    pass", "    return", *lines[at:]]) + "\n"
     gone = line_of(compare(before, side(4, other.encode()), ""), "y_ref[...] =")
@@ -133,7 +133,9 @@ def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.Captur
     assert "[busy]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "said"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")])
-def test_what_is_neither_attempt_nor_file(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "complaint"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")]
+)
+def test_what_is_neither_attempt_nor_file(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-C", str(RMSNORM), "diff", *words]) in (2, 4)
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err

@@ -44,8 +44,8 @@ def test_every_documented_command_is_understood(command: Command) -> None:
         place = place_of_verb(rest)
         assert place is not None, command.text
         verb = EVERY.get(rest[place])
-        given = rest[:place] + rest[place + 1 :] if verb else rest
-        (verb or EVERY["experiment"]).parse(given)
+        verb_words = rest[:place] + rest[place + 1 :] if verb else rest
+        (verb or EVERY["experiment"]).parse(verb_words)
     elif words[0].endswith("python"):
         assert words[1].startswith("-") or (Path(PROJECT) / words[1]).is_file(), f"{words[1]} is not there"
     else:
@@ -65,8 +65,8 @@ def test_commands_are_found_in_blocks_and_nowhere_else() -> None:
         "./no\n```\n./ratchet.sh status   # where you stand\noutput\n$ git log\n```\n./no\n```sh\nls -l\n```\n"
         "```\n$ ./ratchet.sh next\n./printed\n```\n"
     )
-    found = [tuple(command.text for command in block) for block in blocks_of(page, "page")]
-    assert found == [("./ratchet.sh status", "git log"), ("ls -l",), ("./ratchet.sh next",)]
+    listed = [tuple(command.text for command in block) for block in blocks_of(page, "page")]
+    assert listed == [("./ratchet.sh status", "git log"), ("ls -l",), ("./ratchet.sh next",)]
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,9 @@ def programs(folder: Path, *names: str) -> str:
     """A folder with these programs of this machine alone, as a PATH."""
     folder.mkdir()
     for name in names:
-        found = shutil.which(name)
-        assert found is not None, name
-        (folder / name).symlink_to(found)
+        program = shutil.which(name)
+        assert program is not None, name
+        (folder / name).symlink_to(program)
     return str(folder)
 
 
@@ -89,8 +89,8 @@ def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
 def test_a_copied_folder_runs_its_own_harness(clone: Path) -> None:
     """Also where an environment of the form before names the folder that it was made in."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", clone / ".venv"], check=True)
-    given = (clone / "requirements.lock").read_bytes()
-    lock = subprocess.run(["cksum"], input=given, capture_output=True, check=True).stdout.decode()
+    lock_bytes = (clone / "requirements.lock").read_bytes()
+    lock = subprocess.run(["cksum"], input=lock_bytes, capture_output=True, check=True).stdout.decode()
     (clone / ".venv" / ".ratchet-stamp").write_text(f"{lock}\n", encoding="utf-8")
     (packages,) = (clone / ".venv" / "lib").glob("python3.*/site-packages")
     (packages / "kernel_ratchet.pth").write_text(f"{PROJECT}\n", encoding="utf-8")

@@ -36,8 +36,8 @@ Verb = Callable[[Path, bytes], list[str]]
 
 
 def texts(pattern: str, most: int = 40_000) -> list[bytes]:
-    found = [gzip.decompress(path.read_bytes()) for path in sorted(FIXTURES.glob(pattern))]
-    return [text for text in found if len(text) <= most]
+    unpacked = [gzip.decompress(path.read_bytes()) for path in sorted(FIXTURES.glob(pattern))]
+    return [text for text in unpacked if len(text) <= most]
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
@@ -97,16 +97,16 @@ def record(folder: Path, data: bytes) -> list[str]:
 
 
 def read_record(path: Path) -> None:
-    """What every look at a ledger does with a file: its row from the head, then all of it, shown as a table."""
+    """Reads a file as every look at a ledger does: its row from the head, then all of it, shown as a table."""
     data = path.read_bytes()
     rows: list[Row] = []
     for read in (codec.decode_attempt_row, codec.decode_head_row, codec.decode_attempt):
         with contextlib.suppress(RatchetError):
-            found = read(data, "record.json")
-            if isinstance(found, Attempt):
-                codec.encode_attempt(found)
-            elif found is not None:
-                rows.append(found)
+            record = read(data, "record.json")
+            if isinstance(record, Attempt):
+                codec.encode_attempt(record)
+            elif record is not None:
+                rows.append(record)
     results.results_table(shown(rows, None), 100)
 
 
@@ -137,18 +137,18 @@ def checked(words: list[str], size: int) -> None:
         code = 99
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (int(before) + 10 + 10 * size // 1_000_000,) * 2)
-            code, said = exit_code(words)
-            os.write(writing, said.encode()[-4000:] if code == 5 else b"")
+            code, printed = exit_code(words)
+            os.write(writing, printed.encode()[-4000:] if code == 5 else b"")
         except BaseException as error:  # noqa: BLE001
             os.write(writing, repr(error).encode()[-4000:])
         finally:
             os._exit(code)
     os.close(writing)
     with open(reading, "rb") as stream:
-        said = stream.read().decode("utf-8", "replace")
+        printed = stream.read().decode("utf-8", "replace")
     _, status, used = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    assert code in (0, 1, 2, 4), f"{code}: {said}"
+    assert code in (0, 1, 2, 4), f"{code}: {printed}"
     assert used.ru_maxrss * 1024 <= max(1 << 30, 10 * size)
 
 
@@ -217,5 +217,5 @@ _WORDS = st.sampled_from(
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.one_of(_WORDS, st.text(max_size=8), st.integers().map(str)), max_size=60))
 def test_no_words_of_hlo_in_any_order_are_a_bug(words: list[str], tmp_path: Path) -> None:
-    code, said = exit_code(hlo(tmp_path, " ".join(words).encode("utf-8", "replace")))
-    assert code in (0, 2, 4), said
+    code, printed = exit_code(hlo(tmp_path, " ".join(words).encode("utf-8", "replace")))
+    assert code in (0, 2, 4), printed

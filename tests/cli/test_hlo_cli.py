@@ -28,7 +28,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["hlo", *words]) == 0
     text = capsys.readouterr().out
     assert all(len(line) <= 100 for line in text.splitlines()), text
@@ -54,22 +54,22 @@ def mistaken(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
 def test_the_worked_paddings(
     capsys: pytest.CaptureFixture[str], text: str, padded: str, overhead: float, printed: str
 ) -> None:
-    assert printed in said(capsys, text)
+    assert printed in printed_by(capsys, text)
     (row,) = tables(capsys, text)["shape"]
     assert (row["padded_to"], row["memory"]) == (padded, "HBM")
     assert row["overhead"] == pytest.approx(overhead)
 
 
 def test_a_pasted_operation_is_taken_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, SCATTER, "--chip", "v2")
+    text = printed_by(capsys, SCATTER, "--chip", "v2")
     assert "kCustom: made by the backend itself" in text
     assert "all-reduce-scatter.1, not given here; by its name a reduce-scatter" in text
     assert "1.118 ms" in text
-    found = tables(capsys, SCATTER, "--chip", "v2")
-    result, operand = found["values"]
+    by_name = tables(capsys, SCATTER, "--chip", "v2")
+    result, operand = by_name["values"]
     assert (result["shape"], result["order"], result["tiles"]) == ("bf16[8,1024,4096]", "{2,1,0}", "(8,128)(2,1)")
     assert (operand["value"], operand["bytes"]) == ("0: fusion.31", 134217728)
-    (sent,) = found["collective"]
+    (sent,) = by_name["collective"]
     assert (sent["kind"], sent["devices_per_group"]) == ("reduce-scatter", 2)
 
 
@@ -83,7 +83,7 @@ def test_several_pasted_operations_know_each_other(
         'metadata={op_name="jit(f)/dot" source_file="kernel.py" source_line=12}\n'
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pasted.encode())))
-    text = said(capsys, "-")
+    text = printed_by(capsys, "-")
     assert "bf16[64,128] x bf16[128,256] -> f32[64,256], summed over dimension 1 of the left" in text
     assert "kernel.py:12" in text
     assert "x (argument 0)" in text
@@ -91,26 +91,26 @@ def test_several_pasted_operations_know_each_other(
 
 
 def test_a_module_lists_its_hottest_operations(capsys: pytest.CaptureFixture[str]) -> None:
-    found = tables(capsys, str(NORMALISED), "--chip", "v6e")
-    rows = found["operations"]
+    by_name = tables(capsys, str(NORMALISED), "--chip", "v6e")
+    rows = by_name["operations"]
     assert [row["name"] for row in rows] == ["fusion.1", "fusion", "add_rsqrt_fusion"]
     # Both pass once over 8192 x 8192 of bfloat16; the second also writes it.
     assert rows[1]["hbm_bytes"] == 8192 * 8192 * 2
     assert rows[0]["hbm_bytes"] == 2 * rows[1]["hbm_bytes"]
     assert rows[0]["seconds"] == pytest.approx(rows[0]["hbm_bytes"] / 1640e9)
-    assert found["copies"] == []
-    text = said(capsys, str(NORMALISED), "--chip", "v6e")
+    assert by_name["copies"] == []
+    text = printed_by(capsys, str(NORMALISED), "--chip", "v6e")
     assert text.startswith("hottest operations of jit__lambda, predicted on v6e [predicted]")
     assert "no copy, no transpose" in text
     assert "everything in the text was understood" in text
 
 
 def test_a_kernels_flops_are_unknown_and_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    found = tables(capsys, str(SHIFTED), "--chip", "v6e")
-    kernel = next(row for row in found["operations"] if row["what"] == "tpu_custom_call")
+    by_name = tables(capsys, str(SHIFTED), "--chip", "v6e")
+    kernel = next(row for row in by_name["operations"] if row["what"] == "tpu_custom_call")
     assert (kernel["flops"], kernel["bound"]) == (None, "bytes at least")
-    assert {"kind": "FLOPs", "count": 1, "what": "custom-call tpu_custom_call"} in found["not_understood"]
-    text = said(capsys, str(SHIFTED), "--op", "naive.1", "--chip", "v6e")
+    assert {"kind": "FLOPs", "count": 1, "what": "custom-call tpu_custom_call"} in by_name["not_understood"]
+    text = printed_by(capsys, str(SHIFTED), "--op", "naive.1", "--chip", "v6e")
     assert "FLOPs unknown: custom-call tpu_custom_call" in text
     assert "what a kernel reads again is not in them" in text
 
@@ -127,13 +127,13 @@ def test_a_prefetch_is_no_defensive_copy(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("path", modules("wrapped"), ids=lambda path: path.name)
 def test_a_proto_reads_like_its_text(capsys: pytest.CaptureFixture[str], path: Path) -> None:
-    found = tables(capsys, str(path))
-    relayout = next(row for row in found["copies"] if row["kind"] == "relayout")
+    by_name = tables(capsys, str(path))
+    relayout = next(row for row in by_name["copies"] if row["kind"] == "relayout")
     assert relayout["shape"] == "bf16[128,512]"
     assert relayout["producer"].startswith("naive.1")
-    causes = [row for row in found["copy_causes"] if row["names"] == relayout["name"]]
+    causes = [row for row in by_name["copy_causes"] if row["names"] == relayout["name"]]
     assert {row["fact"] for row in causes} >= {"cause", "remedy", "layout"}
-    assert relayout["name"] in said(capsys, str(path))
+    assert relayout["name"] in printed_by(capsys, str(path))
 
 
 def test_an_operation_that_does_not_exist_has_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +143,7 @@ def test_an_operation_that_does_not_exist_has_near_ones(capsys: pytest.CaptureFi
 
 
 def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "known only when it runs: bytes are those of the bound" in said(capsys, "f32[<=10,128]{1,0:T(8,128)}")
+    assert "known only when it runs: bytes are those of the bound" in printed_by(capsys, "f32[<=10,128]{1,0:T(8,128)}")
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,10 @@ def test_a_few_signs_for_many_devices_are_refused_before_they_are_listed(text: s
 
 def test_the_same_groups_in_many_places_are_listed_once() -> None:
     lines = (f"%a{place} = f32[8] all-reduce(%b), replica_groups=[1024,1024]<=[1048576]" for place in range(500))
-    found = parse.module("\n".join(lines)).computations[0].instructions
-    assert {id(instruction.groups) for instruction in found} == {id(found[0].groups)}
-    assert found[0].groups is not None
-    assert found[0].groups.size == 1024
+    instructions = parse.module("\n".join(lines)).computations[0].instructions
+    assert {id(instruction.groups) for instruction in instructions} == {id(instructions[0].groups)}
+    assert instructions[0].groups is not None
+    assert instructions[0].groups.size == 1024
 
 
 def test_what_a_sharding_says_of_devices_is_not_listed() -> None:
@@ -130,9 +130,9 @@ def test_computations_are_gone_through_once_however_they_call_each_other(
     opcode: str, attribute: str, count: int, times: int, tmp_path: Path
 ) -> None:
     (tmp_path / "module.txt").write_text(calls(opcode, attribute, count, times))
-    found = ran("hlo", str(tmp_path / "module.txt"))
-    assert (found.code, found.err) == (0, "")
-    assert found.cpu_seconds < 10
+    process = ran("hlo", str(tmp_path / "module.txt"))
+    assert (process.code, process.err) == (0, "")
+    assert process.cpu_seconds < 10
 
 
 def test_how_often_a_computation_runs_stays_right_where_it_is_called_from_many_places() -> None:
@@ -151,21 +151,21 @@ def test_a_shape_of_a_million_dimensions_is_refused_in_words() -> None:
 def test_a_long_string_of_escaped_quotes_is_read_once(end: str, tmp_path: Path) -> None:
     text = '%a = f32[8]{0} add(%b, %c), metadata={op_name="' + '\\"' * 600_000 + end
     (tmp_path / "module.txt").write_text(text)
-    found = ran("hlo", str(tmp_path / "module.txt"))
-    assert found.code == (0 if end == '"}' else 4)
-    assert found.cpu_seconds < 10 * len(text) / 1e6
-    assert found.peak_bytes < MOST_BYTES
+    process = ran("hlo", str(tmp_path / "module.txt"))
+    assert process.code == (0 if end == '"}' else 4)
+    assert process.cpu_seconds < 10 * len(text) / 1e6
+    assert process.peak_bytes < MOST_BYTES
 
 
 def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "module.gz", "wb", 9) as stream:
         for _ in range(300):
             stream.write(bytes(1 << 20))
-    found = ran("hlo", str(tmp_path / "module.gz"))
-    assert found.code == 4
-    assert "at most 268,435,456 bytes unpacked" in found.err
-    assert "RATCHET_MAX_UNPACKED_BYTES" in found.err
-    assert found.peak_bytes < MOST_BYTES
+    process = ran("hlo", str(tmp_path / "module.gz"))
+    assert process.code == 4
+    assert "at most 268,435,456 bytes unpacked" in process.err
+    assert "RATCHET_MAX_UNPACKED_BYTES" in process.err
+    assert process.peak_bytes < MOST_BYTES
 
 
 @pytest.mark.parametrize(
@@ -190,19 +190,19 @@ def endless(tmp_path: Path) -> Path:
 
 
 def test_a_loop_that_does_not_end_runs_out_of_time_and_is_told_what_gives_it_more(endless: Path) -> None:
-    found = ran("simulate", str(endless), "--chip", "v5e", RATCHET_MAX_SECONDS="1")
-    assert found.code == 1
-    assert "the time limit of the simulation ran out; RATCHET_MAX_SECONDS gives it more" in found.out
-    assert found.cpu_seconds < 10
+    process = ran("simulate", str(endless), "--chip", "v5e", RATCHET_MAX_SECONDS="1")
+    assert process.code == 1
+    assert "the time limit of the simulation ran out; RATCHET_MAX_SECONDS gives it more" in process.out
+    assert process.cpu_seconds < 10
 
 
 def test_a_number_of_more_digits_than_python_reads_is_refused_in_words(tmp_path: Path) -> None:
     for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-planned-1024").iterdir():
         text = gzip.decompress(packed.read_bytes()).decode()
         (tmp_path / packed.stem).write_text(text.replace('loc("kernel.py":', f'loc("kernel.py":{"9" * 5000}'))
-    found = ran("simulate", str(tmp_path), "--chip", "v5e")
-    assert found.code == 4
-    assert "a number of more digits than Python reads" in found.err
+    process = ran("simulate", str(tmp_path), "--chip", "v5e")
+    assert process.code == 4
+    assert "a number of more digits than Python reads" in process.err
 
 
 @pytest.mark.slow
@@ -214,10 +214,10 @@ def test_a_table_that_xla_never_finishes_is_ended_from_outside(tmp_path: Path) -
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     (text,) = folder.glob("*TLP-hlo.txt")
     text.write_text(_with_a_loop(text.read_text()))
-    found = ran("simulate", str(folder), "--chip", "v5e", RATCHET_MAX_SECONDS="1")
-    assert found.code == 4
-    assert "takes more than 4 s of a processor" in found.err
-    assert "RATCHET_MAX_SECONDS" in found.err
+    process = ran("simulate", str(folder), "--chip", "v5e", RATCHET_MAX_SECONDS="1")
+    assert process.code == 4
+    assert "takes more than 4 s of a processor" in process.err
+    assert "RATCHET_MAX_SECONDS" in process.err
 
 
 def _with_a_loop(hlo: str) -> str:
@@ -256,10 +256,10 @@ def _with_a_loop(hlo: str) -> str:
 
 def test_memory_is_taken_away_and_the_limit_named(tmp_path: Path) -> None:
     (tmp_path / "module.txt").write_text("\n".join(f"%a{n} = f32[8] add(%b, %c)" for n in range(60_000)))
-    found = ran("hlo", str(tmp_path / "module.txt"), RATCHET_MAX_MEMORY_BYTES="1000")
-    assert found.code == 4
-    assert "bytes of memory, more than" in found.err
-    assert "RATCHET_MAX_MEMORY_BYTES (1,000)" in found.err
+    process = ran("hlo", str(tmp_path / "module.txt"), RATCHET_MAX_MEMORY_BYTES="1000")
+    assert process.code == 4
+    assert "bytes of memory, more than" in process.err
+    assert "RATCHET_MAX_MEMORY_BYTES (1,000)" in process.err
     as_json = ran("hlo", str(tmp_path / "module.txt"), "--json", RATCHET_MAX_MEMORY_BYTES="1000")
     assert '"kind": "too-large"' in as_json.out
 
@@ -277,7 +277,7 @@ def test_an_operand_whose_header_promises_more_than_its_file_holds_is_refused(en
     data = (tmp_path / "table.npy").read_bytes().replace(b"(4,), }            ", b"(1000000000000,), }")
     assert b"1000000000000" in data
     (tmp_path / "table.npy").write_bytes(data)
-    found = ran("simulate", str(endless), "--chip", "v5e", "--operand", f"x_ref.1={tmp_path / 'table.npy'}")
-    assert found.code == 2
-    assert "[bad-operand]" in found.err
-    assert "expected NAME=FILE.npy, got" in found.err
+    process = ran("simulate", str(endless), "--chip", "v5e", "--operand", f"x_ref.1={tmp_path / 'table.npy'}")
+    assert process.code == 2
+    assert "[bad-operand]" in process.err
+    assert "expected NAME=FILE.npy, got" in process.err

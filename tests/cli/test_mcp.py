@@ -73,28 +73,28 @@ def talk(contest: Path, conversation: Callable[[Client], Awaitable[None]]) -> No
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    found = await client.call_tool(tool, arguments)
-    assert not found.is_error, found.content
-    assert found.structured_content is not None
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
     # For clients that know no structured content the same stands in the text.
-    assert json.loads(text(found)) == found.structured_content
-    return dict(found.structured_content)
+    assert json.loads(text(result)) == result.structured_content
+    return dict(result.structured_content)
 
 
-def text(found: CallToolResult) -> str:
-    (content,) = found.content
+def text(result: CallToolResult) -> str:
+    (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
-    found = await client.call_tool(tool, arguments)
-    assert found.is_error
-    return text(found)
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return text(result)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """What the command prints with --json."""
+    """The document that the command prints with --json."""
     main([*words, "--json"])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -130,28 +130,34 @@ def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
 
 
 def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, four = (str(contest / "profile_data" / "plugins" / "profile" / run) for run in ("one-device", "four-devices"))
+    one_device, four_devices = (
+        str(contest / "profile_data" / "plugins" / "profile" / run) for run in ("one-device", "four-devices")
+    )
     asked: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("xprof_overview", {"where": "one-device"}, ["xprof", "overview", one]),
+        ("xprof_overview", {"where": "one-device"}, ["xprof", "overview", one_device]),
         (
             "xprof_framework_ops",
-            {"where": one, "category": ["attention"], "top": 1},
-            ["xprof", "framework-ops", one, "--category", "attention", "--top", "1"],
+            {"where": one_device, "category": ["attention"], "top": 1},
+            ["xprof", "framework-ops", one_device, "--category", "attention", "--top", "1"],
         ),
-        ("xprof_compare", {"first": one, "second": four}, ["xprof", "compare", one, four]),
-        ("xprof_memory_diagnose", {"where": one}, ["xprof", "memory", "diagnose", one]),
+        (
+            "xprof_compare",
+            {"first": one_device, "second": four_devices},
+            ["xprof", "compare", one_device, four_devices],
+        ),
+        ("xprof_memory_diagnose", {"where": one_device}, ["xprof", "memory", "diagnose", one_device]),
         ("results", {"limit": 2}, ["results", "--limit", "2"]),
         ("show", {"number": 2}, ["show", "2"]),
         ("hlo", {"what": "f32[3,5]{1,0:T(2,2)}", "chip": "v5e"}, ["hlo", "f32[3,5]{1,0:T(2,2)}", "--chip=v5e"]),
         ("predict", {"what": "shapes", "arrays": "bf16[8,8192]"}, ["predict", "shapes", "bf16[8,8192]"]),
-        ("xprof_graph", {"run": "one-device", "op": "fusion.3"}, ["xprof", "graph", one, "--op", "fusion.3"]),
+        ("xprof_graph", {"run": "one-device", "op": "fusion.3"}, ["xprof", "graph", one_device, "--op", "fusion.3"]),
         (
             "xprof_mfu",
             {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
-            ["xprof", "mfu", four, "--gbs", "8", "--seq", "128", "--flops-per-token", "1.3e8"],
+            ["xprof", "mfu", four_devices, "--gbs", "8", "--seq", "128", "--flops-per-token", "1.3e8"],
         ),
         *(
-            (f"xprof_{name}", {"run": "four-devices"}, ["xprof", name, four])
+            (f"xprof_{name}", {"run": "four-devices"}, ["xprof", name, four_devices])
             for name in (
                 "breakdown",
                 "counters",
@@ -174,8 +180,8 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
             answers.append(await answer(client, tool, **arguments))
 
     talk(contest, conversation)
-    for (tool, _, words), found in zip(asked, answers, strict=True):
-        assert found == printed(capsys, *words, "-C", str(contest)), tool
+    for (tool, _, words), answered in zip(asked, answers, strict=True):
+        assert answered == printed(capsys, *words, "-C", str(contest)), tool
     kernel = answers[0]["tables"][2]["rows"][0]
     assert (kernel["operation"], kernel["self_seconds"]) == ("splash_mha_fwd.1", pytest.approx(120e-6))
     assert len(answers[4]["rows"]) == 2
@@ -214,9 +220,9 @@ def test_an_argument_that_a_tool_does_not_know_is_an_error(contest: Path) -> Non
         for tool in (await client.list_tools()).tools:
             names = [name for name in tool.input_schema["properties"] if len(name) > 2]
             misspelt = f"{names[0][:-1]}_"
-            said = await refusal(client, tool.name, **NEEDED.get(tool.name, {}), **{misspelt: "aaa"})
-            assert said.startswith(f"{tool.name} takes {names[0]}"), said
-            assert f"got '{misspelt}'; did you mean `{names[0]}`? [usage]" in said
+            complaint = await refusal(client, tool.name, **NEEDED.get(tool.name, {}), **{misspelt: "aaa"})
+            assert complaint.startswith(f"{tool.name} takes {names[0]}"), complaint
+            assert f"got '{misspelt}'; did you mean `{names[0]}`? [usage]" in complaint
             assert not tool.input_schema["additionalProperties"]
 
     talk(contest, conversation)
@@ -233,9 +239,9 @@ def test_a_capture_is_named_by_run(contest: Path) -> None:
         assert "one-device" in json.dumps(await answer(client, "xprof_trace_url", run="one-device"))
         named = await answer(client, "xprof_compare", run_a="one-device", run_b="four-devices")
         assert named == await answer(client, "xprof_compare", first="one-device", second="four-devices")
-        one = await answer(client, "xprof_framework_ops", run="one-device", category="attention")
-        assert one == await answer(client, "xprof_framework_ops", run="one-device", category=["attention"])
-        assert {row["category"] for row in one["tables"][1]["rows"]} == {"attention"}
+        by_category = await answer(client, "xprof_framework_ops", run="one-device", category="attention")
+        assert by_category == await answer(client, "xprof_framework_ops", run="one-device", category=["attention"])
+        assert {row["category"] for row in by_category["tables"][1]["rows"]} == {"attention"}
 
     talk(contest, conversation)
 
@@ -274,11 +280,11 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
 
     async def conversation(client: Client) -> None:
         for tool, arguments in asked:
-            said = await refusal(client, tool, **arguments)
-            assert said.endswith("[outside]"), (tool, arguments, said)
+            complaint = await refusal(client, tool, **arguments)
+            assert complaint.endswith("[outside]"), (tool, arguments, complaint)
         for tool in ("hlo", "simulate"):
-            said = await refusal(client, tool, what=f"{contest / 'kernel.py'}:kernel_fn", chip="v5e")
-            assert said.endswith("[runs-a-program]"), said
+            complaint = await refusal(client, tool, what=f"{contest / 'kernel.py'}:kernel_fn", chip="v5e")
+            assert complaint.endswith("[runs-a-program]"), complaint
         # A run's name is one folder, not a way out of the log directory.
         assert "[no-such-place]" in await refusal(client, "xprof_ops", run="one-device/../../../../../..")
 
@@ -290,11 +296,11 @@ def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> N
 
 
 def test_a_record_does_not_say_which_folder_is_opened(tmp_path: Path) -> None:
-    own = tmp_path / "contest" / "profile_data" / "0001" / "dumps"
-    own.mkdir(parents=True)
-    given = evidence(2.16e-3)
-    for named, found in (("profile_data/0001/dumps", own), (str(tmp_path), None), ("../..", None), (None, None)):
-        assert dump_directory.of(replace(given, dump_directory=named), tmp_path / "contest") == found
+    dumps = tmp_path / "contest" / "profile_data" / "0001" / "dumps"
+    dumps.mkdir(parents=True)
+    recorded = evidence(2.16e-3)
+    for named, opened in (("profile_data/0001/dumps", dumps), (str(tmp_path), None), ("../..", None), (None, None)):
+        assert dump_directory.of(replace(recorded, dump_directory=named), tmp_path / "contest") == opened
 
 
 OF_CAPTURES = {tool for tool in READING if tool.startswith("xprof_")}
@@ -336,9 +342,9 @@ def test_what_a_tool_reads_has_the_limits_of_the_command_line(tmp_path: Path) ->
     (tmp_path / "module.txt").write_text("\n".join(f"%a{n} = f32[8] add(%b, %c)" for n in range(60_000)))
 
     async def conversation(client: Client) -> None:
-        said = await refusal(client, "hlo", what="module.txt")
-        assert "RATCHET_MAX_MEMORY_BYTES (1)" in said
-        assert said.endswith("[too-large]")
+        complaint = await refusal(client, "hlo", what="module.txt")
+        assert "RATCHET_MAX_MEMORY_BYTES (1)" in complaint
+        assert complaint.endswith("[too-large]")
         assert await answer(client, "hlo", what="f32[8]")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -367,17 +373,17 @@ def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
     names: list[str] = []
 
     async def conversation(client: Client) -> None:
-        found = await answer(client, "xprof_ops", run="logs", top=0)
-        assert len(json.dumps(found)) <= LARGEST
-        (cut,) = found["cut"]
+        part = await answer(client, "xprof_ops", run="logs", top=0)
+        assert len(json.dumps(part)) <= LARGEST
+        (cut,) = part["cut"]
         assert " of 2,000 items are shown; for the rest call again with part='/tables/0/rows' and start=" in cut
-        names.extend(row["operation"] for row in found["tables"][0]["rows"])
+        names.extend(row["operation"] for row in part["tables"][0]["rows"])
         while len(names) < count:
-            found = await answer(client, "xprof_ops", run="logs", top=0, part="/tables/0/rows", start=len(names))
-            assert len(json.dumps(found)) <= LARGEST
-            assert (found["start"], found["of"]) == (len(names), count)
-            names.extend(row["operation"] for row in found["values"])
-            assert len(names) == count or f"part='/tables/0/rows' and start={len(names)}" in found["cut"][0]
+            part = await answer(client, "xprof_ops", run="logs", top=0, part="/tables/0/rows", start=len(names))
+            assert len(json.dumps(part)) <= LARGEST
+            assert (part["start"], part["of"]) == (len(names), count)
+            names.extend(row["operation"] for row in part["values"])
+            assert len(names) == count or f"part='/tables/0/rows' and start={len(names)}" in part["cut"][0]
         assert "[unknown-part]" in await refusal(client, "xprof_ops", run="logs", part="/tables/7")
 
     talk(tmp_path, conversation)
@@ -423,7 +429,7 @@ def test_a_kernel_is_judged_and_recorded(tmp_path: Path) -> None:
         assert first["attempt"]["number"] == 1
         await answer(client, "run_experiment", message="smaller blocks", set=["BQ=256"], expect="5%")
         rows = (await answer(client, "results"))["rows"]
-        assert [one["row"]["number"] for one in rows] == [1, 2]
+        assert [row["row"]["number"] for row in rows] == [1, 2]
         assert (await answer(client, "lines", number=1))["cycles"] > 0
 
     talk(folder, conversation)

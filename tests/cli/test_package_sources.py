@@ -25,9 +25,9 @@ HOME = Path(sysconfig.get_path("purelib"))
 def judged(name: str, sha256: str | None = None) -> Evidence:
     file = HOME / name
     digest = sha256 or hashlib.sha256(file.read_bytes()).hexdigest()
-    found = evidence()
-    assert found.trace is not None
-    return replace(found, trace=replace(found.trace, sources=(SourceFile(name=name, sha256=digest),)))
+    measured = evidence()
+    assert measured.trace is not None
+    return replace(measured, trace=replace(measured.trace, sources=(SourceFile(name=name, sha256=digest),)))
 
 
 def test_the_file_that_was_judged_is_shown() -> None:
@@ -38,10 +38,10 @@ def test_the_file_that_was_judged_is_shown() -> None:
 
 def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     wrapper = "from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention\n"
-    found = judged(NAMESAKE)
-    run = name_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
+    candidate_evidence = judged(NAMESAKE)
+    run = name_lines(candidate_evidence, replace(simulation(1e-3), breakdown=breakdown()))
     files, text = (
-        with_package_files(Candidate(text=wrapper.encode()), found),
+        with_package_files(Candidate(text=wrapper.encode()), candidate_evidence),
         (HOME / NAMESAKE).read_text().splitlines(),
     )
     assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
@@ -51,7 +51,7 @@ def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
     hottest = next(line for line in listed.splitlines() if " 15,000 " in line)
     assert hottest.endswith(f"ragged_paged_attention/kernel.py:3  {text[2]}".rstrip())
     assert "lines of kernel.py" not in listed
-    shares = report(replace(found, simulation=run), V5E).cycle_shares
+    shares = report(replace(candidate_evidence, simulation=run), V5E).cycle_shares
     assert shares is not None
     assert shares.hottest[0].name == "ragged_paged_attention/kernel.py:3"
 
@@ -76,5 +76,5 @@ def test_nothing_outside_of_packages_is_read_for_a_record(tmp_path: Path, kind: 
 
 
 def test_a_helper_of_that_name_stays_what_it_is() -> None:
-    own = Candidate.of_files({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"})
-    assert with_package_files(own, judged(NAME)) == own.lines
+    candidate = Candidate.of_files({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"})
+    assert with_package_files(candidate, judged(NAME)) == candidate.lines

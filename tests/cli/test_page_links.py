@@ -24,12 +24,12 @@ def _headings(page: Path) -> set[str]:
 def broken(page: Path) -> list[str]:
     """The relative links of a page that lead nowhere."""
     text = _CODE.sub("", page.read_text(encoding="utf-8"))
-    found = []
+    links = []
     for path, heading in _LINK.findall(text):
         target = (page.parent / path).resolve() if path else page
         if not target.exists() or (heading and target.suffix == ".md" and heading not in _headings(target)):
-            found.append(f"{path}#{heading}" if heading else path)
-    return found
+            links.append(f"{path}#{heading}" if heading else path)
+    return links
 
 
 @pytest.mark.parametrize("page", PAGES)

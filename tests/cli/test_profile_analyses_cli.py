@@ -51,7 +51,7 @@ def tpus(logdir: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `ratchet.sh timeline` writes of a kernel on two cores."""
+    """The captures that `ratchet.sh timeline` writes for a kernel on two cores."""
     folder = tmp_path_factory.mktemp("simulated")
     dumps = unpack(NEWEST, "v5p-512x512-2048", folder / "dump")
     assert main(["timeline", str(dumps), "--chip", "v5p", "-C", str(folder), "--quiet"]) == 0
@@ -60,8 +60,8 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(name: str, *paths: Path) -> list[str]:
-    given = [str(path) for path in (paths * 2 if name == "compare" and len(paths) == 1 else paths)]
-    return ["xprof", name, *given, *(MFU if name == "mfu" else [])]
+    captures = [str(path) for path in (paths * 2 if name == "compare" and len(paths) == 1 else paths)]
+    return ["xprof", name, *captures, *(MFU if name == "mfu" else [])]
 
 
 def answer(capsys: pytest.CaptureFixture[str], name: str, *paths: Path) -> dict[str, Any]:
@@ -149,8 +149,8 @@ def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
     assert result.seconds is not None
     floor = (result.hbm_read_bytes + result.hbm_written_bytes) / chip("v5e").hbm_bytes_per_second
     cost = min(bubbles["share"] * result.seconds, result.seconds - floor)
-    found = {row["finding"]: row for row in answer(capsys, "diagnose", path)["findings"]["rows"]}
-    assert found["bubbles inside kernels"]["seconds"] == pytest.approx(cost, rel=0.05)
+    findings = {row["finding"]: row for row in answer(capsys, "diagnose", path)["findings"]["rows"]}
+    assert findings["bubbles inside kernels"]["seconds"] == pytest.approx(cost, rel=0.05)
 
 
 def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(
@@ -180,11 +180,11 @@ def test_each_command_refuses_empty_and_corrupt_files_in_a_sentence(
 ) -> None:
     for path in (empty_run(tmp_path), corrupt_run(tmp_path)):
         assert main(words(name, path)) == 4
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert "[bad-profile]" in said.err
-        assert str(path) in said.err
-        assert "Traceback" not in said.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "[bad-profile]" in printed.err
+        assert str(path) in printed.err
+        assert "Traceback" not in printed.err
 
 
 def test_captures_of_two_sources_are_not_compared(

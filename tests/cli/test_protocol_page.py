@@ -27,7 +27,7 @@ def test_every_item_is_numbered_and_has_what_its_command_printed() -> None:
     assert all(printed for command, _, printed in outputs(TEXT) if " | " in command)
 
 
-@pytest.mark.parametrize("command", [one for one in commands(TEXT) if one.startswith(QUICK)])
+@pytest.mark.parametrize("command", [command for command in commands(TEXT) if command.startswith(QUICK)])
 def test_quick_commands_print_what_the_page_shows(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,8 +23,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, contest: Path = ROOT, expect: int = 0) -> str:
     assert main(["results", "-C", str(contest), *words]) == expect
-    told = capsys.readouterr()
-    return told.out if expect == 0 else told.err
+    output = capsys.readouterr()
+    return output.out if expect == 0 else output.err
 
 
 @pytest.mark.parametrize("contest", [ROOT, *EXAMPLES], ids=lambda path: path.name)
@@ -41,7 +41,7 @@ def test_a_pipe_has_every_hypothesis_whole_with_all(capsys: pytest.CaptureFixtur
     text = printed(capsys, "--all")
     rows = json.loads(printed(capsys, "--json"))["rows"]
     assert "…" not in text
-    assert all(" ".join(one["row"]["hypothesis"].split()) in text for one in rows)
+    assert all(" ".join(entry["row"]["hypothesis"].split()) in text for entry in rows)
     assert "… cut: --csv and --json have all of it" in printed(capsys)
 
 
@@ -67,7 +67,7 @@ def test_the_root_contest_tells_its_story(capsys: pytest.CaptureFixture[str]) ->
 
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
     def rows(*words: str) -> list[int]:
-        return [one["row"]["number"] for one in json.loads(printed(capsys, *words, "--json"))["rows"]]
+        return [entry["row"]["number"] for entry in json.loads(printed(capsys, *words, "--json"))["rows"]]
 
     assert rows("--accepted") == [1, 2, 3, 9, 13, 14, 15, 23]
     assert rows("--grep", "vmem") == [8, 11]
@@ -95,19 +95,19 @@ def test_bad_input_is_answered_in_a_sentence(capsys: pytest.CaptureFixture[str])
 
 def main_error(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["results", "-C", str(PROJECT), *words]) == 2
-    told = capsys.readouterr()
-    return told.out + told.err
+    output = capsys.readouterr()
+    return output.out + output.err
 
 
 def test_json_and_csv_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(printed(capsys, "--json"))
     parsed = list(csv.DictReader(io.StringIO(printed(capsys, "--csv"))))
-    attempts = [one for one in parsed if one["record"] == "attempt"]
+    attempts = [entry for entry in parsed if entry["record"] == "attempt"]
     assert len(parsed) == len(document["rows"]) + len(document["notes"])
-    for line, one in zip(attempts, document["rows"], strict=True):
-        assert int(line["number"]) == one["row"]["number"]
-        assert (float(line["seconds"]) if line["seconds"] else None) == one["row"]["seconds"]
-        assert (float(line["then_seconds"]) if line["then_seconds"] else None) == one["then"]["seconds"]
-        assert line["why_unknown"] == one["why_unknown"]
+    for line, entry in zip(attempts, document["rows"], strict=True):
+        assert int(line["number"]) == entry["row"]["number"]
+        assert (float(line["seconds"]) if line["seconds"] else None) == entry["row"]["seconds"]
+        assert (float(line["then_seconds"]) if line["then_seconds"] else None) == entry["then"]["seconds"]
+        assert line["why_unknown"] == entry["why_unknown"]
     assert document["gain"]["accepted"] == 8
     assert document["scale"]["chip"] == "v5e"

@@ -1,4 +1,4 @@
-"""What `--json` prints has a form with a version: saved, held to, and true of what the verbs really print."""
+"""The output of `--json` has a form with a version: saved, compared, and true of the verbs' real output."""
 
 import json
 from copy import deepcopy
@@ -81,15 +81,15 @@ def test_a_number_that_is_not_finite_fits() -> None:
     candidate = replace(candidate, latency=replace(candidate.latency, seconds=float("nan")))
     verdict = decide(candidate, None, None, Policy(), V5E)
     document = JudgeDocument(evidence=candidate, report=reporting.report(candidate, V5E), verdict=verdict)
-    found = validated("judge", json_text(DOCUMENTS["judge"], document))
-    assert found["evidence"]["latency"]["seconds"] == {"float": "nan"}
+    valid = validated("judge", json_text(DOCUMENTS["judge"], document))
+    assert valid["evidence"]["latency"]["seconds"] == {"float": "nan"}
 
 
 def test_a_verb_prints_its_own_record_only() -> None:
     candidate = evidence(2.16e-3)
-    given = attempt(candidate, decide(candidate, None, None, Policy(), V5E))
+    rejected = attempt(candidate, decide(candidate, None, None, Policy(), V5E))
     with pytest.raises(AssertionError, match="expected Status to print"):
-        json_text(DOCUMENTS["status"], AttemptDocument(attempt=given, row=None))
+        json_text(DOCUMENTS["status"], AttemptDocument(attempt=rejected, row=None))
 
 
 def test_an_error_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,19 +13,19 @@ from harness.shell.main import main
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     code = main(["simulate", *arguments])
-    told = capsys.readouterr()
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.out == ""
     assert code in (2, 4)
-    return told.err
+    return printed.err
 
 
 def test_a_schedule_of_another_chip_is_refused_by_its_matrix_units(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(unpack(NEWEST, "v6e-128x256-2048", tmp_path))
-    said = refused([folder, "--chip", "v5e"], capsys)
-    assert "other-chip" in said
-    assert "v6e or v7x" in said
+    complaint = refused([folder, "--chip", "v5e"], capsys)
+    assert "other-chip" in complaint
+    assert "v6e or v7x" in complaint
     assert main(["simulate", folder, "--chip", "v6e"]) == 0
 
 
@@ -44,9 +44,9 @@ def test_bad_words_are_refused_in_one_form(
 ) -> None:
     unpack(NEWEST, "v5e-128x256-2048", tmp_path)
     np.save(tmp_path / "table.npy", np.zeros(4, np.int32))
-    said = refused([word.format(tmp_path) for word in words], capsys)
-    assert said.startswith("ratchet: ")
-    assert f"[{kind}]" in said
+    complaint = refused([word.format(tmp_path) for word in words], capsys)
+    assert complaint.startswith("ratchet: ")
+    assert f"[{kind}]" in complaint
 
 
 def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline_and_what_would_help(
@@ -55,18 +55,18 @@ def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline
     folder = str(unpack(NEWEST, "v5e-counted-1024", tmp_path / "program"))
     np.save(tmp_path / "counts.npy", np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32))
     words = [folder, "--chip", "v5e"]
-    given = [*words, "--operand", f"given_1_.1={tmp_path / 'counts.npy'}"]
+    with_operand = [*words, "--operand", f"given_1_.1={tmp_path / 'counts.npy'}"]
     assert main(["simulate", *words, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["total_seconds"] is None
-    assert main(["simulate", *given, "--json"]) == 0
+    assert main(["simulate", *with_operand, "--json"]) == 0
     simulated = json.loads(capsys.readouterr().out)
     assert main(["whatif", *words, "-C", str(tmp_path)]) == 4
-    assert main(["whatif", *given, "-C", str(tmp_path), "--json"]) == 0
+    assert main(["whatif", *with_operand, "-C", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seconds"] == simulated["total_seconds"]
-    assert main(["timeline", *given, "-C", str(tmp_path)]) == 0
+    assert main(["timeline", *with_operand, "-C", str(tmp_path)]) == 0
     assert list((tmp_path / "profile_data").glob("*.trace.json.gz"))
     capsys.readouterr()
-    assert main(["timeline", "3", "-C", str(tmp_path), *given[3:]]) == 2
+    assert main(["timeline", "3", "-C", str(tmp_path), *with_operand[3:]]) == 2
     assert "a contest states itself what its tables hold" in capsys.readouterr().err
 
 
@@ -89,10 +89,10 @@ def test_operands_that_the_runtime_fetches_before_the_program_are_in_the_time_an
     """XLA's own product of two bfloat16 matrices of 1024 on a v6e."""
     folder = str(unpack("libtpu-0.0.42.1", "v6e-prefetched-1024", tmp_path / "prefetched"))
     assert main(["simulate", folder, "--chip", "v6e", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    simulated = json.loads(capsys.readouterr().out)
     # The transfer that begins before the program does: an operand of 2 MiB.
     fetch = (1 << 21) / chip("v6e").hbm_bytes_per_second
-    assert found["total_seconds"] - found["profile_seconds"] > fetch
+    assert simulated["total_seconds"] - simulated["profile_seconds"] > fetch
     assert main(["simulate", folder, "--chip", "v6e"]) == 0
     assert "a profile of the chip shows" in capsys.readouterr().out
     folder = str(unpack("libtpu-0.0.42.1", "v6e-128x256-2048", tmp_path / "own"))

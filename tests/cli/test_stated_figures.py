@@ -31,7 +31,7 @@ def tables(page: str) -> list[list[str]]:
 def test_how_many_candidates_are_planted() -> None:
     stated = re.search(r"plants (\d+) bad kernels, (\d+) cheating callers and (\d+) good", README)
     assert stated
-    bad = sum(bool(one.expected) for one in planted.kernels())
+    bad = sum(bool(kernel.expected) for kernel in planted.kernels())
     assert [int(count) for count in stated.groups()] == [bad, len(CALLERS), len(planted.kernels()) - bad]
 
 
@@ -66,18 +66,18 @@ def test_how_far_attention_is_ahead_of_other_kernels() -> None:
     )
     assert stated
     page = Path(PROJECT, "benchmarks/PEERS.md").read_text(encoding="utf-8")
-    found = []
+    measured = []
     for chip, title in itertools.product(("v5e", "v6e"), ("full", "causal")):
         table = page.split(f"### {chip}, {title}, 16 heads, sequence 16384")[1].split("###")[0]
         ours = next(line for line in table.splitlines() if line.startswith("| ours "))
-        found.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
-    for number, value in zip(stated.groups(), found, strict=True):
+        measured.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
+    for number, value in zip(stated.groups(), measured, strict=True):
         assert float(number) == pytest.approx(value, abs=1)
 
 
 @pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)
 def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(folder: Path) -> None:
-    """What an older judge said of a champion is history; the last section says what binds it now."""
+    """An older judge's words on a champion are history; the last section says what binds it now."""
     log, champion = LOGS[folder], Ledger.open(folder).champion()
     assert champion is not None
     latency = roofline.latency_seconds(champion.evidence)
@@ -86,18 +86,18 @@ def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(folder: Path) -> 
     stated = re.findall(r"\b(\d+(?:\.(\d+))?)\s(ms|us)\b", ending)
     scale = {"ms": 1e3, "us": 1e6}
     # To three digits or more.
-    told = [number for number, _, _ in stated if len(number.replace(".", "").lstrip("0")) >= 3]
+    precise = [number for number, _, _ in stated if len(number.replace(".", "").lstrip("0")) >= 3]
     same = [number for number, decimals, unit in stated if f"{latency * scale[unit]:.{len(decimals)}f}" == number]
-    assert set(told) & set(same)
+    assert set(precise) & set(same)
 
 
 def test_what_the_fallback_costs_in_the_example_tables() -> None:
     folder = Path(PROJECT, "examples", "tables")
     stated = [cells[-1] for cells in tables((folder / "README.md").read_text(encoding="utf-8"))[2:]]
-    held = [
+    in_tables = [
         times
         for path in folder.glob("*.py")
         for times in re.findall(r"fallback ([\d.]+) times", path.read_text("utf-8"))
     ]
-    assert sorted(stated) == sorted(held)
-    assert len(held) > 20
+    assert sorted(stated) == sorted(in_tables)
+    assert len(in_tables) > 20

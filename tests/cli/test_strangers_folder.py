@@ -47,7 +47,7 @@ def test_modules_of_the_folder_that_it_is_called_in_are_not_imported(tmp_path: P
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """What a repository names to be run; it leaves the file `ran` beside itself."""
+    """A program that a repository names to be run; it leaves the file `ran` next to itself."""
     path = tmp_path / "program"
     path.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
     path.chmod(0o755)
@@ -131,16 +131,16 @@ def test_no_word_of_a_record_steers_the_terminal_or_is_a_bug(
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     for words in ("results", "show 2", "diagnose 2", "fsck", "report", "plot", "whatif 2", "lines 2", "diff 1 2"):
         assert main([*words.split(), "-C", str(folder)]) in (0, 1, 4), words
-        said = capsys.readouterr()
-        assert not set("\x1b\x07\x9b\u202e\u2066\udcff\ud83d\0\r") & {*said.out, *said.err}, words
-        (said.out + said.err).encode()
+        printed = capsys.readouterr()
+        assert not set("\x1b\x07\x9b\u202e\u2066\udcff\ud83d\0\r") & {*printed.out, *printed.err}, words
+        (printed.out + printed.err).encode()
 
 
 @pytest.mark.parametrize("name", ["kernel.py", "prepare.py", "helper.py", "experiments", "profile_data"])
 def test_a_link_that_leads_out_of_the_repository_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it led to would be recorded as a kernel.py, or written to."""
+    """The link's target would be recorded as a kernel.py, or written to."""
     folder = new_repository(tmp_path / "made", contest="contest")
     (folder / "prepare.py").write_bytes((PROJECT / "prepare.py").read_bytes())
     (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What commands remove from a contest's profile_data when they end: the ledger says who is champion."""
+"""Files that commands remove from a contest's profile_data when they end: the ledger names the champion."""
 
 import os
 from pathlib import Path

@@ -50,8 +50,8 @@ def kernel(name: str, measured: float | None, simulated: float | None) -> Measur
 
 
 def test_the_simulators_error_is_of_the_kernels_that_have_both_times() -> None:
-    found = validation(kernel("a", 1e-3, 1.1e-3), kernel("b", 2e-3, 1.9e-3), kernel("c", None, 1e-3))
-    text = validation_text(found, 100)
+    result = validation(kernel("a", 1e-3, 1.1e-3), kernel("b", 2e-3, 1.9e-3), kernel("c", None, 1e-3))
+    text = validation_text(result, 100)
     assert "median 7.5%, worst 10.0%, of 2 kernels" in text
     assert "+10.0%" in text
     assert "-5.0%" in text
@@ -66,13 +66,13 @@ def test_a_page_shows_what_was_printed_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "held"), [("reject", True), ("inconclusive", True), ("accept", False), ("failed", False)]
+    ("outcome", "expected"), [("reject", True), ("inconclusive", True), ("accept", False), ("failed", False)]
 )
-def test_an_improvement_of_the_same_program_is_not_what_was_to_be_shown(outcome: str, held: bool) -> None:
+def test_an_improvement_of_the_same_program_is_not_what_was_to_be_shown(outcome: str, expected: bool) -> None:
     verdict = {"outcome": outcome, "reasons": [], "time_ratio": 0.9, "time_ratio_low": 0.8, "time_ratio_high": 1.1}
     shown, holds = no_gain(verdict)
     assert "x0.9000, from x0.8000 to x1.1000" in shown
-    assert holds == held
+    assert holds == expected
 
 
 def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -111,12 +111,14 @@ def _state(number: int) -> str:
         return ""
 
 
-@pytest.mark.parametrize(("write", "held"), [(one_device_run, True), (empty_run, False), (truncated_run, False)])
+@pytest.mark.parametrize(
+    ("write", "has_operations"), [(one_device_run, True), (empty_run, False), (truncated_run, False)]
+)
 def test_a_capture_without_operations_is_not_the_kernels(
-    write: Callable[[Path], Path], held: bool, tmp_path: Path
+    write: Callable[[Path], Path], has_operations: bool, tmp_path: Path
 ) -> None:
     write(tmp_path / "captured")
-    assert commands(tmp_path).has_operations(tmp_path / "captured") == held
+    assert commands(tmp_path).has_operations(tmp_path / "captured") == has_operations
 
 
 def commands(folder: Path) -> Commands:
@@ -155,7 +157,9 @@ def test_a_report_of_the_tests_becomes_steps_and_kernels(tmp_path: Path) -> None
         ("lines DEEP", "not held", "the fixture broke"),
     ]
     assert steps[0].limit_seconds == 180
-    assert [(one.name, one.measured_seconds, one.simulated_seconds) for one in kernels] == [("matmul", 1e-3, None)]
+    assert [
+        (timed_kernel.name, timed_kernel.measured_seconds, timed_kernel.simulated_seconds) for timed_kernel in kernels
+    ] == [("matmul", 1e-3, None)]
 
 
 def test_no_report_is_no_page(tmp_path: Path) -> None:
@@ -186,7 +190,9 @@ def test_everything_holds_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
     document = json.loads(capsys.readouterr().out)
     broken = {step["name"]: step["found"] for step in document["steps"] if step["outcome"] != "held"}
     assert broken == {}
-    assert {one["name"] for one in document["kernels"]} == {"attention", "matmul", "rmsnorm"}
-    assert all(one["measured_seconds"] and one["simulated_seconds"] for one in document["kernels"])
+    assert {timed_kernel["name"] for timed_kernel in document["kernels"]} == {"attention", "matmul", "rmsnorm"}
+    assert all(
+        timed_kernel["measured_seconds"] and timed_kernel["simulated_seconds"] for timed_kernel in document["kernels"]
+    )
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert any(name.endswith(".xplane.pb") for name in archive.getnames())

@@ -23,8 +23,8 @@ def test_errors_name_commands_with_the_folder(words: list[str], capsys: pytest.C
     assert main(["-C", str(EXAMPLE), *words]) == 4
     assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in capsys.readouterr().err
     assert main(["-C", str(EXAMPLE), *words, "--json"] if words[0] != "lines" else ["-C", str(EXAMPLE), *words]) == 4
-    told = capsys.readouterr()
-    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in told.out + told.err
+    printed = capsys.readouterr()
+    assert f"./ratchet.sh -C {shlex.quote(str(EXAMPLE))} results lists them" in printed.out + printed.err
 
 
 def test_only_what_takes_a_contest_gets_the_folder() -> None:
@@ -120,7 +120,7 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "answer"),
     [
         (["results", "--since"], "expected --since N, got nothing after it: only attempt N and later ones"),
         (["results", "--grep"], "expected --grep TEXT, got nothing after it: only hypotheses with this text"),
@@ -128,18 +128,18 @@ def test_an_expectation_may_begin_with_a_minus() -> None:
     ],
 )
 def test_mistakes_are_answered_with_what_was_meant(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) in (2, 4)
-    assert said in capsys.readouterr().err
+    assert answer in capsys.readouterr().err
 
 
 def test_new_prints_the_order_in_which_the_kernel_takes_its_arguments() -> None:
     statement = evidence().problem
-    said = new_contest._signature(statement, b"def kernel_fn(v, q, k):\n    return q\n")
-    assert said.startswith("kernel_fn(v, q, k) -> ")
-    assert "; compute_flops(), if there is one, must return " in said
+    signature = new_contest._signature(statement, b"def kernel_fn(v, q, k):\n    return q\n")
+    assert signature.startswith("kernel_fn(v, q, k) -> ")
+    assert "; compute_flops(), if there is one, must return " in signature
     assert new_contest._signature(statement, b"def kernel_fn(a, b, c):\n    return a\n").startswith(
         "kernel_fn(q, k, v)"
     )

@@ -130,7 +130,7 @@ def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
 @pytest.mark.parametrize(
     ("example", "words", "said"),
     [
-        ("attention-gpu", ("--workers", "2"), "screen in the simulator of TPUs; settings for"),
+        ("attention-gpu", ("--workers", "2"), "need the simulator, which simulates TPUs; settings for"),
         ("rmsnorm", ("--workers", "2", "--jobs", "2"), "expected --jobs (processes of this machine), or --workers"),
     ],
 )

@@ -42,7 +42,7 @@ def run_search(
     if contest.chip.platform != "tpu" and (arguments.workers or arguments.ray):
         raise UsageError(
             "usage",
-            f"--workers and --ray screen in the simulator of TPUs; settings for {contest.chip.name} are timed "
+            f"--workers and --ray need the simulator, which simulates TPUs; settings for {contest.chip.name} are timed "
             "here, one by one",
         )
     with places_of(arguments) as places, progress_of(arguments) as progress:

@@ -129,7 +129,7 @@ def ask(paths: Sequence[Source], name: str) -> tuple[DataTable, ...]:
     answer = msgspec.json.decode(tool(paths, name))
     tables = answer if isinstance(answer, list) else [answer]
     if not all(isinstance(table, dict) and (not table or "cols" in table) for table in tables):
-        raise RatchetError("no-answer", f"xprof's {name} answered with something else than tables for {paths[0]}")
+        raise RatchetError("no-answer", f"xprof's {name} answered with something other than tables for {paths[0]}")
     return tuple(_table(table) for table in tables)
 
 

@@ -95,10 +95,7 @@ def _of_an_all_reduce(chips: int, array: int) -> float:
 
 _CASES = (
     Case(
-        function="pairs",
-        title="permutation of neighbours (XLA)",
-        by_hand=lambda _, shard: shard,
-        more_chips=("v5p",),
+        function="pairs", title="permutation of neighbours (XLA)", by_hand=lambda _, shard: shard, more_chips=("v5p",)
     ),
     Case(function="permuted", title="permutation to the next number, by a kernel", by_hand=lambda _, shard: shard),
     # On 2x2 along both axes at once; else around one ring through all chips, half of the shards one way.

@@ -22,7 +22,7 @@ def private_index(place: Place) -> Path:
 
 
 def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
-    """The branch commit of the attempt, made now unless it exists, and sentences on what was left out."""
+    """The branch commit of the attempt, made now unless it exists, and sentences on the files that were left out."""
     repository = place.repository
     for _ in range(_RACES):
         done = _accepting_commit(place, recording)

@@ -39,7 +39,7 @@ class Accepted:
 
 
 def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """The newest `limit` attempts (None: all), newest last, and sentences about what was skipped.
+    """The newest `limit` attempts (None: all), newest last, and sentences about skipped ones.
 
     The union of the log and of experiments/ and attempts.jsonl in the working tree and at HEAD. `commit` is the
     branch commit of an accept that some branch holds, else the log commit, else empty.
@@ -92,7 +92,7 @@ def _has_branch_commit(row: Row) -> bool:
 
 
 def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
-    """The rows in the log, newest first, each with its log commit, and sentences about what was skipped."""
+    """The rows in the log, newest first, each with its log commit, and sentences about skipped ones."""
     logged, skipped = [], []
     for commit in log_commits(place, limit):
         where = f"log commit {commit.id[:12]}"

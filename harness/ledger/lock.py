@@ -19,7 +19,7 @@ from harness.files import refusals_in_words
 
 @contextlib.contextmanager
 def hold(path: Path, purpose: str) -> Iterator[None]:
-    """Holds the lock at `path` for its body, and writes into it who holds it and for what.
+    """Holds the lock at `path` for its body, and writes the holder and the purpose into it.
 
     Raises RatchetError `busy` at once, naming the holder, if another process has it; `read-only`
     or `no-space` where the file cannot be made. The file stays, unlocked: removing it would let

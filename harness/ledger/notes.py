@@ -148,7 +148,7 @@ def outcome_of_checks(notes: Sequence[Note], attempt: int, kernel_sha256: str, k
 
 
 def last_number(place: Place) -> int:
-    """The number of the last attempt there was when the newest notes of the log were taken; 0 without any.
+    """The number of the last attempt before the newest notes of the log; 0 if there are no notes.
 
     In a partly fetched log they may be the only trace of it.
     """

@@ -48,7 +48,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One attempt's line: its number, and what `row` and `document` are made of; `where` names file and line."""
+    """One attempt's line: its number, and the short forms of `row` and `document`; `where` names file and line."""
 
     where: str
     number: int
@@ -244,7 +244,7 @@ def _blob_id(data: bytes | None, digits: int) -> str | None:
 def notes_lines(place: Place) -> list[str]:
     """The lines of attempts.jsonl that are notes, each once: of the working tree, or of HEAD where it has no file.
 
-    Empty if the file cannot be read: whoever reads attempts says so.
+    Empty if the file cannot be read; the readers of attempts report that.
     """
     try:
         present = files(place)

@@ -139,7 +139,9 @@ def _is_logged(place: Place, recording: Recording) -> bool:
 
 
 def undo(place: Place, begun: Journal) -> bool:
-    """Puts the user's kernel.py back if it still is what the ratchet wrote, and clears the journal; True if it was."""
+    """Puts the user's kernel.py back if the file is still the one that the ratchet wrote, and clears the journal; True
+    if it was.
+    """
     restored = False
     if begun.original is not None and sha256_here(place) in begun.written_sha256:
         write_files(place, Candidate(text=begun.original))
@@ -160,7 +162,7 @@ def sha256_here(place: Place) -> str | None:
 
 
 def write_files(place: Place, candidate: Candidate) -> None:
-    """Writes the files of a candidate, each whole or not at all, kernel.py last; what it does not import stays."""
+    """Writes the files of a candidate atomically, kernel.py last; files that it does not import are left alone."""
     for name, data in candidate.files.items():
         files.write_atomically(place.kernel_path.with_name(name), data)
 

@@ -31,8 +31,8 @@ _PARTS: dict[str, Changed] = {
 class ScaledTable:
     """Every attempt of a ledger on the champion's scale, oldest first, with the notes about their kernels.
 
-    Without an accepted attempt there is no scale, and every row is as it was recorded. `skipped` says what could not be
-    read.
+    Without an accepted attempt there is no scale, and every row is as it was recorded. `skipped` are sentences on lines
+    that could not be read.
     """
 
     rows: tuple[ScaledRow, ...]
@@ -73,7 +73,7 @@ class ScaledTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """The lines of a table that are wanted: all that no field excludes."""
+    """The selected lines of a table: all that no field excludes."""
 
     is_accepted: bool = False
     is_best: bool = False
@@ -87,7 +87,7 @@ class Filter:
 
 
 def scaled(ledger: Ledger) -> ScaledTable:
-    """The table of a ledger: every reader of times compares those of one scale, and takes them from here."""
+    """The table of a ledger: every reader of times takes them from here, all on one scale."""
     rows, skipped = history.rows(ledger.place)
     notes, unread = note_files.read(ledger.place)
     return table_of(rows, notes, ledger.champion(), (*skipped, *unread))
@@ -132,7 +132,7 @@ def chosen(table: ScaledTable, among: Sequence[Line], wanted: Filter) -> tuple[L
 
 
 def newest(among: Sequence[Line], limit: int | None) -> tuple[Line, ...]:
-    """The last `limit` lines of attempts (None: all), with the notes among them, which are none."""
+    """The last `limit` lines of attempts (None: all), with the notes among them, which do not count."""
     attempts = [place for place, line in enumerate(among) if not isinstance(line, Note)]
     first = attempts[-limit] if limit is not None and limit < len(attempts) else 0
     return tuple(among[first:])

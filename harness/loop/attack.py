@@ -39,8 +39,8 @@ def attack(
     """Searches for `candidate`'s worst input for so many minutes; `tell` gets each new worst one.
 
     `member` is the problem of the contest, or one of its suite. `first` ends the search at the first error above the
-    tolerance. Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and what
-    `attack_search.search` raises.
+    tolerance. Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and the errors
+    of `attack_search.search`.
     """
     seed = secrets.randbits(31) if seed is None else seed
     folder = contest.directory / "profile_data" / "attack"

@@ -67,7 +67,7 @@ class Bench:
         """The evidence about `candidate`, taken now; `after_trace` and `is_slower` as for `Listener`.
 
         Files go to `profile_data/<work>`, from which nothing is pruned meanwhile; progress shows `name`. Raises
-        RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and what `evaluation.evaluate` raises.
+        RatchetError `bad-problem` if prepare.py's own problem breaks a rule, and the errors of `evaluation.evaluate`.
         """
         self.contest.require_conforming()
         request = Request(
@@ -119,7 +119,7 @@ def _seen_programs(contest: Contest) -> SeenPrograms | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeptJudgement:
-    """The evidence of the last judgement, and what it was about."""
+    """The evidence of the last judgement, with its text and key."""
 
     kernel_sha256: str
     key: Key
@@ -133,7 +133,7 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
     The constants in `settings` are rewritten in the judged text, not in the file.
 
-    Raises RatchetError `busy` and what `Bench.judge` raises.
+    Raises RatchetError `busy` and the errors of `Bench.judge`.
     """
     path = _kept_path(bench.contest)
     with bench.locked("judge"):
@@ -156,7 +156,7 @@ def judge_here(bench: Bench, settings: tuple[tuple[str, str], ...] = ()) -> Evid
 
 
 def evidence_here(bench: Bench) -> Evidence:
-    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; else that of judging now."""
+    """The kept evidence if kernel.py, judge, chip and compiler are unchanged; else the evidence of judging now."""
     return kept_evidence(bench.contest, checked=bench.checked, with_lines=bench.with_lines) or judge_here(bench)
 
 

@@ -114,7 +114,7 @@ def install(package: str) -> str:
 
 
 def missing_package(failure: Failure) -> str:
-    """The imported package that is not installed, as far as the failure says so, else ""."""
+    """The imported package that is not installed, if the failure names one, else ""."""
     match = _LACKING.search(failure.message)
     return match[1].partition(".")[0] if match else ""
 

@@ -96,7 +96,7 @@ def in_use(profile_data: Path) -> Iterator[None]:
 def prune(
     profile_data: Path, accepted: Collection[int], champion: Attempt | None = None, kept_bytes: int = KEPT_BYTES
 ) -> tuple[str, ...]:
-    """Prunes a contest's folder by RULE and returns the names of what was removed.
+    """Prunes a contest's folder by RULE and returns the names of the removed entries.
 
     `accepted` are the numbers of accepted attempts; the dumps that the `champion`'s record names stay, and its runs.
     The newest entry stays, whatever its size. Nothing is removed while a command works in the folder: the next one

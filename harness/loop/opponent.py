@@ -53,7 +53,7 @@ class Run:
         return key_digest(self.key)
 
     def put_right(self, watch: guard.Watch) -> guard.Tampering:
-        """Undoes what was changed since the watch began and does not concern the candidate, and says what."""
+        """Undoes changes since the watch began that do not concern the candidate, and returns sentences on them."""
         return guard.end(self.ledger, watch, self.work, is_confined=self.policy.is_confined)
 
 

@@ -16,7 +16,7 @@ _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
 def for_kernel(advice: Sequence[Hint], evidence: Evidence, candidate: Candidate) -> tuple[Hint, ...]:
-    """`advice` in terms of what can be tried in `candidate`.
+    """`advice` in terms of changes that can be tried in `candidate`.
 
     The code is a package's if operations come from one and no file of the candidate makes a Pallas call.
     """

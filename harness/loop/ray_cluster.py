@@ -2,8 +2,8 @@
 
 Content travels: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the packages of
 requirements-tune.lock and no shared disk. Each place is an actor with its own screening process, which refuses if it
-has another compiler, and confines the kernel as it would be here. Ray restarts an actor whose machine died; what it
-screened is asked for again.
+has another compiler, and confines the kernel as it would be here. Ray restarts an actor whose machine died; its setting
+is screened again.
 """
 
 import importlib.util

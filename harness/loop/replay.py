@@ -37,7 +37,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     evaluated again as well if the key differs. A measured one is timed alone: a verdict on it needs a paired benchmark,
     that is, an attempt.
 
-    Raises RatchetError as reading the attempt or its kernel does, or `busy`.
+    Raises RatchetError `busy`, and the errors of reading the attempt or its kernel.
     """
     ledger = Ledger.open(contest.directory)
     attempt = history.attempt(ledger.place, number)

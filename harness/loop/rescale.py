@@ -39,9 +39,9 @@ class RescaleResult:
 def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> RescaleResult:
     """Times the accepted attempts of a contest under today's timing key; with `everything` all attempts with a time.
 
-    Kernels with a time under the key are not timed again; those that failed under it are tried once more. Effects:
+    Kernels with a time under the key are not timed again; kernels that failed under it are tried once more. Effects:
     notes in experiments/ and, if there is a log, one commit on it. Raises RatchetError `busy`, `no-simulator` for a
-    contest whose chip is not simulated, and what reading the ledger raises.
+    contest whose chip is not simulated, and the errors of reading the ledger.
     """
     if contest.chip.platform != "tpu":
         raise RatchetError(

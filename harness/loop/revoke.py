@@ -114,7 +114,7 @@ def revoke(
     kernel.py. kernel.py in the working tree becomes the holder's if it is the champion's; another candidate stays.
 
     Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a failure
-    that may be the machine's, without `force`), and what an attempt raises if it cannot be recorded; files are then as
+    that may be the machine's, without `force`), and the errors of an attempt that cannot be recorded; files are then as
     before.
     """
     ledger = Ledger.open(contest.directory)
@@ -227,7 +227,9 @@ def _unless_judged(rejudged_attempts: Sequence[RejudgedAttempt]) -> Callable[[Tr
 def _next_holder(
     recheck: _Recheck, champion: Attempt, rejudged_attempts: list[RejudgedAttempt], say: Say
 ) -> _RecheckResult | None:
-    """The latest accepted attempt before `champion` that passes; it and those that fail are added to `tried`."""
+    """The latest accepted attempt before `champion` that passes; it and the failing ones before it are added to
+    `tried`.
+    """
     for before in champions.all_before(recheck.ledger.place, champion.number):
         same = next(
             (rejudged for rejudged in rejudged_attempts if rejudged.kernel_sha256 == before.kernel_sha256), None

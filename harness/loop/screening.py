@@ -183,7 +183,7 @@ class _Queue:
             list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
     def _next(self) -> Candidate | None:
-        """The next candidate, None at the end; waits for those under way, which may have to be screened again."""
+        """The next candidate, None at the end; waits for candidates under way, which may have to be screened again."""
         with self._change:
             while not self._is_over:
                 candidate = self._returned.pop() if self._returned else None if self._is_asked_out else self._ask()

@@ -1,4 +1,4 @@
-"""The settings to screen, one after the other: a whole grid, or those that a search by Optuna asks for."""
+"""The settings to screen, one after the other: a whole grid, or the settings that a search by Optuna asks for."""
 
 import hashlib
 import importlib.util
@@ -281,7 +281,7 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
 def _words_of_journal(path: Path) -> Iterator[None]:
     """Turns Optuna's exceptions about the journal, which it reads in each step, into a RatchetError.
 
-    Its kind is `bad-journal`, or that of files.refusals_in_words if the file cannot be written.
+    Its kind is `bad-journal`, or a kind of files.refusals_in_words if the file cannot be written.
     """
     try:
         with files.refusals_in_words(f"writing {path}"):

@@ -66,8 +66,8 @@ def sweep(bench: Bench, hypothesis: str, wanted: Screening, options: Options, sa
     If the best fails its checks, the next best is judged in its place, as long as its screened time is below the
     champion's; the record of the one attempt names each that failed. If all fail, it is that of the best.
 
-    kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises what an attempt
-    raises, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files
+    kernel.py is not written while settings are screened, and forbidden changes are watched for. Raises the errors of an
+    attempt, and RatchetError `unknown-constant` before anything is screened, `tampered` if a candidate changed files
     that are not its own.
     """
     began = time.monotonic()

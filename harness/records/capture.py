@@ -1,4 +1,4 @@
-"""A captured profile as records: devices, the operations they executed, modules, steps, and what the host did.
+"""A captured profile as records: devices, their executed operations, modules, steps, and the host's work.
 
 Times are seconds from the capture's first event; durations are of one execution. None: the capture does not say.
 """

@@ -25,8 +25,8 @@ class Pair:
 class LinePair:
     """The simulated cycles of one source line of `file`; its number is None if the other text alone has it.
 
-    `text` is the line after the change, or before it where the line is gone. Both numbers are None for what belongs to
-    no line: launch, other operations, what the compiler adds.
+    `text` is the line after the change, or before it where the line is gone. Both numbers are None for cycles of no
+    line: launch, other operations, code that the compiler adds.
     """
 
     file: str
@@ -47,7 +47,7 @@ class ProgramPair:
     """Both kernels at one problem: the member `name` of a suite, or "" for a single problem and for the suite's mean.
 
     A suite's mean has no figures. `source` is where both times come from, None where they differ. A time is None where
-    there is none; `before_failure` and `after_failure` say what failed. `is_same_program`: both trace to one program.
+    there is none; `before_failure` and `after_failure` are the failures. `is_same_program`: both trace to one program.
     """
 
     name: str

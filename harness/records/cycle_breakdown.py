@@ -8,7 +8,8 @@ PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Cycles of one kind. `name` is the operand whose transfer is waited for, or what the unit lacks, else "".
+    """Cycles of one kind. `name` is the operand whose transfer is waited for, or the cause of the unit's stall, else
+    "".
 
     Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what it writes back is
     `naive.1 output`. If one wait waits for several operands, `name` is the last to arrive.

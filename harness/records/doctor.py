@@ -15,9 +15,9 @@ State: TypeAlias = Literal["ok", "note", "problem"]
 class Setting:
     """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is a setting.
 
-    `value` None: written without one. `word` is how it was written, `place` where, in words.
-    `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment overrides it.
-    `too_late` names what has read the variable before it is set, "" if nothing is known to have.
+    `value` None: written without one. `word` is how it was written, `place` where, in words. `is_certain` False: inside
+    a condition, so perhaps never set. `is_final` False: a later assignment overrides it. `too_late` names the code that
+    read the variable before it is set, "" if none is known.
     """
 
     variable: str

@@ -11,7 +11,7 @@ LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterLine:
-    """One counter of the report: what was counted at which level, what is expected, and a word if it is off."""
+    """One counter of the report: its level, its count, the expected range, and a remark if it is outside."""
 
     level: Literal["hlo", "mosaic", "schedule"]
     name: str
@@ -83,7 +83,7 @@ class UnitUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A part of a whole: what it is, the source line that it belongs to (0: none), and its fraction."""
+    """A part of a whole: its name, the source line that it belongs to (0: none), and its fraction."""
 
     name: str
     fraction: float

@@ -18,7 +18,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A ledger checked against itself: counts of what was checked, and what is wrong; `notes` are facts, not faults.
+    """A ledger checked against itself: counts of checked things, and the findings; `notes` are facts, not faults.
 
     `kernels` counts the kernel.py whose hash was recomputed, `records` those decoded and derived anew.
     """
@@ -76,7 +76,7 @@ class RepeatedCheck:
 class Replay:
     """Attempt `number` judged again by the present judge, on fresh inputs and on the recorded ones; not recorded.
 
-    `differences` says in words what changed since: key, policy, problem. `drift` is seconds now / then, None if one of
+    `differences` lists in words the changes since: key, policy, problem. `drift` is seconds now / then, None if one of
     them is not known or their sources, chips or problems differ. `changes` are the counters that moved. `redrawn` are
     the recorded checks, each repeated with its own seed; `are_same_draws` is False if judge or problem changed, so that
     a seed may draw other inputs.

@@ -17,8 +17,8 @@ Why = Literal["no champion", "room left", "floor reached", "plateau", "same kind
 class SearchChampion:
     """The champion: its newest attempt, with the latency in seconds, from `source` for `chip`.
 
-    `won_by` is the attempt that won the title with this program, and `hypothesis` what that attempt tried; attempts
-    after it have only checked it again.
+    `won_by` is the attempt that won the title with this program, and `hypothesis` is that attempt's; attempts after it
+    have only checked it again.
     """
 
     attempt: int

@@ -8,7 +8,8 @@ SCHEMA = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Counts of what was moved into attempts.jsonl and what it holds now; `left`: sentences on files left in place.
+    """Counts of records moved into attempts.jsonl and of its present contents; `left`: sentences on files left in
+    place.
 
     `bytes_before` are those of attempts.jsonl and of the moved files, `bytes_after` those of attempts.jsonl now.
     """

@@ -11,8 +11,8 @@ from harness.records.note import Note, ScaledRow
 class Recheck:
     """Consecutive checks of the champion's unchanged program: rebaselines, and notes of kind `checked`.
 
-    `champion` is the attempt that holds the title, `before_seconds` its recorded time before them; `changed` names what
-    changed in the key between them.
+    `champion` is the attempt that holds the title, `before_seconds` its recorded time before them; `changed` names the
+    parts of the key that changed between them.
     """
 
     rows: tuple[ScaledRow, ...]

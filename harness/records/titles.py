@@ -1,4 +1,6 @@
-"""The holder of the title after each attempt: undos and revokes, what they took back, and checks of the champion."""
+"""The holder of the title after each attempt; undos and revokes with the attempts they took back; checks of the
+champion.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The verdict and what it rests on: key, paired benchmark, changes, and the attempt that the ledger stores."""
+"""The verdict and its basis: key, paired benchmark, changes, and the attempt that the ledger stores."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,1 +1,1 @@
-"""Records to text for people; whatever a number means was decided before it comes here."""
+"""Records to text for people; the meaning of every number is decided elsewhere."""

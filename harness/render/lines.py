@@ -1,4 +1,4 @@
-"""A kernel.py as a line profiler shows it: beside each line its cycles and what they were spent on."""
+"""A kernel.py as a line profiler shows it: next to each line its cycles and their use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -110,7 +110,7 @@ def _placed(group: Group) -> list[tuple[Entry, float, float]]:
 
 
 def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
-    """The first and the last accepted attempt with their pieces of time, as far as they are known."""
+    """The first and the last accepted attempt with their parts of time, if known."""
     accepted = [entry for entry in group.entries if entry.is_accepted and entry.has_time]
     ends = dict.fromkeys((accepted[0].id, accepted[-1].id)) if accepted else {}
     bars = []

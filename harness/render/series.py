@@ -100,8 +100,8 @@ class Entry:
 class Step:
     """The champion's latency and score from attempt `number` on; `entry` is the champion's id.
 
-    `report` is that of the champion under this key, None if it is not known; `was_before` is True for the champion of
-    another key, evaluated again.
+    `report` is the champion's report under this key, None if unknown; `was_before` is True for the champion of another
+    key, evaluated again.
     """
 
     number: int
@@ -275,7 +275,7 @@ def _kind(part: str) -> PieceKind:
 
 
 def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
-    """The champion's latency over time: first that of the champion before them, evaluated again under this key.
+    """The champion's latency over time, beginning with the previous champion's, evaluated again under this key.
 
     Undone and revoked attempts are no steps. A revoke is one: from there on its holder's latency counts.
     """

@@ -51,7 +51,7 @@ def read(path: Path) -> tuple[Table, ...] | None:
 
 
 def remedy(allocation: ProgramAllocation) -> str:
-    """Words on what would make such an allocation smaller; "" if no rule applies."""
+    """Words on a way to make such an allocation smaller; "" if no rule applies."""
     sizes = memory_rules.dimensions(allocation.shape)
     if "window allocation" in allocation.op_name:
         return "smaller blocks in the BlockSpec"

@@ -64,7 +64,7 @@ def numbers(
 
 
 def derived(place: Place, record: HeldAttempt, notes: list[str]) -> Iterator[Finding]:
-    """Findings if the row is not what record and evidence give when computed anew."""
+    """Findings if the row differs from the one computed anew from record and evidence."""
     attempt, row = record.attempt, record.row
     if attempt.contest != place.name:
         yield finding(

@@ -1,4 +1,4 @@
-"""One git command: how it is run, in which environment, and the kinds of its refusals."""
+"""Runs one git command: its environment, and the kinds of its refusals."""
 
 import os
 import signal

@@ -76,7 +76,7 @@ def lower_program(
     """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip`, in a process likewise.
 
     With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
-    folder `dumps`. Raises UsageError `no-module`, RatchetError with the kind of what ended it.
+    folder `dumps`. Raises UsageError `no-module`, and RatchetError with the kind of the failure that ended it.
     """
     path, function = _path_and_function(module)
     topology = chip.topology if chip else None

@@ -140,7 +140,7 @@ def _argument_words(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 
 def _leaf(value: Any) -> str:
-    """`float32[4,8]`, or the type and value of what is no array."""
+    """`float32[4,8]`, or the type and value of an argument that is not an array."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) or hasattr(value, "aval"):
         weak = " weak" if getattr(value, "weak_type", False) else ""
         return f"{value.dtype}[{','.join(map(str, value.shape))}]{weak}"
@@ -352,7 +352,7 @@ _ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)?(?:,(?=\d)|(?=\])))*)\]")
 
 
 def lower(request: LowerRequest) -> LowerReply:
-    """The function's jaxpr, its StableHLO, and what XLA compiles it to."""
+    """The function's jaxpr, its StableHLO, and its compiled HLO."""
     os.chdir(request.directory)
     path = Path(request.path)
     sys.path.insert(0, str(path.parent))

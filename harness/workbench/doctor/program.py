@@ -270,7 +270,7 @@ def _repeated_transfers(run: ProgramRun, subject: str) -> Iterator[DoctorFinding
 
 
 def _wide_products(run: ProgramRun, subject: str) -> Iterator[DoctorFinding]:
-    """Matrix products of wide operands: weights and what they are multiplied with, forward and backward apart."""
+    """Matrix products of wide operands: weights and their factors, forward and backward separately."""
     groups: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for dots in run.dots:
         if dots.left in _WIDE or dots.right in _WIDE:

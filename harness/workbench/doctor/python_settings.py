@@ -102,7 +102,7 @@ class _Walk:
                     return
 
     def _full_name(self, call: ast.Call) -> str:
-        """The full name of what is called: `jax.numpy.ones` for `jnp.ones(...)`."""
+        """The full name of the called function: `jax.numpy.ones` for `jnp.ones(...)`."""
         root, _, rest = ast.unparse(call.func).partition(".")
         module = self.modules.get(root, root)
         return f"{module}.{rest}" if rest else module

@@ -57,7 +57,7 @@ _FUSIONS = {
 def operation_tables(
     graph: Graph, computation: Computation, instruction: Instruction, target: Figures
 ) -> tuple[Table, ...]:
-    """Tables of all that the module's text says about one instruction, and its predicted time on `target`."""
+    """Tables of all facts in the module's text about one instruction, and its predicted time on `target`."""
     shown = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
     if (body := graph.inside(instruction)) is not None and instruction.opcode == "fusion":
         shown.append(_inside(graph, body))

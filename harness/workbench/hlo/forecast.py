@@ -141,7 +141,7 @@ _RULES: dict[Collective, str] = {
 
 
 def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], ring_rate: float, target: Figures) -> Table:
-    """Bounds with what the rule leaves out: a device need not send to itself, wraparound, and the latency of hops."""
+    """Bounds with effects that the rule leaves out: a device need not send to itself, wraparound, latency of hops."""
     size = math.prod(axes)
     rows = []
     # Of several axes the rows speak of the array's share on the longest one.

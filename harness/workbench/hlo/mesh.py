@@ -47,7 +47,7 @@ def _edges(sizes: Sequence[int]) -> set[int]:
 
 
 def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes along which devices send to others: those in which the two devices of any pair differ."""
+    """The axes along which devices send to others, i.e. in which the two devices of some pair differ."""
     if mesh is None or any(not 0 <= device < mesh.devices for pair in pairs for device in pair):
         return ()
     places = [(mesh.place(source), mesh.place(target)) for source, target in pairs]
@@ -57,7 +57,7 @@ def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[
 
 
 def axes_of_groups(groups: Groups | None, mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes that the devices of a group differ in; empty if they are not those of whole axes."""
+    """The axes that the devices of a group differ in; empty if the group does not span whole axes."""
     if groups is None or mesh is None:
         return ()
     if groups.is_everyone:
@@ -114,8 +114,8 @@ def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
 def torus_of(mesh: Mesh, dimensions: int) -> tuple[tuple[str, str], ...]:
     """For each axis of the mesh the dimensions of the torus that it runs along: `x`, `x, y (2 of 4)`; () if not known.
 
-    Assumes a slice as near to a square or a cube as a power of two goes, x the shortest and fastest varying, with
-    devices in the order of their numbers: libtpu numbers them so. A mesh arranged otherwise lies otherwise.
+    Assumes the slice of powers of two that is closest to a square or a cube, with x the shortest and fastest varying
+    axis, and devices in the order of their numbers, as libtpu numbers them. A mesh arranged otherwise lies otherwise.
     """
     power = mesh.devices.bit_length() - 1
     if mesh.devices != 1 << power or mesh.devices == 1:

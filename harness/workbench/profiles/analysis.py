@@ -57,7 +57,7 @@ def tables(
     is_about_devices: bool = True,
     **parameters: Any,
 ) -> tuple[Table, ...]:
-    """Tables of several analyses. `why` says what a capture lacks in which they cannot be made."""
+    """Tables of several analyses. `why` names the data that a capture lacks if they cannot be made."""
     database = of if isinstance(of, Database) else database_of(of)
     capture = database.capture
     if is_about_devices and not why and not op_times.devices(capture):

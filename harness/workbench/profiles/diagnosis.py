@@ -1,4 +1,4 @@
-"""A capture diagnosed: what costs most seconds, by what rule, on what evidence, and one remedy each."""
+"""Diagnoses a capture: the costliest findings in seconds, each with its rule, its evidence and one remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ _DEVICE = re.compile(r"/device:")
 
 @dataclass(slots=True)
 class _ExportCount:
-    """Counts of what has been written so far."""
+    """Counts of the rows written so far."""
 
     events: int = 0
     threads: int = 0

@@ -65,9 +65,9 @@ def resolve(what: str | None, contest: Path, server: str = "") -> CaptureFiles:
     """The capture that `what` names (see `EXPECTED`), or the newest if it names several; None: the newest of the
     contest.
 
-    If the address of an XProf `server` is given, a `what` that is neither a path here nor a number is a run there,
-    and None its newest. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or
-    `no-such-place`.
+    If the address of an XProf `server` is given, then a `what` that is neither a path here nor a number is a run on
+    that server, and None is its newest run. Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile`
+    or `no-such-place`.
     """
     profile_data = contest / PROFILE_DATA
     if server and (what is None or not (_NUMBER.fullmatch(what) or Path(what).expanduser().exists())):
@@ -112,7 +112,7 @@ def refuse_neighbours(path: Path) -> None:
 
 
 def _on_server(what: str | None, server: str) -> CaptureFiles:
-    """The run called `what` on an XProf server, its newest by name, or one at gs:// that the server reads itself.
+    """The run called `what` on an XProf server, the newest by name, or a run at gs:// that the server reads itself.
 
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
     """
@@ -137,7 +137,9 @@ def _on_server(what: str | None, server: str) -> CaptureFiles:
 
 
 def _in_cloud(what: str, base: str) -> tuple[str, str]:
-    """A run at gs:// and its folder: `what` is that folder, holds runs (the newest by name), or is a log directory."""
+    """A run at gs:// and its folder: `what` is that folder, a folder with runs (the newest by name), or a log
+    directory.
+    """
     if what_runs := remote.runs(base, session_path=what):
         return what_runs[0], what
     for above in (what, f"{what}/{RUNS}"):

@@ -1,4 +1,4 @@
-"""Contents of a capture's files, plane by plane and line by line, and what is missing for which analysis."""
+"""Contents of a capture's files, plane by plane and line by line, and the missing data of each analysis."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -130,7 +130,7 @@ _MISSING = Analysis(
 
 
 def planes(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Planes and lines with their statistics, and what is missing for which analysis.
+    """Planes and lines with their statistics, and the missing data of each analysis.
 
     Raises RatchetError if the files cannot be read.
     """

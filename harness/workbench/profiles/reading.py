@@ -1,4 +1,4 @@
-"""Files of one run of a profiler as a Capture: devices and hosts, and what was left out."""
+"""Files of one run of a profiler as a Capture: devices and hosts, and sentences on omissions."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ Numbered: TypeAlias = dict[Operation, int]
 
 
 def read(paths: Sequence[Source]) -> Capture:
-    """The capture in `paths`, the .xplane.pb files of one run, or what a server has of it: one for each host.
+    """The capture in `paths`, the .xplane.pb files of one run, or a server's data of them: one for each host.
 
     Raises RatchetError `no-profile` (no file), `bad-profile` (empty, cut off, something else) or `several-captures`.
     """
@@ -136,7 +136,7 @@ def _distinct_name(capture: Capture, others: Sequence[Capture]) -> str:
 
 
 def _parts(capture: Capture) -> list[str]:
-    """The path to a capture, without what every log directory has in it."""
+    """The path to a capture, without the parts that every log directory has."""
     path = source(capture.paths[0])
     if isinstance(path, Remote):
         return [path.server, path.run]
@@ -163,7 +163,7 @@ def _refuse_several(spaces: Sequence[tuple[Source, Space]]) -> None:
 
 
 def space(path: Source) -> Space:
-    """The contents of a capture's file, or of what a server has instead. Raises RatchetError like `read`."""
+    """The contents of a capture's file, or of a server's data in its place. Raises RatchetError like `read`."""
     if isinstance(path, Remote):
         return remote_timeline.space(path)
     if modules.is_module(path):

@@ -73,7 +73,7 @@ def rows(place: Place, limit: int | None = None) -> tuple[tuple[Row, ...], tuple
 
 
 def _is_impossible(row: Row) -> bool:
-    """True of a gain that no judge records: one slower than the champion before, or faster than the chip can be."""
+    """True for a gain that no judge records: slower than the previous champion, or faster than the chip can be."""
     is_gain = row.outcome == "accept" and row.kind == "experiment"
     return (
         (is_gain and row.time_ratio is not None and row.time_ratio >= 1)
@@ -87,7 +87,7 @@ def _doubt(row: Row) -> str:
 
 
 def _has_branch_commit(row: Row) -> bool:
-    """True of an accepted attempt, and of a revoke that left the contest without a champion."""
+    """True for an accepted attempt, and for a revoke that left the contest without a champion."""
     return row.outcome == "accept" or row.kind == "revoke"
 
 
@@ -308,7 +308,7 @@ def log_commit_of(place: Place, number: int) -> str | None:
 def attempt(place: Place, number: int) -> Attempt:
     """The record of one attempt: from the log, else from experiments/ or attempts.jsonl.
 
-    Raises RatchetError `unknown-attempt`, or RecordError if all there is of it cannot be read.
+    Raises RatchetError `unknown-attempt`, or RecordError if none of its documents can be read.
     """
     complaint: RecordError | None = None
     for data, where in _records(place, number):

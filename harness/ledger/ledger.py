@@ -69,7 +69,7 @@ class Ledger:
         return history.candidate_at(self.place, "HEAD") != self.champion_candidate()
 
     def is_unfinished(self) -> bool:
-        """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
+        """True while an attempt is unfinished: it is under way, or it was killed."""
         return journal.path(self.place).exists()
 
     def next_number(self) -> int:

@@ -164,7 +164,7 @@ def last_number(place: Place) -> int:
 
 
 def is_notes(message: str) -> bool:
-    """True of the message of a log commit that holds notes and no attempt."""
+    """True for the message of a log commit that holds notes and no attempt."""
     return message.rstrip().rpartition("\n")[2].startswith(f"{TRAILER}: ")
 
 

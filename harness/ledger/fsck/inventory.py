@@ -140,7 +140,7 @@ def _is_as_at_head(place: Place, name: str, here: bytes | None, at_head: bytes |
 
 
 def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[str]:
-    """The rows, as text, of replaced logs that are kept here; a log that diverged is a finding."""
+    """The rows, as text, of replaced logs that are still here; a diverged log is a finding."""
     kept: set[str] = set()
     for ref in refs(place.repository):
         is_own = ref.startswith(f"refs/ratchet/{place.name}/")

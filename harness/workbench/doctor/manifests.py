@@ -1,6 +1,6 @@
 """Variables of containers in a manifest of Kubernetes, Compose or the like: lists and maps of names and values.
 
-Read line by line: a manifest with templates in it is no YAML, and its variables are as plain.
+It is read line by line, because a manifest with templates is not YAML, and its variables can be read all the same.
 """
 
 import re

@@ -211,7 +211,7 @@ def _use(
 
 
 def _is_alike(user: Instruction, graph: Graph, computation: Computation, number: int) -> bool:
-    """True if the result has its operand's dimensions: element by element, as far as can be seen."""
+    """True if the result has its operand's dimensions, which suggests an operation element by element."""
     before, after = graph.operand_shape(computation, user, number), _array(user)
     return isinstance(before, Array) and after is not None and before.dimensions == after.dimensions
 

@@ -153,7 +153,7 @@ def framework_category(operation: Operation) -> str:
 
 
 def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name", ""]]:
-    """Forward or backward, and where that was read: the tf_op first, the name second (protocol, section 6)."""
+    """Forward or backward, and the source of that: the tf_op first, the name second (protocol, section 6)."""
     if re.search(r"transpose\((?:\w+\()*jvp\(", operation.framework_name):
         return "backward", "tf_op"
     if "jvp(" in operation.framework_name:

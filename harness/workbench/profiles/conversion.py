@@ -96,7 +96,7 @@ def _profile_name(path: Path) -> str:
 
 
 def _last_error(printed: bytes) -> str:
-    """The last line of a log that says something."""
+    """The last non-empty line of a log."""
     lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines() if line.strip()]
     return _LOG_HEAD.sub("", lines[-1])[:_LOG_CHARACTERS] if lines else "it gives no reason"
 

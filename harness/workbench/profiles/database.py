@@ -34,8 +34,8 @@ _COLUMN = re.compile(r"^ *(\w+) (\w+)(\*?) +(.*)$", re.MULTILINE)
 class TableOf:
     """A table: a sentence on its rows, and its columns, a line each: name, type (`*`: derived), what it is.
 
-    `rows` makes them where they are not loaded with every capture, because it takes reading a file again or asking
-    XProf.
+    `rows` makes the rows of a table that is not loaded with every capture, because that needs a file to be read again
+    or XProf's tools.
     """
 
     name: str
@@ -170,7 +170,7 @@ ON_DEMAND = {
 
 
 def on_demand(name: str) -> TableOf:
-    """The table of ON_DEMAND that is called `name`."""
+    """The table of ON_DEMAND called `name`."""
     table: TableOf = pkgutil.resolve_name(f"harness.workbench.profiles.{ON_DEMAND[name]}")
     return table
 

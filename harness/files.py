@@ -23,8 +23,8 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 @contextlib.contextmanager
 def written_atomically(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """A stream whose bytes `path` holds afterwards, through a synced temporary file and a rename: a reader sees the old
-    bytes or the new.
+    """A stream to write the contents of `path` to, through a synced temporary file and a rename: a reader sees either
+    the old bytes or the new ones.
 
     Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
     Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.

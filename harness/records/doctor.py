@@ -70,7 +70,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation: what, called from where, in which phase, how long, and what about the call was new."""
+    """One compilation: the function, its caller, the phase, the time, and the novelty of the call that caused it."""
 
     name: str
     place: str

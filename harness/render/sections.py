@@ -96,10 +96,10 @@ class Drawing:
 class Column:
     """A column. Words stand left and figures right, unless `side` says otherwise; `unknown` is printed for None.
 
-    A column takes at least `width`. With `least` it may shrink to that; with `most` it takes no more. While a column
-    has less than its `room`, columns with a `rank` are left out, the lowest first; a ranked column that is empty in
-    every row always is. `note` is a sentence below the table, printed if a cell of this column holds the note's first
-    character.
+    A column takes at least `width`. With `least` it may shrink to that; with `most` it takes no more. As long as some
+    column has less than its `room`, columns with a `rank` are left out, the lowest first. A ranked column that is empty
+    in every row is always left out. `note` is a sentence below the table, printed if a cell of this column holds the
+    note's first character.
     """
 
     title: str

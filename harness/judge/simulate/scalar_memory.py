@@ -313,8 +313,8 @@ class Memory:
         if source in self._spilled:
             return self._spilled[source]
         for operand in self.operands:
-            # A transfer counts its address in granules; the operand's may count rows of 512 bytes.
-            for base in {operand.address, operand.address * ROW_BYTES // granule}:
+            # A transfer counts its address in granules, with 32 bits; the operand's may count rows of 512 bytes.
+            for base in {operand.address, operand.address * ROW_BYTES // granule & WORD}:
                 offset = (source - base) * granule // WORD_BYTES
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):

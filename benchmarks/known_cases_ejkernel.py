@@ -139,7 +139,7 @@ ASSUMED = {"cross-entropy": "always", "divergence of logits": "always"}
 _OLD = "the package's: pltpu.repeat is of an older JAX, and neither of these two has it"
 _NAMED = "the package's: it takes no chip whose name is not `TPU v` and a digit, as v7x calls itself TPU7x"
 _XLA = "the package multiplies with XLA around its kernel; no operator's statement allows that yet"
-_SLOW = "the compiler's: it takes more than nine minutes for v7x, where it takes one for v6e"
+_SLOW = "the compiler's: for v7x it takes many minutes (cross-entropy more than nine), for v6e one"
 # By reading the package.
 EXPLAINED = {
     "flash causal": _OLD,

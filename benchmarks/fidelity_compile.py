@@ -24,16 +24,15 @@ from typing import Any
 
 from fidelity_rows import OPERATIONS, Row
 
+from harness.judge.simulate import sparse_core
+
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
 _FLAGS = (
     "--xla_jf_dump_to={directory} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
     "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle"
 )
 # Work on the SparseCore has no latency here, so what is compared is kept on the TensorCore.
-ON_TENSORCORE = "".join(
-    f" --xla_tpu_enable_offloading_{what}_to_sparsecore=false"
-    for what in ("copy", "gather", "scatter", "reduce", "reshape")
-)
+ON_TENSORCORE = "".join(f" {flag}" for flag in sparse_core.ON_TENSORCORE)
 FAILED = "failed.txt"
 # What takes longer to compile ends the process, and counts as failed.
 _LONGEST_SECONDS = 1800

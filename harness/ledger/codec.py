@@ -27,6 +27,7 @@ Schema history
 16  A trace names lines that round the maximum of a row to bfloat16 (`narrow_maxima`).
 17  A simulation may be of several `chips`, with the traffic of their `links`.
 18  A problem may be one of several chips: a statement has their `mesh`, an array how it is `split`, work `link_bytes`.
+19  A simulation without a latency may have `range_seconds`.
 """
 
 import dataclasses

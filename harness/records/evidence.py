@@ -202,6 +202,7 @@ class TimedRun:
     hbm_bytes: int
     mxu_flops: int | None
     unknown: tuple[str, ...] = ()
+    range_seconds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +235,8 @@ class Simulation:
     of integers; all other fields are of the first run. `schedule` is a digest of the bundles, equal for equal ones; ""
     in older records. If several `chips` run the program together, the figures are those of the chip that ends last;
     `links` are those between all of them, and `link_wait_cycles` is how long that chip waits for others.
+    `range_seconds` is the least and the most of a program without a latency of which the SparseCore does a part
+    (judge/simulate/sparse_core.py), where both are known.
     """
 
     chip: str
@@ -269,6 +272,7 @@ class Simulation:
     chips: int = 1
     links: tuple[LinkTraffic, ...] = ()
     link_wait_cycles: float = 0.0
+    range_seconds: tuple[float, float] | None = None
 
     @property
     def mean_seconds(self) -> float | None:
@@ -277,6 +281,19 @@ class Simulation:
             return self.seconds
         latencies = [run.seconds for run in self.runs if run.seconds is not None]
         return statistics.fmean(latencies) if len(latencies) == len(self.runs) else None
+
+    @property
+    def mean_range_seconds(self) -> tuple[float, float] | None:
+        """Means of both ends over the timing inputs; a latency is both ends of its run. None if a run has neither."""
+        runs = self.runs or (self,)
+        least, most = [], []
+        for run in runs:
+            ends = run.range_seconds if run.seconds is None else (run.seconds, run.seconds)
+            if ends is None:
+                return None
+            least.append(ends[0])
+            most.append(ends[1])
+        return statistics.fmean(least), statistics.fmean(most)
 
     @property
     def mean_hbm_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # harness/ledger/codec.py has its history.
-SCHEMA = 18
+SCHEMA = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from harness import units
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.judge.simulate.channel import SPARSE_CORE
+from harness.judge.simulate.sparse_core import ON_TENSORCORE
 from harness.judge.verdict import roofline
 from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
@@ -51,6 +53,7 @@ class SimulateDocument:
 
     The program fetches all its operands within `total_seconds`. `profile_seconds` is the time in a profile of the chip
     if XLA has the runtime fetch operands before the program starts (cross-program prefetch), else None.
+    `range_seconds` are the least and the most where the SparseCore does a part, and there is no latency.
     """
 
     chip: str
@@ -68,6 +71,7 @@ class SimulateDocument:
     chips: int
     links: tuple[LinkTraffic, ...]
     link_wait_cycles: float
+    range_seconds: tuple[float, float] | None = None
 
 
 class Simulate(Verb):
@@ -84,7 +88,7 @@ class Simulate(Verb):
     )
     takes_contest = False
     is_watched = True
-    document = Document(6, SimulateDocument)
+    document = Document(7, SimulateDocument)
     effect = "reads"
 
     def configure(self, parser: Parser) -> None:
@@ -96,6 +100,9 @@ class Simulate(Verb):
         parser.chip("the chip they were compiled for, such as v6e", required=True)
         parser.many("--arg f32[8,128]", "an argument of the function, once for each; 8@x: split over the axis x")
         parser.option("--mesh A=N,B=M", "run the function on as many chips, with these axes")
+        parser.flag(
+            "--on-tensorcore", "compile the function without the SparseCore, which has no latency here: another program"
+        )
         add_operands(parser)
         parser.choice(
             "--assume",
@@ -115,12 +122,13 @@ class Simulate(Verb):
 
         target = chip(arguments.chip)
         if not FUNCTION.fullmatch(arguments.what):
-            if arguments.arg or arguments.mesh:
-                raise UsageError("usage", "--arg and --mesh are for a function, MODULE.py:FUNCTION")
+            if arguments.arg or arguments.mesh or arguments.on_tensorcore:
+                raise UsageError("usage", "--arg, --mesh and --on-tensorcore are for a function, MODULE.py:FUNCTION")
             return self._simulate(arguments, target, Path(arguments.what))
         with TemporaryDirectory(prefix="ratchet-") as scratch:
             dumps, mesh = Path(scratch), mesh_sizes(arguments.mesh)
-            lower_program(arguments.what, arguments.arg, target, mesh=mesh, dumps=dumps)
+            flags = ON_TENSORCORE if arguments.on_tensorcore else ()
+            lower_program(arguments.what, arguments.arg, target, mesh=mesh, dumps=dumps, flags=flags)
             return self._simulate(arguments, target, dumps)
 
     def _simulate(self, arguments: Namespace, target: "Chip", directory: Path) -> Outcome:
@@ -141,12 +149,23 @@ class Simulate(Verb):
         simulation = simulate()
         in_profile = simulate(fetched_before=True, with_lines=False).seconds if prefetched_words(dump.top) else None
         in_profile = None if in_profile == simulation.seconds else in_profile
-        simulation = replace(simulation, unknown=tuple(map(dump_directory.explain_no_end, simulation.unknown)))
+        explained = map(dump_directory.explain_no_end, simulation.unknown)
+        simulation = replace(simulation, unknown=tuple(map(_with_offer, explained)))
         return Outcome(
             document=_document(simulation, in_profile),
             text=lambda: _text(simulation, in_profile),
             exit_code=0 if simulation.seconds is not None else 1,
         )
+
+
+def _with_offer(reason: str) -> str:
+    """The reason, with the way to a latency where the SparseCore is what prevents it."""
+    if SPARSE_CORE not in reason:
+        return reason
+    return (
+        f"{reason}; simulate MODULE.py:FUNCTION --on-tensorcore compiles a program without the SparseCore, and other "
+        f"compilations stay off it with LIBTPU_INIT_ARGS='{' '.join(ON_TENSORCORE)}'"
+    )
 
 
 def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocument:
@@ -172,6 +191,7 @@ def _document(simulation: Simulation, in_profile: float | None) -> SimulateDocum
         chips=simulation.chips,
         links=simulation.links,
         link_wait_cycles=simulation.link_wait_cycles,
+        range_seconds=simulation.mean_range_seconds if simulation.seconds is None else None,
     )
 
 

@@ -105,3 +105,24 @@ def test_a_folder_above_the_schedules_is_told_where_they_are(
 ) -> None:
     folder = unpack(NEWEST, "v5e-128x256-2048", tmp_path / "attempt" / "dumps")
     assert f"there are some in {folder}" in refused([str(folder.parent), "--chip", "v5e"], capsys)
+
+
+def test_a_function_that_xla_hands_to_the_sparse_core_has_a_time_on_the_tensorcore(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "counted.py").write_text(
+        "import jax.numpy as jnp\n\n\ndef counted(tiles):\n"
+        "    return jnp.zeros(64, jnp.float32).at[tiles].add(1.0).astype(jnp.int32)\n"
+    )
+    words = [f"{tmp_path}/counted.py:counted", "--chip", "v6e", "--arg", "s32[65536]", "--json"]
+    assert main(["simulate", *words]) == 1
+    handed = json.loads(capsys.readouterr().out)
+    assert "--on-tensorcore" in handed["unknown"][0]
+    least, most = handed["range_seconds"]
+    assert 0 < least < most
+    assert main(["simulate", *words, "--on-tensorcore"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert kept["range_seconds"] is None
+    assert kept["total_seconds"] > least
+    assert main(["simulate", str(tmp_path), "--chip", "v6e", "--on-tensorcore"]) == 2
+    assert "--on-tensorcore" in capsys.readouterr().err

@@ -579,6 +579,36 @@ def test_what_is_not_certain_or_not_checked_is_said() -> None:
     assert "lost on v6e has no entry: vmem-exceeded" in notes
 
 
+def test_a_range_is_an_entry_that_says_so(tmp_path: Path) -> None:
+    ranged = row(
+        seconds=None, range_seconds=(1e-3, 1.5e-3), fallback_seconds=None, fallback_range_seconds=(4e-3, 4.5e-3)
+    )
+    assert ranged.is_entry
+    assert ranged.fallback_ratio == pytest.approx(3.0)
+    table = overview([ranged, replace(ranged, shape="close", is_best_at_both_ends=False), row()])
+    assert table.column("checks") == ("30 passed, range", "30 passed, range, uncertain", "30 passed")
+    assert table.column("seconds") == (None, None, 1e-3)
+    notes = " ".join(table.notes)
+    assert "prefill on v6e has a range, no time: 1.000 ms to 1.500 ms simulated" in notes
+    assert "no other setting takes less at either end" in notes
+    assert "close on v6e has a range" in notes
+    assert "another setting takes less at one end" in notes
+    assert "--on-tensorcore" in notes
+    assert formats.holds(formats.written([ranged], "python"), "t", ranged.kernel, "v6e")(dict(ranged.parameters))
+    assert "a range, no time: 1.000 ms to 1.500 ms simulated, fallback at least 3.00 times" in formats.remark(ranged)
+    (entry,) = json.loads(formats.written([ranged], "tokamax")).values()
+    assert next(iter(entry.values()))["evaluation_times_ms"] == [pytest.approx(1.25)]
+    add_row(tmp_path, ranged)
+    assert rows_in(tmp_path) == (ranged,)
+    assert b"1.000 ms to 1.500 ms" in page_of(tmp_path)[0]
+
+
+def test_settings_with_ranges_are_ranked_at_both_ends() -> None:
+    ends = [(1.0, 3.0), (1.5, 2.0), (2.0, 4.0)]
+    assert [fill._is_least(ends[0], place, ends) for place in (0, 1)] == [True, False]
+    assert [fill._is_least((0.5, 0.5), place, ends) for place in (0, 1)] == [True, True]
+
+
 def test_a_search_that_goes_on_knows_what_was_tried_in_order(tmp_path: Path) -> None:
     grid = search_space.space(["A=1,2,3,4,5,6"])
 
@@ -602,8 +632,11 @@ def test_a_search_that_goes_on_knows_what_was_tried_in_order(tmp_path: Path) -> 
         first.tell(settings, seconds)
     assert list(study().earlier.items()) == [one for one in asked if one[1] is not None]
     earlier = study().earlier
-    trials = [fill._trial(settings, None, earlier) for settings in earlier]
+    trials = [fill._trial(settings, None, earlier, is_range=False) for settings in earlier]
     assert [one.seconds for one in trials] == [3.0, 1.0, 2.0]
+    # What was noted down of a range is no time.
+    trials = [fill._trial(settings, None, earlier, is_range=True) for settings in earlier]
+    assert [(one.seconds, "1.000 s" in one.message) for one in trials] == [(None, False), (None, True), (None, False)]
 
 
 def test_rows_of_before_trials_were_kept_are_read_and_tables_stay_short(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 _NO_END = "no end that is known"
-# Of this machine's time, for the bounds of a range where there is no latency.
+# Of this machine's time, for both ways of a branch: one of them may have no end.
 _BOUND_SECONDS = 5.0
 
 
@@ -214,6 +214,7 @@ def _timed(name: str, run: Simulation) -> TimedRun:
         hbm_bytes=run.hbm_read_bytes + run.hbm_written_bytes,
         mxu_flops=run.mxu_flops,
         unknown=run.unknown,
+        range_seconds=run.range_seconds,
     )
 
 
@@ -223,33 +224,41 @@ def _ranged(
     """The simulation with a range in its reason, where what is not known can be taken both ways. It is no latency."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
-    reason, compiled = simulation.unknown[0], prepared.compiled
-    until = min(deadline, time.monotonic() + _BOUND_SECONDS)
-
-    def taken(cores: tuple[CoreRun, ...]) -> float | None:
-        last = max(cores, key=lambda core: core.cycles)
-        return None if last.reason else last.cycles / machine.clock_hz
-
+    reason, ends = simulation.unknown[0], None
     if SPARSE_CORE in reason:
-        bound = GrantedBound(without_sparse_core=True)
-        rest = taken(run_compiled(compiled, machine, tables, until, bound=bound))
-        most = sparse_core.most_seconds(prepared.dump.module, machine)
-        if rest is None:
-            said = "no range either, because what follows depends on what it computes"
-        elif most is None:
-            said = f"a range, no latency: from {_microseconds(rest)} (simulated, its part taking no time) upwards"
-        else:
-            said = (
-                f"a range, no latency: {_microseconds(rest)} (simulated, its part taking no time) to "
-                f"{_microseconds(rest + most)} (its part moving one slice or tile after the other, by their transfers)"
-            )
+        said, ends = _without_sparse_core(prepared, machine, tables, deadline)
     elif FROM_VECTOR in reason:
-        ways = map(taken, _both_ways(compiled, machine, tables, until))
-        never, always = (_NO_END if way is None else _microseconds(way) for way in ways)
+        until = min(deadline, time.monotonic() + _BOUND_SECONDS)
+        ways = [_taken(cores, machine) for cores in _both_ways(prepared.compiled, machine, tables, until)]
+        never, always = (_NO_END if isinstance(way, str) else _microseconds(way) for way in ways)
         said = f"a range, no latency: {never} (simulated) if what hangs on it never runs, {always} if it always does"
     else:
         return simulation
-    return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]))
+    return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]), range_seconds=ends)
+
+
+def _without_sparse_core(
+    prepared: Prepared, machine: Machine, tables: Tables, deadline: float
+) -> tuple[str, tuple[float, float] | None]:
+    """The range in words, and its ends where both are known."""
+    bound = GrantedBound(without_sparse_core=True)
+    rest = _taken(run_compiled(prepared.compiled, machine, tables, deadline, bound=bound), machine)
+    most = sparse_core.most_seconds(prepared.dump.module, machine)
+    if isinstance(rest, str):
+        return f"no range either: {rest}", None
+    if most is None:
+        return f"a range, no latency: from {_microseconds(rest)} (simulated, its part taking no time) upwards", None
+    said = (
+        f"a range, no latency: {_microseconds(rest)} (simulated, its part taking no time) to "
+        f"{_microseconds(rest + most)} (its part moving one slice or tile after the other, by their transfers)"
+    )
+    return said, (rest, rest + most)
+
+
+def _taken(cores: tuple[CoreRun, ...], machine: Machine) -> float | str:
+    """Seconds until the last core has ended, or why it has not."""
+    last = max(cores, key=lambda core: core.cycles)
+    return last.reason or last.cycles / machine.clock_hz
 
 
 def _microseconds(seconds: float) -> str:

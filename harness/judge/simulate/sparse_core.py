@@ -10,6 +10,11 @@ from harness.judge.simulate.machine import Machine
 
 _OFFLOADED = 'async_execution_thread="sparsecore"'
 _NUMBERS = r"=\{([\d,]*)\}"
+# Flags of the compiler under which XLA hands nothing to the SparseCore.
+ON_TENSORCORE = tuple(
+    f"--xla_tpu_enable_offloading_{what}_to_sparsecore=false"
+    for what in ("copy", "gather", "scatter", "reduce", "reshape")
+)
 # An array moves in pieces of a tile of 8 x 128 words.
 _TILE_BYTES = 4096
 # What moves nothing: names for values, and what a fusion computes on its way.

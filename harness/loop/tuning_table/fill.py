@@ -5,10 +5,11 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 
 from harness import contest as contests
 from harness import files
@@ -25,10 +26,11 @@ from harness.loop.screening import Places
 from harness.loop.search import SearchProgress, Settings, Study, study_name
 from harness.loop.search_space import Grid, words
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
-from harness.loop.tuning_table.row import Row, add_row, rows_in
+from harness.loop.tuning_table.row import Ends, Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import MAY_PASS_NEXT_TIME, Evidence, Policy, RefusedSetting, ScreenedSetting, Statement
 from harness.units import quantity
+from harness.units import seconds as in_seconds
 
 # If the fastest fails its checks, so many are judged before it becomes the entry anyway, as unchecked.
 _JUDGED = 3
@@ -232,24 +234,24 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
     progress(where, "start", 0.0)
     began = time.monotonic()
     evidence_of, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
-    timed = {settings: time_ for settings, evidence in evidence_of.items() if (time_ := _latency(evidence)) is not None}
-    ranked = sorted(timed, key=lambda settings: timed[settings])
+    timed = {settings: ends for settings, evidence in evidence_of.items() if (ends := _ends(evidence)) is not None}
+    ranked = sorted(timed, key=lambda settings: fmean(timed[settings]))
     judged = _judged(contest, ranked, progress, where)
-    passed = next(((settings, evidence) for settings, evidence in judged if _latency(evidence) is not None), None)
+    passed = next(((settings, evidence) for settings, evidence in judged if _ends(evidence) is not None), None)
     # If all judged settings fail, the entry is the fastest, with its failure.
     best, chosen = passed or (judged[0] if judged else (None, None))
     unchecked = _why(chosen) if chosen and not passed else ""
     # The entry's figures are from this machine: other machines may have screened it.
     timing = chosen if passed else evidence_of.get(best or ())
     failures = [
-        words(settings) + ": " + _why(evidence)
-        for settings, evidence in evidence_of.items()
-        if _latency(evidence) is None
+        words(settings) + ": " + _why(evidence) for settings, evidence in evidence_of.items() if _ends(evidence) is None
     ]
     progress(where, "done", time.monotonic() - began)
     programs = {trace.fingerprint for settings in timed if (trace := evidence_of[settings].trace)}
     environment = contest.key("simulated")
     of_fallback = evidence_of.get(fallback)
+    ends = None if timing is None else _ends(timing)
+    has_range = any(_range(evidence) is not None for evidence in evidence_of.values())
     failing = quantity(len(failures), "setting fails", "settings fail")
     return Row(
         kernel=kernel.name,
@@ -261,7 +263,7 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
         seconds=_latency(timing) if timing else None,
         plus_minus_seconds=_plus_minus(timing) if timing else None,
         fallback=fallback,
-        fallback_seconds=timed.get(fallback),
+        fallback_seconds=_latency(of_fallback) if of_fallback else None,
         fallback_failure="" if fallback in timed else _why(of_fallback) if of_fallback else "it was not tried",
         checks=len(chosen.all_checks) if chosen and passed else 0,
         unchecked=unchecked,
@@ -276,7 +278,8 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
         search=search,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         trials=tuple(
-            _trial(settings, evidence_of.get(settings), earlier) for settings in dict.fromkeys((*earlier, *evidence_of))
+            _trial(settings, evidence_of.get(settings), earlier, is_range=has_range)
+            for settings in dict.fromkeys((*earlier, *evidence_of))
         ),
         refused=tuple(
             RefusedSetting(settings=settings, failure=evidence.failure)
@@ -284,6 +287,9 @@ def _row(kernel: TunedKernel, shape: Shape, contest: Contest, how: Filling, prog
             if evidence.failure
         ),
         kernel_digest=kernel.digest,
+        range_seconds=_range(timing) if timing else None,
+        fallback_range_seconds=_range(of_fallback) if of_fallback else None,
+        is_best_at_both_ends=ends is None or all(_is_least(ends, place, timed.values()) for place in (0, 1)),
     )
 
 
@@ -340,7 +346,9 @@ def _screened(
             if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
                 study.forget(settings)
             else:
-                study.tell(settings, _latency(evidence))
+                # A range counts as its middle.
+                ends = _ends(evidence)
+                study.tell(settings, None if ends is None else fmean(ends))
         state = search_progress.after(_latency(evidence), _why(evidence))
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
@@ -349,8 +357,8 @@ def _screened(
 
 
 def _is_of_all(evidences: Collection[Evidence]) -> bool:
-    """True if the reason why no setting has a latency so far holds for every other setting as well."""
-    if any(_latency(evidence) is not None for evidence in evidences):
+    """True if the reason why no setting has a latency or range so far holds for every other setting as well."""
+    if any(_ends(evidence) is not None for evidence in evidences):
         return False
     failures = [evidence.failure for evidence in evidences]
     if any(failure is not None and failure.kind in _OF_ALL_SETTINGS for failure in failures):
@@ -383,8 +391,13 @@ def _judged(
     return judged
 
 
-def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float]) -> ScreenedSetting:
-    """The result of the settings; without evidence, their time from the earlier search."""
+def _trial(
+    settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float], *, is_range: bool
+) -> ScreenedSetting:
+    """The result of the settings; without evidence, their time from the earlier search, or the middle of a range."""
+    if evidence is None and is_range:
+        message = f"an earlier search ranked it by {in_seconds(earlier[settings])}, perhaps the middle of a range"
+        return ScreenedSetting(settings=settings, seconds=None, failure_kind="no-latency", message=message)
     if evidence is None:
         return ScreenedSetting(settings=settings, seconds=earlier[settings])
     time_ = _latency(evidence)
@@ -397,6 +410,27 @@ def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Setti
 
 def _latency(evidence: Evidence) -> float | None:
     return None if evidence.failure else roofline.latency_seconds(evidence)
+
+
+def _range(evidence: Evidence) -> Ends | None:
+    """The least and the most where there is no latency, because the SparseCore does a part."""
+    if evidence.failure or evidence.simulation is None or _latency(evidence) is not None:
+        return None
+    return evidence.simulation.mean_range_seconds
+
+
+def _ends(evidence: Evidence) -> Ends | None:
+    """The ends that settings are ranked by: the range, or the latency twice.
+
+    What the SparseCore does hardly depends on the settings, so that it takes the same share of its bound in all of
+    them: a setting that is the fastest at both ends is the fastest whatever that share is.
+    """
+    time_ = _latency(evidence)
+    return _range(evidence) if time_ is None else (time_, time_)
+
+
+def _is_least(ends: Ends, place: int, others: Iterable[Ends]) -> bool:
+    return all(ends[place] <= other[place] for other in others)
 
 
 def _plus_minus(evidence: Evidence) -> float | None:

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from harness.errors import UsageError
 from harness.hardware import chip
 from harness.loop.settings import value_of
 from harness.loop.tuning_table.kernels import Parameters
-from harness.loop.tuning_table.row import Row
+from harness.loop.tuning_table.row import Ends, Row
 from harness.units import percent, quantity, seconds
 
 Format = Literal["json", "python", "tokamax"]
@@ -72,16 +73,22 @@ def provenance(rows: Sequence[Row]) -> str:
 
 def remark(row: Row) -> str:
     """The remark on an entry of a table: time, the fallback's cost, and whether it was checked."""
-    parts = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else "no time"]
+    parts = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else in_words(row.range_seconds)]
     if row.seconds and row.plus_minus_seconds:
         parts[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"
     if row.fallback_ratio is not None:
-        parts.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
+        at_least = "at least " * (row.seconds is None or row.fallback_seconds is None)
+        parts.append(f"fallback {at_least}{row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
     else:
         parts.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
     parts.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
     parts.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {quantity(row.checks, 'check')} passed")
     return _in_a_comment(", ".join(parts))
+
+
+def in_words(ends: Ends | None) -> str:
+    """A range of times, because the SparseCore does a part of the program."""
+    return "no time" if ends is None else f"a range, no time: {seconds(ends[0])} to {seconds(ends[1])} simulated"
 
 
 def _in_a_comment(text: str) -> str:
@@ -157,7 +164,9 @@ def _python(rows: Sequence[Row]) -> str:
 
 
 def _tokamax(rows: Sequence[Row]) -> str:
-    """tokamax's cache. It holds bare times, so their origin stands in the metadata of each entry."""
+    """tokamax's cache. It holds bare times, so their origin stands in the metadata of each entry, and its range if it
+    has one: then the time is its middle.
+    """
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:
         settings = {name.lower(): value_of(value) for name, value in row.settings or ()}
@@ -166,7 +175,7 @@ def _tokamax(rows: Sequence[Row]) -> str:
             config: {
                 "compile_time_ms": 0.0,
                 "lower_time_ms": 0.0,
-                "evaluation_times_ms": [1e3 * (row.seconds or 0.0)],
+                "evaluation_times_ms": [1e3 * fmean(row.best_ends or (0.0,))],
                 "metadata": {"provenance": provenance([row]), "remark": remark(row)},
                 "peak_memory_mb": None,
             }

@@ -14,6 +14,9 @@ from harness.loop.settings import value_of
 from harness.records import RefusedSetting, ScreenedSetting
 from harness.records.problem import Parameter
 
+# The least and the most seconds.
+Ends = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -26,6 +29,8 @@ class Row:
     - `search` stands for everything that the row depends on: judge, compiler, kernel, settings, their number.
     - `trials` are the settings that were tried, in the order of asking; of a continued search, those with a latency.
     - `refused` are those that were judged and fail. `kernel_digest` stands for the kernel's text and its judge.
+    - `range_seconds` and `fallback_range_seconds` are the least and the most of a setting without a time, of which the
+      SparseCore does a part. `is_best_at_both_ends`: no other setting takes less at either end.
 
     Raises ValueError for impossible numbers: settings that passed without a check or a time, more tried than possible.
     """
@@ -54,14 +59,20 @@ class Row:
     trials: tuple[ScreenedSetting, ...] = ()
     refused: tuple[RefusedSetting, ...] = ()
     kernel_digest: str = ""
+    range_seconds: Ends | None = None
+    fallback_range_seconds: Ends | None = None
+    is_best_at_both_ends: bool = True
 
     def __post_init__(self) -> None:
-        times = (self.seconds, self.fallback_seconds)
+        ends = (*(self.range_seconds or ()), *(self.fallback_range_seconds or ()))
+        times = (self.seconds, self.fallback_seconds, *ends)
         if any(time_ is not None and not 0 < time_ < math.inf for time_ in times):
             raise ValueError(f"expected times above 0, got {times}")
         if self.plus_minus_seconds is not None and not 0 <= self.plus_minus_seconds < math.inf:
             raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
-        if self.is_entry and (self.seconds is None or self.checks < 1):
+        if any(pair is not None and pair[0] > pair[1] for pair in (self.range_seconds, self.fallback_range_seconds)):
+            raise ValueError("expected a range from its least to its most")
+        if self.is_entry and (self.best_ends is None or self.checks < 1):
             raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
         if not 1 <= self.looked_at <= reading_limits.MOST_LOOKED_AT:
             raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
@@ -76,11 +87,22 @@ class Row:
                 raise ValueError(f"expected a value of Python as {name}, got {value[:40]!r}") from error
 
     @property
+    def best_ends(self) -> Ends | None:
+        """The least and the most of the best setting; its time twice if it has one."""
+        return self.range_seconds if self.seconds is None else (self.seconds, self.seconds)
+
+    @property
+    def fallback_ends(self) -> Ends | None:
+        """The least and the most of the fallback; its time twice if it has one."""
+        known = self.fallback_seconds
+        return self.fallback_range_seconds if known is None else (known, known)
+
+    @property
     def fallback_ratio(self) -> float | None:
-        """The fallback's time / the best one's."""
-        if self.seconds is None or self.fallback_seconds is None:
+        """The fallback's time / the best one's; of ranges the ratio at the end where it is smaller."""
+        if self.best_ends is None or self.fallback_ends is None:
             return None
-        return self.fallback_seconds / self.seconds
+        return min(other / best for other, best in zip(self.fallback_ends, self.best_ends, strict=True))
 
     @property
     def is_entry(self) -> bool:
@@ -92,6 +114,7 @@ class Row:
         """True if the fallback is the best, or slower by more than the uncertainty, which grows with `looked_at`."""
         if self.settings == self.fallback:
             return True
+        # How far a range is off, is not known.
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
             return False
         reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds

@@ -54,9 +54,11 @@ def _row(row: Row) -> TunedRow:
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
     """Facts for which the overview has no column."""
     fallback = seconds(row.fallback_seconds) if row.fallback_seconds is not None else row.fallback_failure
+    fallback = fallback or formats.in_words(row.fallback_range_seconds)
     facts = [
         ("problem", f"{row.operation}: " + ", ".join(f"{name} {value}" for name, value in row.parameters)),
         ("best", f"{words(row.settings)}: {checks(row)}" if row.settings is not None else row.failure),
+        ("range", formats.in_words(row.range_seconds) if row.range_seconds is not None else ""),
         ("unchecked", row.unchecked),
         ("fallback", f"{words(row.fallback)}: {fallback}"),
         ("kernel", row.kernel),

@@ -132,8 +132,9 @@ def overview(rows: Sequence[Row]) -> Table:
     notes += [
         f"{row.shape} on {row.chip}: the fallback has no time: {row.fallback_failure}"
         for row in rows
-        if row.fallback_seconds is None and row.settings is not None
+        if row.fallback_ends is None and row.settings is not None
     ]
+    notes += [_range_note(row) for row in rows if row.range_seconds is not None]
     notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
     notes += [
         f"{row.shape} on {row.chip}: {search_space.words(refusal.settings)} is faster and fails: "
@@ -142,11 +143,25 @@ def overview(rows: Sequence[Row]) -> Table:
         if row.is_entry
         for refusal in row.refused
     ]
-    if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
+    if any(row.seconds is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
         notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
     kernel = ", ".join(dict.fromkeys(row.kernel for row in rows))
     title = f"Tuned constants of {kernel}" if kernel else "Tuned constants"
     return tables.table("tuned", title, "simulated", named, cells, notes, "every shape has an entry")
+
+
+def _range_note(row: Row) -> str:
+    """Why the row has a range, what ranked its settings, and how sure that is."""
+    how_sure = (
+        "no other setting takes less at either end"
+        if row.is_best_at_both_ends
+        else "ranked by the middle: another setting takes less at one end"
+    )
+    return (
+        f"{row.shape} on {row.chip} has {formats.in_words(row.range_seconds)}, because the SparseCore does a part of "
+        f"it, in every setting nearly the same; {how_sure}. `simulate MODULE.py:FUNCTION --on-tensorcore` has a time "
+        "for the program without the SparseCore."
+    )
 
 
 def checks(row: Row) -> str:
@@ -154,4 +169,6 @@ def checks(row: Row) -> str:
     if row.settings is None:
         return "-"
     words = "unchecked" if row.unchecked else f"{row.checks} passed"
+    if row.range_seconds is not None:
+        return words + ", range" + ", uncertain" * (not row.is_best_at_both_ends)
     return words + ", uncertain" * (row.fallback_ratio is not None and not row.is_certain)

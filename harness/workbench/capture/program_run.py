@@ -72,18 +72,21 @@ def lower_program(
     *,
     mesh: Mapping[str, int] | None = None,
     dumps: Path | None = None,
+    flags: Sequence[str] = (),
 ) -> LoweredProgram:
     """The function of `MODULE.py:FUNCTION` at each level, compiled for `chip`, in a process likewise.
 
     With a `mesh` (sizes by axis) it is compiled for as many chips; the compiler dumps what the simulator reads into the
-    folder `dumps`. Raises UsageError `no-module`, and RatchetError with the kind of the failure that ended it.
+    folder `dumps`, and gets these `flags` as well. Raises UsageError `no-module`, and RatchetError with the kind of the
+    failure that ended it.
     """
     path, function = _path_and_function(module)
     topology = chip.topology if chip else None
     if chip is not None and mesh:
         topology = slice_topology(chip, prod(mesh.values()))
-    flags = [*_DUMPS, f"--xla_jf_dump_to={dumps}"] if dumps else []
-    with _process({"LIBTPU_INIT_ARGS": " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), *flags])}) as process:
+    dumping = [*_DUMPS, f"--xla_jf_dump_to={dumps}"] if dumps else []
+    all_flags = [os.environ.get("LIBTPU_INIT_ARGS", ""), *dumping, *flags]
+    with _process({"LIBTPU_INIT_ARGS": " ".join(all_flags)}) as process:
         children, child, scratch = process
         request = LowerRequest(
             path=str(path),

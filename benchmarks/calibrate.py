@@ -12,9 +12,10 @@ switches of the simulator's structure are compared in the same way. Nothing in h
 believes the page does that.
 
 `--intervals` leaves the fit as it was and finds only how far each constant can be moved, in a third of the time.
-`--each N` takes the N cheapest rows of each operation, `--seconds S` leaves out those that take longer than that to
-execute. With `--write` the results are kept in data/calibration.json and CALIBRATION.md is written from all of them;
-`--pages` only writes the page.
+`--free NAMES` moves these constants alone in the fit, with commas between them: what that does for operations that are
+left out says which of them are worth moving. `--each N` takes the N cheapest rows of each operation, `--seconds S`
+leaves out those that take longer than that to execute. With `--write` the results are kept in data/calibration.json and
+CALIBRATION.md is written from all of them; `--pages` only writes the page.
 """
 
 import argparse
@@ -75,7 +76,7 @@ _REACH, _TURNS = 0.35, 2
 SWITCHES: dict[str, tuple[int, int]] = {"matmul_queue": (0, 1)}
 _RUN_SECONDS = 600.0
 # Of a program that is there: its schedules, and how long they may be.
-_SCHEDULES, _MOST_BYTES = "*-03-final_bundles.txt", 2_500_000
+_SCHEDULES, _MOST_BYTES = "*-03-final_bundles.txt", 15_000_000
 
 Constants = Mapping[str, float]
 Vector = npt.NDArray[np.float64]
@@ -162,10 +163,14 @@ def _error(task: tuple[int, dict[str, float]]) -> float:
 
 
 class Fit:
-    """The errors of some cases under any constants, and the constants that make them most likely."""
+    """The errors of some cases under any constants, and the constants that make them most likely.
 
-    def __init__(self, found: Sequence[Case], jobs: int) -> None:
+    Those that are not `free` stay what they are.
+    """
+
+    def __init__(self, found: Sequence[Case], jobs: int, free: Sequence[str] = tuple(SPACE)) -> None:
         self.cases = found
+        self.free = free
         self.prior = today(found[0].chip)
         self._known: dict[tuple[float, ...], list[float]] = {}
         _CASES[:] = found
@@ -198,7 +203,8 @@ class Fit:
         """How the errors change with each constant from these on."""
         before = np.array(self.errors(at))
         found: Slopes = {}
-        for name, (least, most, _) in SPACE.items():
+        for name in self.free:
+            least, most, _ = SPACE[name]
             step = _STEP_OF_SHARES if name.endswith("_share") else _STEP
             step = _STEP_OF_SLOWDOWN if name == "matmul_slowdown" else step
             ways = []
@@ -216,18 +222,16 @@ class Fit:
         ways = list(slopes.values())
 
         def constants(moves: Vector) -> dict[str, float]:
-            moved = {name: at[name] * float(np.exp(move)) for name, move in zip(SPACE, moves, strict=True)}
+            moved = {name: at[name] * float(np.exp(move)) for name, move in zip(self.free, moves, strict=True)}
             return {**at, **moved}
 
         def loss(moves: Vector) -> float:
             off = before + sum((up if move > 0 else down) * move for move, (up, down) in zip(moves, ways, strict=True))
             return self.unlikely(off, without) + self.far(constants(moves))
 
-        bounds = [
-            (max(np.log(least / at[name]), -_REACH), min(np.log(most / at[name]), _REACH))
-            for name, (least, most, _) in SPACE.items()
-        ]
-        found = optimize.minimize(loss, np.zeros(len(SPACE)), method="Powell", bounds=bounds, options={"maxiter": 20})
+        spaces = ((at[name], *SPACE[name][:2]) for name in self.free)
+        bounds = [(max(np.log(least / now), -_REACH), min(np.log(most / now), _REACH)) for now, least, most in spaces]
+        found = optimize.minimize(loss, np.zeros(len(bounds)), method="Powell", bounds=bounds, options={"maxiter": 20})
         return constants(found.x)
 
     def best(self, start: Constants) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -386,6 +390,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
     parser.add_argument("--each", type=int, default=6, help="so many rows of each operation")
     parser.add_argument("--seconds", type=float, default=0.3, help="leave out what takes longer to execute once")
+    parser.add_argument("--free", default=",".join(SPACE), help="the constants that the fit may move")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="keep the results and write the page")
     parser.add_argument("--intervals", action="store_true", help="no fit: only how far constants can be moved")
@@ -396,7 +401,8 @@ def main() -> None:
         found = cases(options.chip, options.each, options.seconds, options.cache, dry=options.dry)
         if not found:
             parser.error(f"no row of {options.chip} is executed within {options.seconds} s: raise --seconds")
-        fit = Fit(found, options.jobs)
+        free = [name for name in SPACE if name in options.free.split(",")]
+        fit = Fit(found, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)
         results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"])}
         print(_of_chip(options.chip, results[options.chip]))

@@ -46,15 +46,15 @@ ROW = ChipRow(
     ),
     calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82, matmul_slowdown=67 / 64, matmul_queue=1),
     intervals=Intervals(
-        hbm_read_share=(0.816, 0.954),
-        hbm_write_share=(0.743, 0.83),
-        dma_latency_seconds=(691e-9, 849e-9),
-        dma_write_latency_seconds=(108e-9, 800e-9),
+        hbm_read_share=(0.787, 0.906),
+        hbm_write_share=(0.691, 0.82),
+        dma_latency_seconds=(691e-9, 884e-9),
+        dma_write_latency_seconds=(108e-9, 754e-9),
         wait_seconds=(5.07e-9, 48.8e-9),
-        transfer_bytes_per_cycle=(679, 2728),
+        transfer_bytes_per_cycle=(720, 2728),
         matmul_slowdown=(66 / 64, 69 / 64),
     ),
-    relative_uncertainty=0.048,
+    relative_uncertainty=0.040,
     # A permutation between neighbours takes 2.29 us and its bytes (marin-community/marin, issue 6736): two hops, of
     # its barrier and its bytes, and the latency of a transfer.
     links=Links(

@@ -228,7 +228,24 @@ def test_the_scatter_of_errors_is_found_by_chip_and_by_operation_called() -> Non
     found = statistics.spread(rows)
     assert found.by_chip == {"v6e": pytest.approx(0.05, rel=0.25), "v7x": pytest.approx(0.02, rel=0.25)}
     assert found.operation_seconds == pytest.approx(1e-6, rel=0.25)
+    # However exact the rows are, short programs get their fixed part.
+    exact = statistics.spread([replace(one, measured_seconds=one.simulated_seconds) for one in rows])
+    assert exact.operation_seconds == pytest.approx(0.25e-6)
     assert found.of(rows[0]) == pytest.approx(np.hypot(found.by_chip["v6e"], found.operation_seconds / 1e-3))
+
+
+def test_a_left_out_operation_is_judged_by_what_the_others_let_expect() -> None:
+    chance = np.random.default_rng(1)
+    kinds = ("pallas_mosaic_tpu_ragged_dot", "normalization")
+    rows = []
+    for number in range(80):
+        scale = 0.2 if number % 2 else 0.02
+        seconds = 1e-3 * np.exp(scale * chance.standard_normal())
+        rows.append(replace(POINT, operation=kinds[number % 2], measured_seconds=seconds, simulated_seconds=1e-3))
+    rows = statistics.as_of_today(rows)
+    within = {kind: [one for one in statistics.left_out(rows) if one[0].operation == kind] for kind in kinds}
+    assert np.mean([first for _, first, _ in within[kinds[0]]]) > 0.95
+    assert np.mean([second for *_, second in within[kinds[1]]]) < 0.5
 
 
 def test_a_score_that_one_more_row_keeps_within_is_no_mere_quantile() -> None:

@@ -49,6 +49,17 @@ def test_errors_of_the_simulator() -> None:
         assert shown[names.get(operation, operation)] == errors
 
 
+def test_errors_of_todays_simulator() -> None:
+    sentence = re.search(
+        r"Of (\d+) that today's simulator predicted .+? "
+        r"was ([\d.]+) % in the median, ([\d.]+) % at the 90th percentile and ([\d.]+) % at worst",
+        README,
+    )
+    (all_rows,) = (cells for cells in tables(FIDELITY) if cells[:2] == ["all", "all"])
+    assert sentence
+    assert list(sentence.groups()) == [cell.removesuffix(" %") for cell in all_rows[2:6]]
+
+
 def test_the_uncertainty_that_a_decision_uses() -> None:
     text = " ".join(Path(PROJECT, "docs", "DECIDING.md").read_text(encoding="utf-8").split())
     stated = re.search(r"one sigma: (.+?), and ([0-9.]+) us for each HLO operation", text)

@@ -16,9 +16,9 @@ WIDER = 2
 # claimed for 68 %. Errors follow Student's distribution, which says by how much that was too little.
 _ON_SEALED_ROWS = 1.2
 # Added for each HLO operation that a program calls: its first fetch and its last store.
-_OPERATION_SECONDS = 0.27e-6
+_OPERATION_SECONDS = 0.28e-6
 # Errors are not normal: 95 % of them are within this many standard deviations.
-DEVIATIONS_OF_95_PERCENT = 3.3
+DEVIATIONS_OF_95_PERCENT = 2.9
 
 
 def plus_minus_seconds(seconds: float, relative: float, *, is_understood: bool) -> float:

@@ -36,7 +36,7 @@ def test_how_many_candidates_are_planted() -> None:
 
 
 def test_errors_of_the_simulator() -> None:
-    sentence = " ".join(README.split()).partition("148 published times")[2].partition("fifteen variants")[0]
+    sentence = " ".join(README.split()).partition("148 published times")[2].partition("today's simulator")[0]
     sealed = FIDELITY.partition("## Rows that were sealed")[2].partition("\n## ")[0]
     of_all = re.compile(r"([\d.]+) % in the median, ([\d.]+) % at the 90th percentile and ([\d.]+) % at worst")
     assert of_all.findall(sentence) == of_all.findall(" ".join(sealed.split()))

@@ -29,12 +29,12 @@ def varint(number: int) -> bytes:
     return bytes([number & 0x7F | 0x80]) + varint(number >> 7) if number > 0x7F else bytes([number])
 
 
-def executable(held: bytes, *, more: bytes = b"") -> bytes:
-    """A program whose image begins with the constants `held`, `more` of its parts listed behind them."""
-    image = held + bytes(99) + _FILL * 30
-    program = b"\x08" + varint(len(held)) + b"\x10\x63"
+def executable(stored: bytes, *, more: bytes = b"") -> bytes:
+    """A program whose image begins with the constants `stored`, `more` of its parts listed behind them."""
+    image = stored + bytes(99) + _FILL * 30
+    program = b"\x08" + varint(len(stored)) + b"\x10\x63"
     program = b"\x1a" + bytes([len(program)]) + program
-    listed = b"\x1a" + bytes([len(varint(len(held))) + 1]) + b"\x10" + varint(len(held))
+    listed = b"\x1a" + bytes([len(varint(len(stored))) + 1]) + b"\x10" + varint(len(stored))
     parts = [b"\x08\x01\x10\x01" + program, b"\x08\x02\x10\x01" + listed, *([more] if more else [])]
     head = b"".join(b"\x12" + bytes([len(part)]) + part for part in parts)
     return b"head" * 21 + head + b"\x1a" + varint(len(image)) + image + b"tail"
@@ -66,11 +66,11 @@ def test_tables_that_fill_their_blocks_are_found_and_those_of_the_runtime(tmp_pa
     memory = b"\x08\x03\x10\x01\x20\x80\x80\x30"
     image = executable(padded(table(routes)) + table(neighbours), more=memory)
     (tmp_path / "program.executable").write_bytes(image)
-    held = (
+    stored = (
         allocation("#allocation0", "s32[512]{0:T(512)}", 0x800, "<routing-table-index-mapping-key>"),
         allocation("#allocation5", "s32[128]{0:T(128)}", 0x200),
     )
-    assert constants(tmp_path, held) == {"#allocation0": routes, "#allocation5": neighbours}
+    assert constants(tmp_path, stored) == {"#allocation0": routes, "#allocation5": neighbours}
 
 
 def test_nothing_is_found_where_the_constants_are_not_as_long_as_they_should(folder: Path) -> None:

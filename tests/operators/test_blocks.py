@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from harness.loop import scaffold
-from harness.operators import Attention, GroupedMatmulTransposed, Probe, changed, check_probe
+from harness.operators import AllReduce, Attention, GroupedMatmulTransposed, Probe, ReduceScatter, changed, check_probe
 from harness.operators.blocks import drawn_block, drawn_border
 from harness.prepare import data
 
@@ -93,8 +93,9 @@ def test_no_probe_of_one_block_coincides_with_blocks_of_a_kernel(problem: Any) -
         if (block := re.search(r"\b(\d+) to (\d+)\b", probe.name)) is not None
     ]
     assert all(any(end % 64 in range(16, 49) for end in ends) for ends in found)
-    # Groups of rows are blocks of their own, wherever their borders are. Tokens without a sequence see nothing.
-    assert len(found) >= 20 or isinstance(problem, GroupedMatmulTransposed)
+    # Groups of rows are blocks of their own, wherever their borders are. Tokens without a sequence see nothing. Sums
+    # over chips have rows changed at an odd period.
+    assert len(found) >= 20 or isinstance(problem, (GroupedMatmulTransposed, AllReduce, ReduceScatter))
 
 
 @pytest.mark.parametrize("sequence", [256, 384, 512])

@@ -94,8 +94,8 @@ class Row:
     @property
     def fallback_ends(self) -> Ends | None:
         """The least and the most of the fallback; its time twice if it has one."""
-        known = self.fallback_seconds
-        return self.fallback_range_seconds if known is None else (known, known)
+        seconds = self.fallback_seconds
+        return self.fallback_range_seconds if seconds is None else (seconds, seconds)
 
     @property
     def fallback_ratio(self) -> float | None:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from harness import units
 from harness.errors import UsageError
 from harness.hardware import chip
-from harness.judge.simulate.channel import SPARSE_CORE
-from harness.judge.simulate.sparse_core import ON_TENSORCORE
 from harness.judge.verdict import roofline
 from harness.records import LinkTraffic, Offence, Simulation
 from harness.records.report_words import simulated
@@ -117,6 +115,7 @@ class Simulate(Verb):
         return super().parse(words)
 
     def run(self, arguments: Namespace) -> Outcome:
+        from harness.judge.simulate.sparse_core import ON_TENSORCORE
         from harness.shell.arguments import FUNCTION, mesh_sizes
         from harness.workbench.capture.program_run import lower_program
 
@@ -160,6 +159,9 @@ class Simulate(Verb):
 
 def _with_offer(reason: str) -> str:
     """The reason, with the way to a latency where the SparseCore is what prevents it."""
+    from harness.judge.simulate.channel import SPARSE_CORE
+    from harness.judge.simulate.sparse_core import ON_TENSORCORE
+
     if SPARSE_CORE not in reason:
         return reason
     return (

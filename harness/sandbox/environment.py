@@ -27,6 +27,9 @@ _PASSES_OF_SEVERAL = f"({_PASSES}|post-delay-converter)"
 # there are fewer of them, and compiling takes half the time. Results may differ in the last place, as they do from one
 # version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
+# While several devices ran side by side on a loaded machine, YNNPACK's products ended twice with `unsupported
+# parameter`. Known to jaxlib 0.10.2 and 0.12.0.
+_NO_YNNPACK = "--xla_cpu_experimental_ynn_fusion_type="
 # Programs of kernels with as many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at most 1 s a
 # run; of those with fewer some take twice as long to run, and few gain more than they lose (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
@@ -177,7 +180,7 @@ def checking(operations: int, devices: int = 1) -> dict[str, str]:
     that wait for a part of its work take a tenth to a quarter more time.
     """
     if devices > 1:
-        several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS}"
+        several = f"--xla_force_host_platform_device_count={devices} {_FEWER_FUSIONS} {_NO_YNNPACK}"
         return {**on_cpu(), "XLA_FLAGS": several, "PJRT_NPROC": str(_THREADS_OF_A_DEVICE * devices)}
     flags = {"XLA_FLAGS": _FEWER_FUSIONS} if operations >= _MANY_OPERATIONS else {}
     return {**on_cpu(), **flags, "PJRT_NPROC": str(max(1, cores() // 2))}

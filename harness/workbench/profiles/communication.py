@@ -299,7 +299,9 @@ def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Ta
             for at, (module, of) in enumerate(large)
         ],
     )
-    shown = tables(database, (_EXPOSED, _COLLECTIVES, _LINKS, _AXES, _PARALLELISM, _SPARSE, _LARGE), **_words(database))
+    links = (_LINKS,) if capture.is_simulated else ()
+    analyses = (_EXPOSED, _COLLECTIVES, *links, _AXES, _PARALLELISM, _SPARSE, _LARGE)
+    shown = tables(database, analyses, **_words(database))
     return (*shown, *((constraint_table([of for _, of in large], op_times.origin(capture)),) if large else ()))
 
 

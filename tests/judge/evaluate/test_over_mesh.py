@@ -115,7 +115,7 @@ def test_another_mesh_than_the_problem_s_is_refused() -> None:
 
 
 def test_chips_whose_links_are_not_simulated_have_no_mesh() -> None:
-    with pytest.raises(UsageError, match="programs on several chips are not simulated for v5p"):
+    with pytest.raises(UsageError, match="problems on several chips are not judged for v5p"):
         with_mesh(chip("v5p"), MESH)
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from harness.hardware import Chip
 
 # Why a part's time is a floor; else that of its operations.
-_FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one"}
+_FLOORS = {"HBM": "its bytes at full bandwidth", "links": "the bytes of the busiest one, sent this way"}
+# Directions of links, the busiest first: a slice of 2x2 has eight.
+_LINKS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,9 @@ class Simulate(Verb):
         )
         parser.chip("the chip they were compiled for, such as v6e", required=True)
         parser.many("--arg f32[8,128]", "an argument of the function, once for each; 8@x: split over the axis x")
-        parser.option("--mesh A=N,B=M", "run the function on as many chips, with these axes")
+        parser.option(
+            "--mesh A=N,B=M", "run the function on as many chips, with these axes, the last one varying fastest"
+        )
         parser.flag(
             "--on-tensorcore", "compile the function without the SparseCore, which has no latency here: another program"
         )
@@ -203,11 +207,16 @@ def _links(simulation: Simulation, seconds: float) -> list[str]:
     share = units.percent(waits / seconds)
     lines = [
         f"  {simulation.chips} chips; the one that ends last waits {units.seconds(waits)} for others ({share} of the "
-        "time: exposed communication)"
+        "time, without what collectives compute)"
     ]
-    for link in sorted(simulation.links, key=lambda link: -link.bytes):
+    links = sorted(simulation.links, key=lambda link: -link.bytes)
+    for link in links[:_LINKS_SHOWN]:
         name, busy = f"link {link.source} to {link.destination}", units.percent(link.busy_seconds / seconds)
         lines.append(f"  {name:18} {link.bytes:14,d} bytes, busy {busy} of the time")
+    if len(links) > _LINKS_SHOWN:
+        lines.append(
+            f"  {len(links) - _LINKS_SHOWN} more directions of links, each with no more bytes (--json has all)"
+        )
     return lines
 
 
@@ -230,7 +239,7 @@ def _floor(simulation: Simulation, seconds: float, total: float) -> list[str]:
     why = _FLOORS.get(limit, "its operations without a pause")
     return [
         f"{_cycles('floor', share * total, total)} ({limit}: {why})",
-        f"{_cycles('rest', (1 - share) * total, total)} (all that a better schedule can save)",
+        f"{_cycles('rest', (1 - share) * total, total)} (all that a better schedule of the same work can save)",
     ]
 
 

@@ -37,14 +37,15 @@ def uneven_links(seen: Observed) -> RuleCase | None:
     if links is None or not links.needed_bytes or links.busiest.bytes < _UNEVEN * links.needed_bytes:
         return None
     needed = links.needed_bytes / links.busiest.bytes
-    gain = min(links.exposed_seconds, links.busiest.busy_seconds * (1 - needed)) / seen.seconds
+    # Chips wait for more than the bytes: for each hop, and for who is late.
+    gain = min(links.exposed_seconds, max(links.exposed_seconds, links.busiest.busy_seconds) * (1 - needed))
     return RuleCase(
         observation=f"the link from chip {links.busiest.source} to {links.busiest.destination} carries "
         f"{decimal(links.busiest.bytes, 'B')}, {1 / needed:.1f}x its share if all links of a chip carried what comes "
         f"to it {seen.label}",
         suggestion="send one half of each shard, or of each sum, one way round a ring whose neighbours stand side by "
         "side, and the other half the other way: on a slice of 2x2 that ring is 0, 1, 3, 2",
-        gain=gain,
+        gain=gain / seen.seconds,
         gain_source=SCHEDULE,
         knob="route",
     )

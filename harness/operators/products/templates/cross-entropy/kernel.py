@@ -103,6 +103,6 @@ def get_tiling_meta(tokens=2048, model=2048, vocabulary=32768):
             "total": ((BT, 1), "float32"),
             "label": ((BT, 1), "float32"),
         },
-        "inputs": {"x": 2 * tokens * model * grid[1], "w": 2 * model * vocabulary * grid[0], "labels": 4 * tokens},
+        "inputs": {"x": 2 * tokens * model * (grid[1] if grid[2] > 1 else 1), "w": 2 * model * vocabulary * grid[0], "labels": 4 * tokens},
         "outputs": {"losses": 4 * tokens},
     }

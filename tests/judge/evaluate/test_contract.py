@@ -394,7 +394,7 @@ def test_the_device_that_a_kernel_asks_for_is_the_chip(tmp_path: Path) -> None:
         plain = one.traced(naive())
         strange = one.failure(naive(("import math\n", "import math\nimport jax\njax.devices()[0].client\n")))
     assert on_chip.trace.fingerprint == plain.trace.fingerprint
-    assert "asks a device for 'client', which the judge does not know of a v5e" in strange.message
+    assert "a device is asked for 'client', which is not known of a v5e" in strange.message
 
 
 def test_the_line_of_a_package_stands_behind_that_of_kernel_py(tmp_path: Path) -> None:

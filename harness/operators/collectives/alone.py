@@ -36,7 +36,7 @@ class _Collective(OverChips, textures.Textured):
 
     splits: ClassVar[tuple[Split, Split]]
     what: ClassVar[str]
-    own_families = ("normal", "far-values", "cancelling")
+    own_families: ClassVar[tuple[str, ...]] = ("normal", "far-values", "cancelling")
     # Elements of x that one check may read: all of the templates' problems.
     checked = 1 << 24
     rows: int = field(metadata=axis(shortest=256))
@@ -167,6 +167,7 @@ class AllGather(ExactAnswers, _Collective):
     operation = "all_gather"
     splits = ((AXIS, None), (None, None))
     what = "all-gather"
+    own_families = ("normal", "far-values", "cancelling", "patterns")
     dtype: str = "bfloat16"
 
     @property
@@ -181,6 +182,17 @@ class AllGather(ExactAnswers, _Collective):
     def _operations(self) -> int:
         # Nothing is computed: one for each element that is read.
         return 1
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """As of the others; patterns: any finite number, of all sizes that the dtype has."""
+        made = _Collective.make_inputs(self, "normal" if family == "patterns" else family, seed)
+        if family != "patterns":
+            return made
+        dtype = DTYPES[self.dtype]
+        bits = generator(family, seed).integers(1 << 8 * dtype.itemsize, size=self._shape, dtype=f"u{dtype.itemsize}")
+        x = bits.view(dtype)
+        with np.errstate(invalid="ignore"):
+            return (np.where(np.isfinite(x), x, made[0]),)
 
     def exact(self) -> tuple[str, ...]:
         """y is copied."""

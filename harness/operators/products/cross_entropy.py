@@ -20,14 +20,17 @@ from harness.operators.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _X, _W, _LABELS = range(3)
-_OWN = ("normal", "sharp", "pointed", "rising")
+_OWN = ("normal", "sharp", "pointed", "rising", "flat", "deep")
 _OF_VALUES = ("far-values", "cancelling")
-# What a row of the composite is, by its position modulo 4, counted from a drawn place.
-_COMPOSITE = ("normal", "pointed", "sharp", "pointed")
+# What a row of the composite is, by its position modulo 5, counted from a drawn place.
+_COMPOSITE = ("normal", "pointed", "sharp", "pointed", "flat")
 # Logits of N(0, 1) times this.
 _SHARP = 16
-# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words.
-_POINTED = 30.0
+# The logit of the word that a pointed row points at: e^30 is more than any vocabulary has words. In every other pointed
+# row it is so much above the logarithm of the vocabulary that all other words together still count.
+_POINTED, _ABOVE_ALL = 30.0, (-2.0, 12.0)
+# Of all words in deep rows: exp(-200) is no float32.
+_DEEP = -200.0
 # From the first word to the last, so much do logits rise: a running maximum changes in every block.
 _RISING = 40.0
 # A probe makes logits this much larger: their exponentials move a sum of any vocabulary, in every row.
@@ -120,8 +123,9 @@ class CrossEntropy(Operator, Borrowed):
         W is scaled so that logits of N(0, 1) values are about that large. normal: such logits. sharp: X so much larger
         that few words have all of a row's weight. pointed: one word of each row, anywhere or next to a border of a
         block, outweighs all others, and every second label is that word. rising: logits rise from word to word, so
-        that a maximum of those so far changes in every block. far-values, cancelling, drawn: as of a Matmul.
-        composite: normal, sharp and pointed, by row.
+        that a maximum of those so far changes in every block. flat: every second row of X is zero, so that all words
+        are alike. deep: no logit is anywhere near zero. far-values, cancelling, drawn: as of a Matmul.
+        composite: normal, sharp, pointed and flat, by row.
         """
         is_lent = family in _OF_VALUES or family.startswith((DRAWN, RECIPE))
         if not is_lent and family not in (*_OWN, "composite"):
@@ -139,11 +143,14 @@ class CrossEntropy(Operator, Borrowed):
             words[::2] = random.choice(borders(self.vocabulary), len(words[::2]))
             chosen = w[:, words].T
             size = np.square(chosen).sum(axis=1, keepdims=True)
-            x[rows] = _POINTED * chosen / np.maximum(size, np.finfo(np.float32).tiny)
+            heights = np.full((len(rows), 1), _POINTED, dtype=np.float32)
+            heights[::2] = np.log(self.vocabulary) + random.uniform(*_ABOVE_ALL, (len(heights[::2]), 1))
+            x[rows] = heights * chosen / np.maximum(size, np.finfo(np.float32).tiny)
             labels[rows[::2], 0] = words[::2]
-        if family == "rising":
-            along = np.linspace(0, _RISING, self.vocabulary, dtype=np.float32)
-            w += along / self.model
+        x[np.flatnonzero(kinds == "flat")[::2]] = 0
+        if family in ("rising", "deep"):
+            ends = (0.0, _RISING) if family == "rising" else (_DEEP, _DEEP)
+            w += np.linspace(*ends, self.vocabulary, dtype=np.float32) / self.model
             x += 1
         return x.astype(dtype), w.astype(dtype), labels
 
@@ -240,6 +247,9 @@ class CrossEntropy(Operator, Borrowed):
 
         found: dict[str, Answer] = {
             "the last eighth of the words left out of the sum": fewer,
+            "words 9 below the largest left out": lambda inputs, rows: self._losses(
+                inputs, rows, np.float64, least=-9.0
+            ),
             "the label of the token before": shifted,
             "the last part of a sum left out": part,
             "the label's logit left out": lambda inputs, rows: self._losses(inputs, rows, np.float64, label=False),
@@ -259,12 +269,13 @@ class CrossEntropy(Operator, Borrowed):
         *,
         words: int | None = None,
         label: bool = True,
+        least: float = -np.inf,
         change: Logits = lambda logits: logits,
     ) -> Exact:
         """The losses `[len(rows), 1]`, computed in `dtype`: some words at a time, as a kernel would.
 
-        `words`: of these alone the exponentials are summed. `label`: its logit is subtracted. `change` is applied to
-        all logits.
+        `words`: of these alone the exponentials are summed, of those alone that are at least `least` above the largest
+        so far. `label`: its logit is subtracted. `change` is applied to all logits.
         """
         x, labels = inputs[_X][rows].astype(dtype), inputs[_LABELS][rows]
         largest = np.full((len(rows), 1), -np.inf, dtype=dtype)
@@ -280,7 +291,8 @@ class CrossEntropy(Operator, Borrowed):
             if not logits.shape[1]:
                 continue
             higher = np.maximum(largest, logits.max(axis=1, keepdims=True))
-            total = total * np.exp(largest - higher) + np.exp(logits - higher).sum(axis=1, keepdims=True)
+            terms = np.where(logits - higher < least, 0, np.exp(logits - higher))
+            total = total * np.exp(largest - higher) + terms.sum(axis=1, keepdims=True)
             largest = higher
         losses: Exact = (largest + np.log(total) - (of_label if label else 0)).astype(np.float64)
         return losses

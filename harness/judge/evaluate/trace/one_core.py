@@ -18,6 +18,7 @@ from harness.judge.evaluate.trace.jaxprs import (
     line_of,
     pallas_calls,
 )
+from harness.judge.evaluate.trace.used_again import refuse_use_again
 from harness.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
@@ -106,6 +107,7 @@ def refuse_sharded(jaxpr: Jaxpr, chip: Chip) -> None:
         return
     if chip.mesh:
         _refuse_where_not_all_come(jaxpr)
+        refuse_use_again(jaxpr)
     for equation in every:
         name = equation.primitive.name
         if chip.mesh:

@@ -1,0 +1,94 @@
+"""Semaphores and memory of other chips' transfers that a program gets twice, in kernels or scopes after each other.
+
+JAX's interpreter gives each kernel and each scope of `run_scoped` new ones, so that no run shows what a TPU does: there
+the next kernel with the same `collective_id` has the same barrier semaphore, and the next scope the same addresses.
+Signals and transfers of a chip that is ahead then count for, or overwrite, what its neighbour still waits for or reads.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from jax import tree_util
+from jax.extend.core import Var
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, calls_within_loops, inner, line_of, pallas_calls
+from harness.sandbox.messages import Rejected
+
+_LOOPS = ("scan", "while")
+# A copy's operands, as JAX 0.10.2 and 0.12.0 have them: source, target, the semaphore that it raises there, that of the
+# sender, and the device.
+_OPERANDS_OF_A_COPY, _TARGETS_OF_A_COPY = 5, (1, 2)
+
+
+def refuse_use_again(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `sharded` if other chips signal or send to what the program gets more than once."""
+    numbers: set[int] = set()
+    repeated = calls_within_loops(jaxpr)
+    for call in pallas_calls(jaxpr):
+        number = getattr(call.params["compiler_params"], "collective_id", None)
+        if number is not None:
+            if number in numbers or any(call is other for other in repeated):
+                raise Rejected(
+                    "static",
+                    "sharded",
+                    f"{line_of(call)}expected a collective_id of its own for each kernel, got {number} once more: both "
+                    "kernels would have one barrier semaphore, and a neighbour's signal for the second may end the "
+                    "first's wait",
+                )
+            numbers.add(number)
+        scopes = list(_scopes_sent_to(call.params["jaxpr"]))
+        is_repeated = not all(isinstance(size, int) for size in call.params["grid_mapping"].grid) or (
+            prod(call.params["grid_mapping"].grid) > 1
+        )
+        if scopes and (len(scopes) > 1 or is_repeated or scopes[0][1]):
+            raise Rejected(
+                "static",
+                "sharded",
+                f"{line_of(scopes[0][0])}expected other chips to send to memory and semaphores of scratch_shapes, "
+                "which last as long as the kernel, got some of run_scoped in scopes that follow each other: the chip "
+                "gives the next scope the same ones, and a neighbour that is ahead overwrites what is still read here",
+            )
+
+
+def _scopes_sent_to(jaxpr: Jaxpr, *, is_within_loop: bool = False) -> Iterator[tuple[Equation, bool]]:
+    """The scopes whose memory or semaphores other chips send to, and whether each stands in a loop."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "run_scoped":
+            scope = equation.params["jaxpr"]
+            if _sent_to(scope) & {*scope.invars}:
+                yield equation, is_within_loop
+        for part in inner(equation):
+            yield from _scopes_sent_to(part, is_within_loop=is_within_loop or equation.primitive.name in _LOOPS)
+
+
+def _sent_to(jaxpr: Jaxpr) -> set[Any]:
+    """The references that stand for memory or semaphores of another chip in its equations."""
+    targets: set[Any] = set()
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name in ("dma_start", "semaphore_signal"):
+            operands = tree_util.tree_unflatten(
+                equation.params.get("tree", equation.params.get("args_tree")), equation.invars
+            )
+            device = operands[-1 if name == "dma_start" else -2]
+            if device is None:
+                continue
+            if name == "semaphore_signal":
+                targets.add(_reference(operands[0]))
+            elif len(operands) == _OPERANDS_OF_A_COPY:
+                targets |= {_reference(operands[place]) for place in _TARGETS_OF_A_COPY}
+            else:
+                targets |= {operand for operand in equation.invars if isinstance(operand, Var)}
+        for part in inner(equation):
+            own = part.constvars or part.invars
+            outer = dict(zip(own, equation.invars[-len(own) :], strict=False)) if own else {}
+            targets |= {outer[ref] for ref in _sent_to(part) if ref in outer}
+    return targets
+
+
+def _reference(operand: Any) -> Any:
+    """The reference itself, of a part of one."""
+    while hasattr(operand, "ref"):
+        operand = operand.ref
+    return operand

@@ -1,0 +1,45 @@
+"""What other chips send to is no program's twice: one collective_id in two kernels, scopes after each other."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from harness.hardware import chip, with_mesh
+from harness.judge.evaluate.trace.one_core import refuse_sharded
+from harness.sandbox import asked_device
+from harness.sandbox.messages import Rejected
+from harness.selftest import planted
+
+ON = with_mesh(chip("v5e"), (("x", 4),))
+SHAPES = {
+    "moved": jax.ShapeDtypeStruct((512, 256), jnp.bfloat16),
+    "scattered": jax.ShapeDtypeStruct((4, 512, 256), jnp.float32),
+}
+
+
+def refuse(name: str) -> None:
+    (kernel,) = planted.select(planted.kernels(), (name,))
+    module: dict[str, object] = {}
+    exec(planted.source(kernel), module)
+    with asked_device.aiming_at(ON):
+        traced = jax.make_jaxpr(module["kernel_fn"])(SHAPES[kernel.contest])
+    refuse_sharded(traced.jaxpr, ON)
+
+
+@pytest.mark.parametrize("name", ["moved_pairs_two_ids", "scattered_one_scope", "scattered", "moved"])
+def test_what_is_used_once_may_be_sent_to(name: str) -> None:
+    refuse(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("moved_pairs_one_id", "a collective_id of its own for each kernel, got 0 once more"),
+        ("scattered_scope_each_step", "send to memory and semaphores of scratch_shapes"),
+        ("scattered_semaphores_of_scopes", "send to memory and semaphores of scratch_shapes"),
+    ],
+)
+def test_what_is_used_again_may_not(name: str, words: str) -> None:
+    with pytest.raises(Rejected, match=words) as caught:
+        refuse(name)
+    assert caught.value.failure.kind == "sharded"

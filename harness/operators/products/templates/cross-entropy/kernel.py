@@ -91,6 +91,8 @@ def compute_flops(tokens=2048, model=2048, vocabulary=32768):
 def get_tiling_meta(tokens=2048, model=2048, vocabulary=32768):
     """X is read once for every block of words, W once for every block of tokens."""
     grid = (tokens // BT, vocabulary // BV, model // BK)
+    # X stays where it is if one block has the whole model.
+    x = 2 * tokens * model * (grid[1] if grid[2] > 1 else 1)
     return {
         "grid": grid,
         "buffers": {
@@ -103,6 +105,6 @@ def get_tiling_meta(tokens=2048, model=2048, vocabulary=32768):
             "total": ((BT, 1), "float32"),
             "label": ((BT, 1), "float32"),
         },
-        "inputs": {"x": 2 * tokens * model * (grid[1] if grid[2] > 1 else 1), "w": 2 * model * vocabulary * grid[0], "labels": 4 * tokens},
+        "inputs": {"x": x, "w": 2 * model * vocabulary * grid[0], "labels": 4 * tokens},
         "outputs": {"losses": 4 * tokens},
     }

@@ -48,8 +48,9 @@ from harness.judge.simulate.values import (
 )
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
-# A predicate that the compiler knows: `dma.general (0), ...` is never executed.
-_CONSTANT_PREDICATE = re.compile(r" *\(([01])\),")
+# A predicate that the compiler knows: `dma.general (0), ...` and `dma.general (!1), ...` are never executed.
+_CONSTANT_PREDICATE = re.compile(r" *\((!?[01])\),")
+_NEVER = ("0", "!1")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
 # What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
@@ -291,7 +292,7 @@ class _Writer:
     def _timed(self, op: Op, index: int) -> list[str]:
         operands = _THREAD.sub("", op.arguments)
         if (constant := _CONSTANT_PREDICATE.match(operands)) is not None:
-            if constant[1] == "0":
+            if constant[1] in _NEVER:
                 return []
             operands = operands[constant.end() :]
         values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]

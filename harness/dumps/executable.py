@@ -26,6 +26,11 @@ _CONSTANTS = re.compile(
     rb"(?:\x12[\0-\x7f]\x08\x03\x10\x01\x20[\x80-\xff]*[\0-\x7f])?\x1a([\x80-\xff]*[\0-\x7f])",
     re.DOTALL,
 )
+# libtpu 0.0.50 stores the image in a Riegeli file, which puts a header of its own (hash, offset of the chunk that it
+# interrupts, offset of the next) in front of every block of 64 KiB. The first one is the same in each file but for the
+# last offset.
+_FIRST_HEADER = bytes.fromhex("83af70d10d884a3f") + bytes(8)
+_HEADER, _HEADER_EVERY = 24, 1 << 16
 
 
 def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str, tuple[int, ...]]:
@@ -36,7 +41,7 @@ def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str
     path = next(iter(sorted(directory.glob(f"*{SUFFIX}"))), None)
     if path is None:
         return {}
-    image = path.read_bytes()
+    image = _without_headers(path.read_bytes())
     constant_arrays = [allocation for allocation in allocations if allocation.space == "hbm" and allocation.is_constant]
     *offsets, _ = accumulate((-(-allocation.size // _STRIDE) * _STRIDE for allocation in constant_arrays), initial=0)
     if not offsets:
@@ -55,6 +60,15 @@ def constants(directory: Path, allocations: Iterable[Allocation]) -> Mapping[str
         for allocation, offset in zip(constant_arrays, offsets, strict=True)
         if (match := _TABLE.match(allocation.shape)) and _WORD * int(match[1]) <= allocation.size
     }
+
+
+def _without_headers(data: bytes) -> bytes:
+    """`data` without the headers that a Riegeli file in it puts in front of its blocks."""
+    start = data.find(_FIRST_HEADER)
+    if start < 0:
+        return data
+    blocks = (data[at + _HEADER : at + _HEADER_EVERY] for at in range(start, len(data), _HEADER_EVERY))
+    return data[:start] + b"".join(blocks)
 
 
 def _varint(data: bytes) -> int:

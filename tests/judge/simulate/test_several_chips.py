@@ -4,7 +4,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-import jax
 import pytest
 
 from harness.chips import row
@@ -164,9 +163,6 @@ def test_a_link_is_taken_once_at_a_time() -> None:
     assert back.arrived == pytest.approx(first.arrived)
 
 
-@pytest.mark.skipif(
-    jax.__version_info__ >= (0, 12), reason="no latency on 32 chips by the newer compiler, whose tables are not known"
-)
 def test_slices_on_which_transfers_name_routes_are_simulated(tmp_path: Path) -> None:
     """Of 32 chips and more: the compiler's tables of routes and of the barrier's tree are read."""
     for name in ("gathered", "permuted"):

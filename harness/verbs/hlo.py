@@ -34,7 +34,10 @@ class Hlo(Verb):
         parser.option("--module NAME", "of a capture (default: where most time was spent)")
         parser.option("--op NAME", "explain this operation alone")
         parser.option("--steps N", "how often pasted HLO runs (1)", type=at_least(1), default=1)
-        parser.many("--arg f32[8,128]", "an argument of the function, once for each; 8@x: split over the axis x")
+        parser.many(
+            "--arg f32[8,128]",
+            "an argument of the function, once for each; 8@x: split over the axis x, 8@x@y: over both",
+        )
         parser.option("--mesh A=N,B=M", "name the axes of the mesh that the module is split over, or the function is")
         parser.chip(f"predict for this chip: {', '.join(chips.names())} (a capture's own, else {DEFAULT_CHIP})")
         parser.option("--top N", "rows of each table of a module (12)", type=at_least(1), default=12)

@@ -98,7 +98,10 @@ class Simulate(Verb):
             "compiled first",
         )
         parser.chip("the chip they were compiled for, such as v6e", required=True)
-        parser.many("--arg f32[8,128]", "an argument of the function, once for each; 8@x: split over the axis x")
+        parser.many(
+            "--arg f32[8,128]",
+            "an argument of the function, once for each; 8@x: split over the axis x, 8@x@y: over both",
+        )
         parser.option(
             "--mesh A=N,B=M", "run the function on as many chips, with these axes, the last one varying fastest"
         )

@@ -348,7 +348,7 @@ def _facts(dumps: Path) -> Iterator[ModuleFacts]:
 _DTYPES = {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"} | {
     f"{short}{bits}": f"{long}{bits}" for short, long in (("s", "int"), ("u", "uint")) for bits in (4, 8, 16, 32, 64)
 }
-_ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)?(?:,(?=\d)|(?=\])))*)\]")
+_ARGUMENT = re.compile(r"(\w+)\[((?:\d+(?:@\w+)*(?:,(?=\d)|(?=\])))*)\]")
 
 
 def lower(request: LowerRequest) -> LowerReply:
@@ -358,7 +358,9 @@ def lower(request: LowerRequest) -> LowerReply:
     sys.path.insert(0, str(path.parent))
     function = _function(path, request.function)
     arguments = [_argument(text) for text in request.arguments]
-    for axis in {axis for *_, axes in arguments for axis in axes if axis} - {name for name, _ in request.mesh}:
+    for axis in {axis for *_, dimensions in arguments for axes in dimensions for axis in axes} - {
+        name for name, _ in request.mesh
+    }:
         names = ", ".join(name for name, _ in request.mesh)
         axes_words = f"its axes are {names}" if names else "there is none"
         raise Rejected("contract", "bad-argument", f"expected an axis of --mesh behind @, got {axis!r}: {axes_words}")
@@ -389,7 +391,7 @@ def lower(request: LowerRequest) -> LowerReply:
 
 
 def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], mesh: Mapping[str, int]) -> None:
-    """Raises Rejected for missing arguments, and for sizes that the mesh does not divide."""
+    """Raises Rejected for missing arguments, axes used twice in one, and sizes that the mesh does not divide."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
         parameter.name
@@ -399,12 +401,16 @@ def _check_arguments(function: Any, arguments: Sequence[tuple[Any, Any, Any]], m
     if len(arguments) < len(needed):
         missing = ", ".join(needed[len(arguments) :])
         raise Rejected("contract", "bad-argument", f"expected --arg, such as 'f32[8,128]', for {missing} too")
-    for shape, _, axes in arguments:
-        for size, axis in zip(shape, axes, strict=True):
-            if axis and size % mesh[axis]:
-                raise Rejected(
-                    "contract", "bad-argument", f"expected a multiple of {axis}={mesh[axis]} before @{axis}, got {size}"
-                )
+    for shape, _, dimensions in arguments:
+        for axis, count in Counter(axis for axes in dimensions for axis in axes).items():
+            if count > 1:
+                words = f"expected each axis once behind the @ of one --arg, got {axis} {count} times"
+                raise Rejected("contract", "bad-argument", words)
+        for size, axes in zip(shape, dimensions, strict=True):
+            if size % math.prod(mesh[axis] for axis in axes):
+                sizes = " * ".join(f"{axis}={mesh[axis]}" for axis in axes)
+                words = f"expected a multiple of {sizes} before @{'@'.join(axes)}, got {size}"
+                raise Rejected("contract", "bad-argument", words)
 
 
 def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tuple[Any, Any, Any]]) -> LowerReply:
@@ -415,8 +421,8 @@ def _lower_for_mesh(request: LowerRequest, function: Any, arguments: Sequence[tu
     names, sizes = zip(*request.mesh, strict=True)
     mesh = Mesh(np.array(devices).reshape(sizes), names)
     structs = [
-        jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
-        for shape, dtype, axes in arguments
+        jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*dimensions)))
+        for shape, dtype, dimensions in arguments
     ]
     assert request.chip is not None
     with jax.set_mesh(mesh), asked_device.asked_for(request.chip):
@@ -441,8 +447,8 @@ def _compile(request: LowerRequest, jaxpr: object, traced: Any, platforms: tuple
         (Path(request.dumps) / f"program{SUFFIX}").write_bytes(compiled.runtime_executable().serialize())
 
 
-def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[str | None, ...]]:
-    """Shape, type and axes of `f32[8,128]`, or of `f32[8@x,128]` with its first dimension split over the axis x."""
+def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]:
+    """Shape, type and axes by dimension: that of 8 in `f32[8@x,128]` is split over x, in `f32[8@x@y,128]` over both."""
     match = _ARGUMENT.fullmatch(text.strip())
     try:
         if match is None:
@@ -450,8 +456,8 @@ def _argument(text: str) -> tuple[tuple[int, ...], Any, tuple[str | None, ...]]:
         dtype = jax.numpy.dtype(_DTYPES.get(match[1], match[1]))
     except TypeError as error:
         raise Rejected("contract", "bad-argument", f"expected --arg such as f32[8,128], got {text!r}") from error
-    sizes = [size.partition("@") for size in match[2].split(",") if size]
-    return tuple(int(size) for size, _, _ in sizes), dtype, tuple(axis or None for _, _, axis in sizes)
+    dimensions = [size.split("@") for size in match[2].split(",") if size]
+    return tuple(int(size) for size, *_ in dimensions), dtype, tuple(tuple(axes) for _, *axes in dimensions)
 
 
 TASKS = {"run": (ProgramRequest, run), "lower": (LowerRequest, lower)}

@@ -18,6 +18,7 @@ from harness.hardware import Chip
 from harness.judge.simulate.functional_units import uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
+from harness.judge.simulate.uncertainty import LINK_WAITS
 from harness.records import NOMINAL
 
 # What was read off the spacing of operations in the compiler's own schedule may be off by so much either way: no
@@ -40,7 +41,7 @@ _FACTORS = (0.8, 1.2)
 _RULES = {"prep_early_cycles": 0, "eup_packed_cycles": 4}
 # Published are permutations on two kinds of chip and a gather on one more: the rate that their links reach
 # is the same within 2 %, the time of a hop is 0.75 and 1 us.
-_OF_LINKS = {"reached_share": (0.9, 1.1), "hop_seconds": (0.5, 2.0)}
+_OF_LINKS = {"reached_share": (1 - LINK_WAITS, 1 + LINK_WAITS), "hop_seconds": (0.5, 2.0)}
 # Fields that act on nothing but what an operation does to its unit.
 _OF_UNITS = (
     "matmul_rows_per_cycle",

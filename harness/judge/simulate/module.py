@@ -271,7 +271,12 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
         return simulation
     calls = sum(op.calls for op in simulation.ops)
     relative = relative_uncertainty(simulation.chip, simulation.seconds / max(1, calls))
-    off = plus_minus_seconds(simulation.seconds, relative, is_understood=not simulation.unknown)
+    off = plus_minus_seconds(
+        simulation.seconds,
+        relative,
+        is_understood=not simulation.unknown,
+        link_wait_seconds=simulation.link_wait_cycles / simulation.clock_hz,
+    )
     return replace(simulation, plus_minus_seconds=off, relative_uncertainty=relative)
 
 

@@ -1,5 +1,6 @@
 """Programs on several chips: bytes by link as derived by hand, times against published ones, and who waits for ever."""
 
+import math
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.simulate.several_chips import Network
 from harness.judge.simulate.timeline import timeline
+from harness.judge.simulate.uncertainty import plus_minus_seconds
 from harness.records import Simulation
 from harness.workbench.capture.program_run import lower_program
 
@@ -272,13 +274,33 @@ def test_slices_are_as_square_as_they_can_be() -> None:
     ("arguments", "expected"),
     [
         ([], "expected --arg, such as 'f32[8,128]', for x too"),
-        (["f32[4097@x,1024]"], "a multiple of x=4 before @x, got 4097"),
+        (["f32[4097@x,1024]"], "a multiple of x=2 before @x, got 4097"),
+        (["f32[4098@x@y,1024]"], "a multiple of x=2 * y=2 before @x@y, got 4098"),
+        (["f32[4096@x,1024@x]"], "expected each axis once behind the @ of one --arg, got x 2 times"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(arguments: list[str], expected: str, tmp_path: Path) -> None:
     with pytest.raises(RatchetError) as refused:
-        lower_program(f"{_PROGRAMS}:pairs", arguments, chip("v5e"), mesh={"x": 4}, dumps=tmp_path)
+        lower_program(f"{_PROGRAMS}:pairs", arguments, chip("v5e"), mesh={"x": 2, "y": 2}, dumps=tmp_path)
     assert expected in str(refused.value)
+
+
+def test_a_dimension_is_split_over_two_axes(tmp_path: Path) -> None:
+    (tmp_path / "scaled.py").write_text("def scaled(x):\n    return x * 2\n", encoding="utf-8")
+    for size, part in (("8192@x@y", "2048,128"), ("8192@x", "4096,128"), ("8192", "8192,128")):
+        lowered = lower_program(
+            f"{tmp_path / 'scaled.py'}:scaled", [f"f32[{size},128]"], chip("v5e"), mesh={"x": 2, "y": 2}
+        )
+        assert f"f32[{part}]" in lowered.hlo.partition("ENTRY")[2], size
+
+
+def test_waits_for_other_chips_are_off_by_a_part_of_their_own(dumps) -> None:  # type: ignore[no-untyped-def]
+    simulation = simulated(dumps("gathered", "v5e"))
+    assert simulation.seconds is not None
+    own = plus_minus_seconds(simulation.seconds, simulation.relative_uncertainty, is_understood=True)
+    waits = simulation.link_wait_cycles / simulation.clock_hz
+    assert waits > simulation.seconds / 2
+    assert simulation.plus_minus_seconds == pytest.approx(math.hypot(own, 0.1 * waits))
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused(tmp_path: Path) -> None:

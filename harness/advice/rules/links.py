@@ -16,12 +16,21 @@ def exposed_communication(seen: Observed) -> RuleCase | None:
     if links is None or links.exposed_seconds < _NOTABLE_SHARE * seen.seconds:
         return None
     rest, busy = seen.seconds - links.exposed_seconds, links.busiest.busy_seconds
+    hidden = busy - links.exposed_seconds
+    suggestion = (
+        "start the next transfer, compute with what is there, and wait only then: in one kernel, part of a shard at a "
+        "time"
+    )
+    if hidden > _NOTABLE_SHARE * busy:
+        suggestion = (
+            f"{seconds(hidden)} of the transfers are hidden already. For more of them: smaller parts, so that the "
+            "first comes sooner and the last leaves less to compute, and what needs no transfer where chips still wait"
+        )
     return RuleCase(
         observation=f"the chip that ends last waits {seconds(links.exposed_seconds)} for others, "
         f"{percent(links.exposed_seconds / seen.seconds)} of the time; everything else takes {seconds(rest)}, and the "
         f"busiest link {seconds(busy)} {seen.label}",
-        suggestion="start the next transfer, compute with what is there, and wait only then: in one kernel, part "
-        "of a shard at a time",
+        suggestion=suggestion,
         gain=1 - max(rest, busy) / seen.seconds,
         gain_source=SCHEDULE,
         knob="overlap",

@@ -1,3 +1,3 @@
 """A git-backed ratchet for optimising accelerator kernels."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -47,8 +47,6 @@ from harness.judge.simulate.module import Prepared, mean_seconds, prepare
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "data" / "calibration.json"
-# What was tried by hand, of the structure: the switches that are not taken over are no part of the simulator.
-TRIED = HERE / "data" / "calibration_tried.md"
 PAGE = HERE / "CALIBRATION.md"
 # Each constant: the least and the most that it may be, and how far from today's value it is expected, as a logarithm.
 SPACE: dict[str, tuple[float, float, float]] = {
@@ -324,55 +322,78 @@ _INTRO = """# Constants fitted all at once
 `python benchmarks/calibrate.py --chip CHIP --write` executes the compiled programs of published rows for fitting with
 a hundred sets of constants, and looks for the set that makes their errors most likely (`calibrate.py` has the
 formulas). The simulator uses today's constants; this page says how firm they are, and whether others would be better.
-
-A fit is worth what it predicts: "left out" is the error of an operation under the constants that the other operations
-give. Where it is larger than today's, the fit has only learnt its own rows. The last column has today's constants with
-one switch of the simulator's structure the other way.
+What was tried besides is in [CALIBRATION_HISTORY.md](CALIBRATION_HISTORY.md).
 
 "Can be moved" is a 95 % interval around today's value, moved alone: the prior's, narrowed where the rows' likelihood
 falls by a factor of 6.8, and as wide as to hold the fitted value. "Held by" is the operation that speaks most against
 more, "the prior" where none does. The ends stand in the chip's row (`Intervals` in harness/chips). A simulated gain has
 to be there at each end, and with each switch that the rows leave open the other way, before it is accepted
 (`harness/judge/simulate/machine_variants.py`)."""
+_ERRORS = """## Errors
+
+A fit is worth what it predicts: "left out" is the error of an operation under the constants that the other operations
+give. Where it is larger than today's, the fit has only learnt its own rows. The last column has today's constants with
+a switch of the simulator's structure the other way."""
 
 
 def page(results: Mapping[str, Any]) -> str:
     """The page as Markdown, from the results of each chip."""
-    tried = TRIED.read_text(encoding="utf-8").strip()
-    return "\n\n".join([_INTRO, *(_of_chip(name, found) for name, found in sorted(results.items())), tried]) + "\n"
-
-
-def _of_chip(name: str, found: Mapping[str, Any]) -> str:
-    errors, ends = found["errors"], found["intervals"]
-    shown = []
-    for constant in SPACE:
-        values, end = found["constants"][constant], ends["constants"][constant]
-        low, high = (_value(constant, end[field]) for field in ("low", "high"))
-        fitted = (_value(constant, values[field]) for field in ("today", "fitted"))
-        shown.append([f"`{constant}`", *fitted, f"{low} to {high}", end["held_by"] or "the prior"])
-    for switch, is_open in ends["switches"].items():
-        can_be = " or ".join(map(str, SWITCHES[switch])) if is_open else "no"
-        shown.append([f"`{switch}`", str(today(name)[switch]), "", can_be, "the prior" if is_open else "all rows"])
-    columns = [*_SETS, *(name for name in errors if name not in _SETS)]
-    operations = [
-        [kind, str(one["rows"]), *(f"{100 * one[field]:.1f} %" if field in one else "-" for field in columns)]
-        for kind, one in found["operations"].items()
-    ]
-    typical = ", ".join(
-        f"{which} {100 * median:.1f} % in the median and {100 * most:.1f} % at the 90th percentile"
-        for which, (median, most) in ((which, errors[which]) for which in _SETS[:2])
+    chip_names = sorted(results)
+    constants = [_moved(chip, name, results[chip]) for name in (*SPACE, *SWITCHES) for chip in chip_names]
+    operations = [line for chip in chip_names for line in _operations(chip, results[chip])]
+    wholes = [_whole(chip, results[chip]) for chip in chip_names]
+    heads = (
+        ("constant", "chip", "today", "fitted", "can be moved", "held by"),
+        ("median error of", "chip", "rows", *_SETS, "switched"),
+        (
+            "chip",
+            "rows",
+            "for intervals",
+            *(f"{which}: {size}" for which in _SETS[:2] for size in ("median", "90 %")),
+            "nearer",
+        ),
     )
-    left = [one for one in found["operations"].values() if "left out" in one]
-    nearer = sum(one["left out"] < one["today"] for one in left)
-    worth = f" Left out, {nearer} of {len(left)} operations are nearer than under today's constants." if left else ""
-    heads = ("constant", "today", "fitted", "can be moved", "held by"), ("median error of", "rows", *columns)
-    return f"""## {name}
+    tables = [
+        tabulate(lines, head, tablefmt="github", disable_numparse=True)
+        for lines, head in zip((constants, operations, wholes), heads, strict=True)
+    ]
+    nearer = '"Nearer" are operations that come nearer than today when they are left out.'
+    return "\n\n".join([_INTRO, "## Constants", tables[0], _ERRORS, tables[1], nearer, tables[2]]) + "\n"
 
-{found["rows"]} rows. Errors: {typical}.{worth} How far constants can be moved is by {ends["rows"]} rows.
 
-{tabulate(shown, heads[0], tablefmt="github", disable_numparse=True)}
+def _moved(chip: str, name: str, found: Mapping[str, Any]) -> list[str]:
+    """A constant or a switch: its value today and fitted, how far it can be moved, and what holds it."""
+    if name in SWITCHES:
+        is_open = found["intervals"]["switches"][name]
+        can_be = " or ".join(map(str, SWITCHES[name])) if is_open else "no"
+        return [f"`{name}`", chip, str(today(chip)[name]), "", can_be, "the prior" if is_open else "all rows"]
+    values, end = found["constants"][name], found["intervals"]["constants"][name]
+    fitted = (_value(name, values[field]) for field in ("today", "fitted"))
+    low, high = (_value(name, end[field]) for field in ("low", "high"))
+    return [f"`{name}`", chip, *fitted, f"{low} to {high}", end["held_by"] or "the prior"]
 
-{tabulate(operations, heads[1], tablefmt="github", disable_numparse=True)}"""
+
+def _operations(chip: str, found: Mapping[str, Any]) -> list[list[str]]:
+    """The median errors of each operation: today, fitted, left out, and with each switch the other way."""
+    switches = [name for name in found["errors"] if name not in _SETS]
+    lines = []
+    for kind, errors in found["operations"].items():
+        switched = ", ".join(f"{name}: {_percent(errors[name])}" for name in switches)
+        lines.append([kind, chip, str(errors["rows"]), *(_percent(errors.get(which)) for which in _SETS), switched])
+    return lines
+
+
+def _whole(chip: str, found: Mapping[str, Any]) -> list[str]:
+    """The errors of all rows of a chip, and how many operations come nearer if they are left out."""
+    left = [errors for errors in found["operations"].values() if "left out" in errors]
+    nearer = sum(errors["left out"] < errors["today"] for errors in left)
+    sizes = (_percent(size) for which in _SETS[:2] for size in found["errors"][which])
+    rows = (str(found["rows"]), str(found["intervals"]["rows"]))
+    return [chip, *rows, *sizes, f"{nearer} of {len(left)}" if left else "-"]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
 
 
 _SETS = ("today", "fitted", "left out")
@@ -383,7 +404,7 @@ def _value(name: str, value: float) -> str:
 
 
 def main() -> None:
-    """Fits one chip, prints its part of the page; with --write keeps it and writes the page."""
+    """Fits one chip, prints the page of it alone; with --write keeps it and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chip", choices=[name for name in chips.names() if chips.row(name).calibrated is not None])
     parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where compiled programs are kept")
@@ -405,7 +426,7 @@ def main() -> None:
         fit = Fit(found, options.jobs, free)
         fitted = results[options.chip] if options.intervals else calibrate(fit)
         results[options.chip] = {**fitted, "intervals": intervals(fit, fitted["constants"])}
-        print(_of_chip(options.chip, results[options.chip]))
+        print(page({options.chip: results[options.chip]}))
     if options.write:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     if options.write or options.pages:
